@@ -22,8 +22,8 @@ from pathlib import Path
 
 from late.schema.spanner.address import HOST_VARIABLE
 from tests.mutants.areas import AREAS, ROOT
-from tests.mutants.seen import Sight, look
-from tests.mutants.trying import Mutant, Verdict, copy, try_all
+from tests.mutants.coverage_map import CoverageMap, record
+from tests.mutants.runner import Mutant, Verdict, copy, try_all
 from tests.servers import URL_VARIABLE, postgres_url, spanner_host, stop_servers
 
 GOAL = 0.95
@@ -46,13 +46,13 @@ def main() -> int:
     try:
         seen = asked.seen or ROOT / ".late" / "mutants" / "coverage"
         if asked.seen is None:
-            look(seen)
+            record(seen)
         mutants = make(asked.seed, asked.count // len(asked.areas), asked.areas)
         with tempfile.TemporaryDirectory(prefix="late-mutants-") as folder:
             places = [Path(folder, str(number)) for number in range(asked.workers)]
             for place in places:
                 copy(place)
-            verdicts = try_all(mutants, places, Sight(seen), _tell)
+            verdicts = try_all(mutants, places, CoverageMap(seen), _tell)
     finally:
         stop_servers()
     return report(asked.seed, verdicts, save=asked.save)
@@ -61,7 +61,7 @@ def main() -> int:
 def make(seed: str, count: int, areas: Sequence[str]) -> list[Mutant]:
     """Make `count` mutants of each area, in the environment that has cosmic-ray."""
     made = subprocess.run(
-        [str(TOOLS), "-m", "tests.mutants.making", seed, str(count), *areas],
+        [str(TOOLS), "-m", "tests.mutants.mutations", seed, str(count), *areas],
         cwd=ROOT, check=True, stdout=subprocess.PIPE, text=True,
     )  # fmt: skip
     mutants = [Mutant(**json.loads(line)) for line in made.stdout.splitlines()]

@@ -7,16 +7,16 @@ from pathlib import Path
 
 import pytest
 
-from tests.mutants import trying
+from tests.mutants import runner
 from tests.mutants.__main__ import report
 from tests.mutants.areas import AREAS, ROOT, modules
 from tests.mutants.equivalents import EQUIVALENTS
-from tests.mutants.trying import Mutant, Verdict, attempt
+from tests.mutants.runner import Mutant, Verdict, attempt
 
 MUTANT = Mutant("prune", "late/some.py", 1, "AddNot", "if a:", "if not a:", "if not a:\n    b\n")
 
 
-class Sight:
+class CoverageMap:
     """One test sees every line."""
 
     def of(self, module: str, line: int) -> list[str]:
@@ -57,8 +57,8 @@ def test_a_mutant_is_tried_on_the_copy_and_taken_back(
         tried.append((place / MUTANT.module).read_text())
         return code, output
 
-    monkeypatch.setattr(trying, "run", run)
-    assert attempt(tmp_path, MUTANT, Sight()).found_by == found_by  # type: ignore[arg-type]
+    monkeypatch.setattr(runner, "run", run)
+    assert attempt(tmp_path, MUTANT, CoverageMap()).found_by == found_by  # type: ignore[arg-type]
     assert tried == [MUTANT.code]
     assert module.read_text() == "if a:\n    b\n"
     assert module.stat().st_mtime_ns == before
@@ -69,9 +69,9 @@ def test_a_run_of_tests_that_says_nothing_is_no_finding(
 ) -> None:
     (tmp_path / "late").mkdir()
     (tmp_path / MUTANT.module).write_text("if a:\n    b\n")
-    monkeypatch.setattr(trying, "run", lambda place, command: (4, "no such test"))
+    monkeypatch.setattr(runner, "run", lambda place, command: (4, "no such test"))
     with pytest.raises(RuntimeError, match="no such test"):
-        attempt(tmp_path, MUTANT, Sight())  # type: ignore[arg-type]
+        attempt(tmp_path, MUTANT, CoverageMap())  # type: ignore[arg-type]
 
 
 def test_the_score_decides(capsys: pytest.CaptureFixture[str]) -> None:

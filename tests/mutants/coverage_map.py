@@ -24,7 +24,7 @@ SUITES = (
 """All but tests that raise errors in other threads: there the tracer of the coverage hangs."""
 
 
-class Sight:
+class CoverageMap:
     """The tests that see each line.
 
     Args:
@@ -57,7 +57,7 @@ def _tests(contexts: Collection[str]) -> set[str]:
     return {context.rpartition("|")[0] for context in contexts} - {""}
 
 
-def look(path: Path) -> None:
+def record(path: Path) -> None:
     """Run the tests once, as they are, and keep what they ran. They must pass."""
     path.parent.mkdir(parents=True, exist_ok=True)
     rules = path.with_name("coveragerc")

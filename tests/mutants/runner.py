@@ -14,8 +14,8 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from tests.mutants.areas import ROOT, SIMULATED
+from tests.mutants.coverage_map import CoverageMap
 from tests.mutants.equivalents import EQUIVALENTS
-from tests.mutants.seen import Sight
 
 TEST_S = 40
 """A test that takes so long has found that something hangs: they take a second."""
@@ -89,10 +89,10 @@ def run(place: Path, command: Sequence[str]) -> tuple[int, str]:
     return process.returncode, output
 
 
-def attempt(place: Path, mutant: Mutant, sight: Sight) -> Verdict:
+def attempt(place: Path, mutant: Mutant, seen_by: CoverageMap) -> Verdict:
     """Run what sees a mutant in a copy of the project, the quick ones first."""
     began, path = time.monotonic(), place / mutant.module
-    sound, tests = path.read_bytes(), sight.of(mutant.module, mutant.line)
+    sound, tests = path.read_bytes(), seen_by.of(mutant.module, mutant.line)
     times = path.stat()
     try:
         path.write_text(mutant.code)
@@ -125,7 +125,7 @@ def _pytest(place: Path, tests: Sequence[str]) -> str:
 def try_all(
     mutants: Sequence[Mutant],
     places: Sequence[Path],
-    sight: Sight,
+    seen_by: CoverageMap,
     told: Callable[[Verdict], None],
 ) -> list[Verdict]:
     """Try mutants, one at a time in each of the places; `told` is called as each is over."""
@@ -138,7 +138,7 @@ def try_all(
     def work(place: Path) -> None:
         try:
             while not failures:
-                verdict = attempt(place, waiting.get_nowait(), sight)
+                verdict = attempt(place, waiting.get_nowait(), seen_by)
                 verdicts.append(verdict)
                 told(verdict)
         except queue.Empty:

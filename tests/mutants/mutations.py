@@ -1,4 +1,4 @@
-"""Make mutants: `python -m tests.mutants.making SEED COUNT AREA...` prints them as JSON lines.
+"""Make mutants: `python -m tests.mutants.mutations SEED COUNT AREA...` prints them as JSON lines.
 
 It runs in an environment of its own that has cosmic-ray, whose operators change the code. To these
 it adds one that changes comparisons and logic inside of SQL texts, where much of a store is.
