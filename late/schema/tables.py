@@ -223,7 +223,7 @@ worker = Table(
     Column("capacity", Float, nullable=False),
     Column("version", Text, nullable=False),
     Column("endpoint", Text),  # host:port for other processes; NULL if they cannot reach it.
-    Column("ends", Text),  # JSON list of late.store.base.NameEnds; NULL while nothing fails.
+    Column("ends", Text),  # JSON list of late.store.base.NameEnds; NULL: nothing has failed lately.
 )
 
 timer = Table(

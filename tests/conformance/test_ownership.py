@@ -7,6 +7,7 @@ import random
 from collections.abc import Callable
 
 import msgspec
+import pytest
 
 from late.errors import StoreError
 from late.model.ids import new_id
@@ -38,6 +39,16 @@ async def test_a_heartbeat_carries_how_tasks_end_and_takes_it_back(
         await store.heartbeat(msgspec.structs.replace(worker("w1"), ends=said), 60)
         seen = await other_store.heartbeat(worker("w2"), 60)
         assert [each.ends for each in seen.workers] == [said, ()]
+
+
+@pytest.mark.parametrize("text", ["", "{", "[[1]]", "null", '[["g", "q", "job", "many"]]'])
+async def test_what_another_version_says_of_its_tasks_fails_no_heartbeat(
+    store: Store, raw: Raw, text: str
+) -> None:
+    await store.heartbeat(worker("w1"), 60)
+    raw.execute("update late_worker set ends = ? where worker_id = 'w1'", text)
+    seen = await store.heartbeat(worker("w2"), 60)
+    assert seen.workers == (worker("w1"), worker("w2"))
 
 
 async def test_a_worker_that_leaves_is_forgotten_at_once(store: Store, raw: Raw) -> None:

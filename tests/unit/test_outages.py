@@ -12,11 +12,11 @@ from late.scheduler.limits.limits import Limits
 from late.scheduler.limits.outages import (
     FAILED_MIN,
     FAILING_MAX,
+    FLEET_SILENCE_US,
     FORGOTTEN_US,
     NAMES_MAX,
     REMEMBERED,
-    TOLD_MAX,
-    TOLD_SILENCE_US,
+    REPORTED_MAX,
     Name,
     Outages,
 )
@@ -329,10 +329,10 @@ def test_what_another_worker_told_is_late() -> None:
     for n, limits in enumerate(fleet):
         worked(limits, 20)
         failures(limits, range(n, n + 1))
-    exchange(*fleet, now_us=TOLD_SILENCE_US - 1)
-    assert fleet[0].outages.names(TOLD_SILENCE_US - 1) == frozenset()
-    exchange(*fleet, now_us=TOLD_SILENCE_US)
-    assert fleet[0].outages.names(TOLD_SILENCE_US) == {JOB}
+    exchange(*fleet, now_us=FLEET_SILENCE_US - 1)
+    assert fleet[0].outages.names(FLEET_SILENCE_US - 1) == frozenset()
+    exchange(*fleet, now_us=FLEET_SILENCE_US)
+    assert fleet[0].outages.names(FLEET_SILENCE_US) == {JOB}
 
 
 def test_the_first_time_of_a_failure_counts_among_workers() -> None:
@@ -379,10 +379,26 @@ def test_a_worker_that_is_gone_no_longer_counts() -> None:
 
 def test_what_a_worker_tells_is_bounded_and_the_same_names_everywhere() -> None:
     one, another = Limits(), Limits()
-    for n in range(2 * TOLD_MAX):
+    for n in range(2 * REPORTED_MAX):
         one.outages.failed("g", record(n, name=f"n{n:03}"), 0)
         worked(another, 1, name=f"n{n:03}")
     mine, theirs = exchange(one, another)
-    assert len(mine) == TOLD_MAX
+    assert len(mine) == REPORTED_MAX
     assert [each.task for each in mine] == [each.task for each in theirs]
     assert exchange(Limits(), another) == [(), ()], "nothing fails, so nothing is told"
+
+
+def test_nothing_is_told_once_nothing_fails() -> None:
+    """What one says because another asked is no question to the next."""
+    fleet = [Limits() for _ in range(3)]
+    for limits in fleet:
+        worked(limits, 5)
+    failures(fleet[0], range(2))
+    told = exchange(*fleet)
+    assert [len(said) for said in told] == [1, 1, 1]
+    worked(fleet[0], 2, first=0)
+    for _ in range(5):
+        for me, limits in enumerate(fleet):
+            others = [each for n, said in enumerate(told) if n != me for each in said]
+            told[me] = limits.outages.exchange(others, 0)
+    assert told == [(), (), ()]

@@ -36,13 +36,13 @@ REMEMBERED = 20
 FAILED_MIN = 5
 WORKED_SHARE = 0.1
 SILENCE_US = 1_000_000
-TOLD_SILENCE_US = 5_000_000
+FLEET_SILENCE_US = 5_000_000
 """It takes some heartbeats until a worker knows what has worked in another."""
 FORGOTTEN_US = 1_800_000_000
 """A failure counts for so long: its task may have moved to another worker with its shard."""
 FAILING_MAX = 1_000
 """Failing tasks are remembered up to this number for each name."""
-TOLD_MAX = 50
+REPORTED_MAX = 50
 """A worker tells of this many names: some 5 KB in a heartbeat."""
 NAMES_MAX = 10_000
 """Names are remembered up to this number, and beyond it those of which tasks failed."""
@@ -87,7 +87,7 @@ class Ends:
         if self._failing.pop(task_id, None) is not None and task_id in self._last:
             self._last.remove(task_id)
 
-    def told(self, name: Name, now_us: int) -> NameEnds:
+    def summary(self, name: Name, now_us: int) -> NameEnds:
         """Return how the last tasks ended, of `name`; failures of long ago are forgotten."""
         while self._failing:
             task_id, (_, at_us) = next(iter(self._failing.items()))
@@ -107,7 +107,7 @@ class Ends:
         return bool(self._failing)
 
 
-def fail(ends: Sequence[NameEnds], now_us: int, *, silence_us: int) -> bool:
+def most_fail(ends: Sequence[NameEnds], now_us: int, *, silence_us: int) -> bool:
     """Return whether enough of the last tasks of one name fail, in the workers that tell of it."""
     failed = sum(each.failed for each in ends)
     worked = sum(each.worked for each in ends)
@@ -128,7 +128,7 @@ class Outages:
         self._failing: set[Name] = set()
         """The names of which a task failed."""
         self._out: set[Name] = set()
-        self._told: dict[Name, list[NameEnds]] = {}
+        self._others: dict[Name, list[NameEnds]] = {}
         """It has what the other workers told last."""
         self._changed: list[tuple[Name, bool]] = []
         self._now_us = 0
@@ -180,14 +180,18 @@ class Outages:
         That is of the names that fail here, and of those that fail elsewhere and are known here.
         """
         self._now_us = max(self._now_us, now_us)
-        self._told = {}
+        self._others = {}
         for each in told:
-            self._told.setdefault(Name(each.group, each.queue, each.task), []).append(each)
-        names = self._failing | (self._told.keys() & self._ends.keys())
+            self._others.setdefault(Name(each.group, each.queue, each.task), []).append(each)
+        # Who says only what works was asked, and asks nobody: else it would never end.
+        asked = {name for name, ends in self._others.items() if any(each.failed for each in ends)}
+        names = self._failing | (asked & self._ends.keys())
         for name in sorted(self._failing):
             self._judge(name)
         # All workers choose the same ones where there are too many.
-        return tuple(self._ends[name].told(name, self._now_us) for name in sorted(names)[:TOLD_MAX])
+        return tuple(
+            self._ends[name].summary(name, self._now_us) for name in sorted(names)[:REPORTED_MAX]
+        )
 
     def names(self, now_us: int) -> frozenset[Name]:
         """Return the names that are in an outage."""
@@ -215,10 +219,10 @@ class Outages:
         )
 
     def _judge(self, name: Name) -> None:
-        ends, others = self._ends[name], self._told.get(name, [])
-        mine = ends.told(name, self._now_us)
-        out = fail([mine], self._now_us, silence_us=SILENCE_US) or (
-            bool(others) and fail([mine, *others], self._now_us, silence_us=TOLD_SILENCE_US)
+        ends, others = self._ends[name], self._others.get(name, [])
+        mine = ends.summary(name, self._now_us)
+        out = most_fail([mine], self._now_us, silence_us=SILENCE_US) or (
+            bool(others) and most_fail([mine, *others], self._now_us, silence_us=FLEET_SILENCE_US)
         )
         proven = ends.proven or any(each.worked_us for each in others)
         out = out and (proven or not self._works_beside(name))

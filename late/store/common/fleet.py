@@ -26,6 +26,15 @@ def ends_text(worker: WorkerInfo) -> str | None:
     return msgspec.json.encode(worker.ends).decode() if worker.ends else None
 
 
+def _ends(text: str | None) -> tuple[NameEnds, ...]:
+    """Read the column `ends`. What cannot be read (of another version) says nothing: it must not
+    fail the heartbeat of the one who reads it."""
+    try:
+        return _ends_of(text) if text else ()
+    except msgspec.MsgspecError:
+        return ()
+
+
 def membership_of(
     now_us: int,
     workers: Iterable[Row],
@@ -47,7 +56,7 @@ def membership_of(
         workers=tuple(
             WorkerInfo(
                 *(worker_id, address, _names_of(names), capacity, version),
-                ends=_ends_of(ends) if ends else (),
+                ends=_ends(ends),
             )
             for worker_id, address, names, capacity, version, ends, _ in rows
         ),
