@@ -19,6 +19,9 @@ def migrate(
     sql: Annotated[
         bool, typer.Option("--sql", help="Print the statements instead; connects to nothing.")
     ] = False,
+    to: Annotated[
+        str | None, typer.Option("--to", help="Go back to an older revision, as 0007.")
+    ] = None,
     json: options.Json = False,
 ) -> None:
     """Bring the database to this version's schema. It may run twice, and twice at once."""
@@ -30,6 +33,11 @@ def migrate(
     if sql:
         script = migrations.sql(where)
         output.as_json({"sql": script}) if json else typer.echo(script, nl=False)
+        return
+    if to is not None:
+        undone = migrations.downgrade(where, to)
+        done = f"undid {', '.join(undone)}" if undone else f"no revision after {to}"
+        output.line(json, {"undone": undone, "schema_version": to}, f"{shown(where)}: {done}")
         return
     applied = migrations.upgrade(where)
     done = f"applied {', '.join(applied)}" if applied else f"up to date at {SCHEMA_VERSION}"

@@ -1,6 +1,7 @@
 """Migrate a database to the schema of this version.
 
-A migration goes forward only, and may be repeated, also by two processes at once.
+A migration may be repeated, also by two processes at once. It goes forward; the newest revisions
+can be undone too, as long as nothing that a service or an operator wrote is lost by it.
 
 The revisions in `migrations/versions` are immutable snapshots: they do not import
 `late.schema.tables`, because a database that was migrated last year must not depend on today's
@@ -19,8 +20,9 @@ from typing import TYPE_CHECKING
 
 from sqlalchemy import Connection, Engine, inspect, text
 
-from late.errors import ConfigError, SchemaMismatch, TransactionAborted
+from late.errors import ConfigError, SchemaMismatch, StoreRefused, TransactionAborted
 from late.schema.engine import is_spanner, make_engine, parse, reading, shown, translated, writing
+from late.schema.tables import NOW_US
 from late.schema.version import SCHEMA_VERSION, check
 
 if TYPE_CHECKING:
@@ -78,6 +80,60 @@ def upgrade(url: str) -> list[str]:
             return [revision for revision in revisions() if revision > (before or "")]
     finally:
         engine.dispose()
+
+
+def downgrade(url: str, to: str) -> list[str]:
+    """Undo the revisions after `to` in one transaction, and return them, the newest first.
+
+    Raises:
+        ConfigError: the URL is wrong, there is no such revision, or one of those after it has no
+            way back, because what it holds would be lost.
+        StoreRefused: workers are running.
+        SchemaMismatch: the database has no schema, or one that is newer than this version.
+        StoreUnavailable, StoreError: from the database.
+    """
+    if is_spanner(url):
+        raise ConfigError("a schema on Spanner goes forward only: restore a backup")
+    if to not in revisions():
+        raise ConfigError(f"no revision {to!r}: there are {revisions()[0]} to {revisions()[-1]}")
+    from alembic import command
+
+    engine = make_engine(url)
+    try:
+        with writing(engine) as connection:
+            _lock(connection)
+            before = version_of(connection)
+            if before is None or before > SCHEMA_VERSION:
+                check(before, where=shown(url))
+            undone = [each for each in revisions()[::-1] if to < each <= (before or "")]
+            _refuse_loss(undone)
+            _refuse_workers(connection)
+            config = _config()
+            config.attributes["connection"] = connection
+            if undone:
+                command.downgrade(config, to)
+            return undone
+    finally:
+        engine.dispose()
+
+
+def _refuse_loss(undone: list[str]) -> None:
+    from alembic.script import ScriptDirectory
+
+    script = ScriptDirectory(str(directory()))
+    for number in undone:
+        revision = script.get_revision(number)
+        if not hasattr(revision.module, "downgrade"):
+            raise ConfigError(f"revision {number} has no way back: restore a backup")
+
+
+def _refuse_workers(connection: Connection) -> None:
+    now_us = NOW_US[connection.dialect.name]
+    running = connection.execute(
+        text(f"select count(*) from late_worker where expires_at_us > {now_us}")
+    ).scalar_one()
+    if running:
+        raise StoreRefused(f"{running} workers are running: stop them first")
 
 
 def _lock(connection: Connection) -> None:

@@ -22,3 +22,10 @@ def upgrade() -> None:
         functions = Path(__file__).parents[1] / "0007_functions.sql"
         op.execute(sa.text(functions.read_text().replace(":", r"\:")))
     op.execute("update late_meta set value = '0007' where key = 'schema_version'")
+
+
+def downgrade() -> None:
+    if op.get_context().dialect.name == "postgresql":
+        functions = Path(__file__).parents[1] / "0007_functions_down.sql"
+        op.execute(sa.text(functions.read_text().replace(":", r"\:")))
+    op.execute("update late_meta set value = '0006' where key = 'schema_version'")

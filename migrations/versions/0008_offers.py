@@ -35,3 +35,9 @@ def upgrade() -> None:
         sa.Column("answer", sa.Text),
     )
     op.execute("update late_meta set value = '0008' where key = 'schema_version'")
+
+
+def downgrade() -> None:
+    # An offer is an attempt that its owner makes anew: the task is in the log.
+    op.drop_table("late_offer")
+    op.execute("update late_meta set value = '0007' where key = 'schema_version'")

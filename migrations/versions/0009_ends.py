@@ -18,3 +18,8 @@ phase = "pre"
 def upgrade() -> None:
     op.add_column("late_worker", sa.Column("ends", sa.Text))
     op.execute("update late_meta set value = '0009' where key = 'schema_version'")
+
+
+def downgrade() -> None:
+    op.drop_column("late_worker", "ends")
+    op.execute("update late_meta set value = '0008' where key = 'schema_version'")

@@ -27,6 +27,7 @@ from late.errors import (
 from late.model.ids import new_id
 from late.schema import fresh, migrate
 from late.schema.engine import make_engine, reading, writing
+from late.schema.tables import NOW_US
 from late.schema.version import SCHEMA_VERSION, check
 from late.testing import drain
 from tests.servers import drop_database, fresh_database, postgres_url
@@ -285,6 +286,70 @@ def _count(ran: list[int]) -> Callable[[int], None]:
         ran.append(number)
 
     return count
+
+
+UNDOABLE = ["0009", "0008", "0007"]
+
+
+def test_going_back_gives_the_earlier_schema(urls: Any) -> None:
+    url = urls()
+    migrate.upgrade(url)
+    for number, version in enumerate(UNDOABLE):
+        to = f"{int(version) - 1:04d}"
+        earlier = urls()
+        _make(earlier, to)
+        assert migrate.downgrade(url, to) == [version], number
+        assert migrate.current(url) == to
+        assert _shape(url) == _shape(earlier)
+        assert _functions(url) == _functions(earlier)
+    assert migrate.upgrade(url) == UNDOABLE[::-1]
+
+
+def _functions(url: str) -> list[tuple[Any, ...]]:
+    if url.startswith("sqlite"):
+        return []
+    return _lines(
+        url,
+        "select proname, prosrc from pg_proc where proname like 'late%' order by 1, 2",
+    )
+
+
+def test_tasks_that_wait_run_after_going_back_and_forth(urls: Any) -> None:
+    ran: list[int] = []
+    url = urls()
+    migrate.upgrade(url)
+    app = App(url)
+    count = app.task(name="count")(_count(ran))
+    engine = make_engine(url)
+    with writing(engine) as connection:
+        for number in range(20):
+            count.options(ordering_key=f"k{number % 3}").enqueue(connection, number)
+    engine.dispose()
+
+    assert migrate.downgrade(url, "0006") == UNDOABLE
+    with pytest.raises(SchemaMismatch, match="0006"):
+        drain(app)
+    assert migrate.upgrade(url) == UNDOABLE[::-1]
+    assert drain(app) == {"done": 20}
+    assert sorted(ran) == list(range(20))
+
+
+def test_going_back_is_refused_where_something_would_be_lost(urls: Any) -> None:
+    url = urls()
+    migrate.upgrade(url)
+    with pytest.raises(ConfigError, match="0006 has no way back: restore a backup"):
+        migrate.downgrade(url, "0005")
+    with pytest.raises(ConfigError, match="no revision '7': there are 0001 to"):
+        migrate.downgrade(url, "7")
+    now_us = NOW_US["sqlite" if url.startswith("sqlite") else "postgresql"]
+    _execute(
+        url,
+        "insert into late_worker (worker_id, expires_at_us, started_at_us, address, capacity, "
+        f"version, consumer_groups) values ('w', {now_us} + 60000000, 0, '', 1, '', '[]')",
+    )
+    with pytest.raises(StoreRefused, match="1 workers are running: stop them first"):
+        migrate.downgrade(url, "0007")
+    assert migrate.current(url) == SCHEMA_VERSION
 
 
 def test_the_services_own_alembic_table_is_left_alone(urls: Any) -> None:
