@@ -36,6 +36,8 @@ EVERY_S = 2.0
 """The pause between two reads: a change by an operator or a deploy is seen within it."""
 DRAINING_S = 0.25
 """The shortest pause between two looks at a lane that was resized."""
+_EARLY_S = 0.001
+"""A loop may run a timer a little early. The rest of a pause below this is no pause of its own."""
 T = TypeVar("T")
 
 
@@ -112,7 +114,7 @@ class SettingsSync:
         """Look at the lanes for `for_s`: once, or more often while a draining one is awaited."""
         loop = asyncio.get_running_loop()
         until = loop.time() + for_s
-        while (left_s := until - loop.time()) > 0:
+        while (left_s := until - loop.time()) > _EARLY_S:
             await self._pause(left_s)
             if self._draining and self._is_maintainer():
                 await _pass_on(control.lanes.advance, lambda _: None, "lanes")

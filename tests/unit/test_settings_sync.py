@@ -89,6 +89,22 @@ async def test_a_fleet_that_waits_for_nothing_looks_as_ever() -> None:
     assert beside.kept == [], "one keeps for all"
 
 
+async def test_a_timer_that_fires_a_moment_early_brings_no_second_look(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """A loop runs a timer up to its clock's resolution early, which depends on rounding."""
+    loop: Any = asyncio.get_running_loop()
+    timer = type(loop).call_at
+
+    def early(when: float, *args: Any, **more: Any) -> Any:
+        return timer(loop, when - 1e-8, *args, **more)
+
+    monkeypatch.setattr(loop, "call_at", early)
+    idle = Watched(QUIET)
+    await idle.live(600)
+    assert len(idle.looks) <= 600 / EVERY_S * 1.25
+
+
 async def test_who_keeps_begins_at_once_and_backs_off_while_nothing_changes() -> None:
     keeper = Watched(keeps=True)
     await keeper.live(3600)
