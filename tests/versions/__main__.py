@@ -50,6 +50,7 @@ MORE = (
     "tests/integration/test_postgres_fence.py",
     "tests/integration/test_postgres_guards.py",
     "tests/integration/test_postgres_partitions.py",
+    "tests/integration/test_postgres_plans.py",
     "tests/integration/test_postgres_tail.py",
     "tests/integration/test_key_order.py",
     "tests/integration/test_database_away.py",
