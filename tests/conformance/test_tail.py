@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import random
 import threading
 from collections.abc import Callable
@@ -9,10 +10,10 @@ from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 
-from late.model.task import ShardId
+from late.model.task import ShardId, TaskId
 from late.store.base import Store, cursor_within
 from tests.conformance.backends import Backend, Raw
-from tests.conformance.kit import BEGINNING, ids, open_of, read_all, record, task
+from tests.conformance.kit import BEGINNING, PATIENCE_S, ids, open_of, read_all, record, task
 
 MIB = 2**20
 
@@ -54,6 +55,23 @@ async def test_an_append_is_visible_if_and_only_if_it_was_committed(
     raw.commit()
     found, _ = await read_all(store, [open_still], cursor=cursor)
     assert ids(found) == ids([open_still])
+
+
+async def test_a_shard_that_was_read_to_its_end_hides_none_after_it(store: Store, raw: Raw) -> None:
+    first, second = task(0), task(1)
+    raw.insert(first, second)
+    _, end = await read_all(store, [first])
+    for _ in range(2):  # until nothing is left to look for
+        for page in await store.read({ShardId(0): end}, 10):
+            end = page.cursor
+
+    found: list[TaskId] = []
+    cursors = {ShardId(0): end, ShardId(1): BEGINNING}
+    async with asyncio.timeout(PATIENCE_S):
+        while not found:
+            found = [id for page in await store.read(cursors, 10) for id in ids(page.records)]
+
+    assert found == ids([second])
 
 
 async def test_business_writes_and_tasks_share_their_fate(store: Store, raw: Raw) -> None:

@@ -19,6 +19,8 @@ SUITES = (
         for store in ("postgres", "sqlite", "spanner")
         for path in sorted((ROOT / "tests" / "integration").glob(f"test_{store}_*.py"))
     ),
+    "tests/integration/test_group_retention.py",
+    "tests/integration/test_groups.py",
     "tests/integration/test_lease_keepers.py",
 )
 """All but tests that raise errors in other threads: there the tracer of the coverage hangs."""

