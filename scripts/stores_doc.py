@@ -123,8 +123,9 @@ STORES = (
 
 SERVERS = """
 `make test-servers` runs the suite, the kills, the migrations and the tests of PostgreSQL's own
-behaviour on every version (those of standbys and dumps: on the installed one alone), and the suite,
-the kills and a restart in the middle behind PgBouncer:
+behaviour on every version (those of standbys and dumps: on the installed one alone), with the plans
+of its large reads and a clock that is set; and the suite, the kills and a restart in the middle
+behind PgBouncer:
 
 """
 

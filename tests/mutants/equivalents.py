@@ -83,7 +83,7 @@ EQUIVALENTS: dict[tuple[str, str, str], str] = {
     (
         "late/store/sqlite/prune.py",
         "with transaction(connection, durable=False):",
-        "with transaction(connection, durable= True):",
+        "with transaction(connection, durable=True):",
     ): "it waits for the disk, where it need not",
     (
         "late/scheduler/outcome_rules.py",
@@ -95,5 +95,10 @@ EQUIVALENTS: dict[tuple[str, str, str], str] = {
         "self._due_s = 0.0",
         "self._due_s = 1.0",
     ): "a second of a clock that runs since the machine started: it has passed",
+    (
+        "late/store/postgres/tail.py",
+        "self._advanced_at = 0.0",
+        "self._advanced_at = -1.0",
+    ): "a second of a clock that runs since the machine started",
 }
 """(module, the line, the changed line) -> the reason."""

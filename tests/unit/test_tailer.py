@@ -30,6 +30,7 @@ async def test_all_wanting_shards_of_a_group_share_one_read() -> None:
         async with running(reader):
             await asyncio.sleep(0.01)
         assert log.reads == [(0, [1, 2, 3], 10), (0, [1, 2, 3], 10)]
+        assert reader.tailer.reads == 1, "the watchdog sees the progress by it"
         assert sorted(reader.got) == [
             ((group, shard), n) for group in "gh" for shard, n in [(1, 1), (1, 2), (3, 1)]
         ]

