@@ -74,6 +74,12 @@ def _tables(found: Status, where: str) -> None:
             for q in found.queues
         ],
     )
+    if found.unhandled:
+        output.table(
+            "No live worker can run",
+            ("group", "queue", "task", "tasks>", "since>"),
+            [(u.group, u.queue, u.task, u.tasks, output.age(u.since_s)) for u in found.unhandled],
+        )
     group.table(found.groups)
     output.table(
         "Shards",

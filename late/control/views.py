@@ -91,6 +91,17 @@ class WorkerStatus(msgspec.Struct, frozen=True):
     """The number of (group, shard) pairs that it owns."""
 
 
+class UnhandledTasks(msgspec.Struct, frozen=True):
+    """Parked tasks of one name that no live worker could run when they were last tried."""
+
+    group: str
+    queue: str
+    task: str
+    tasks: Count
+    since_s: float
+    """The time since one of them was first refused."""
+
+
 class Status(msgspec.Struct, frozen=True):
     """The content of `late status`."""
 
@@ -101,6 +112,7 @@ class Status(msgspec.Struct, frozen=True):
     shards: tuple[ShardStatus, ...]
     workers: tuple[WorkerStatus, ...]
     groups: tuple[GroupView, ...] = ()
+    unhandled: tuple[UnhandledTasks, ...] = ()
 
     def stale_s(self, group: str) -> float | None:
         """Return the staleness of a group's stalest shard; None if the group has no shard."""

@@ -11,7 +11,7 @@ from late import outbox
 from late.control import Control
 from late.errors import ConfigError, InvalidName, SchemaMismatch, StoreError, StoreUnavailable
 from late.model.ids import new_id
-from late.model.task import HELD_US, AttemptError, Suspect
+from late.model.task import HELD_US, AttemptError, Record, Suspect
 from late.schema import migrate
 from late.schema.engine import make_engine
 from late.store import open_store
@@ -69,6 +69,48 @@ async def test_the_four_counts_follow_a_task_through_its_life(url: str) -> None:
         assert status.workers == ()
         assert next(s for s in status.shards if s.shard_id == 3).owner is None
     await store.close()
+
+
+async def test_what_no_worker_can_run_is_counted_by_name(url: str) -> None:
+    """Given tasks that were refused, one after it had failed twice, beside one that is put off."""
+    store = open_store(url)
+    await store.open()
+    insert(url, *(task(1, queue="mail", name=name) for name in ("old", "old", "new", "later")))
+    owner = await own(store, 1)
+    (page,) = await store.read({1: ""}, 100)
+    now = await store.now()
+    minute = 60_000_000
+    refused = (AttemptError(1, now - 2 * minute, "w1", "no handler for 'old'"),)
+    failed = (AttemptError(1, now - 60 * minute, "w1", "boom"),)
+    errors = {
+        0: refused,
+        1: (AttemptError(1, now - 9 * minute, "w1", "no handler for 'old'"),),
+        2: (*failed, AttemptError(2, now - minute, "w1", "no handler for 'new'")),
+    }
+    await owner.settle(
+        cursor=page.cursor,
+        open=(),
+        parked=tuple(
+            parked(now + 10**9, of=record, reason="unknown", errors=errors[number])
+            if number in errors
+            else parked(now + 10**9, of=record, reason="delay")
+            for number, record in enumerate(sorted(page.records, key=_by_name))
+        ),
+    )
+    with Control(url) as control:
+        found = {each.task: each for each in control.status.read().unhandled}
+        assert {name: each.tasks.n for name, each in found.items()} == {"old": 2, "new": 1}
+        assert found["old"].since_s == pytest.approx(540, abs=30)
+        assert found["new"].since_s == pytest.approx(60, abs=30), "since it is refused"
+        assert {each.task for each in control.status.read(queue="mail").unhandled} == set(found)
+        assert control.status.read(queue="bulk").unhandled == ()
+        [capped] = control.status.read(queue="mail", limit=1).queues
+        assert capped.parked.capped
+    await store.close()
+
+
+def _by_name(record: Record) -> int:
+    return ("old", "new", "later").index(record.name)
 
 
 async def test_what_its_key_holds_back_is_not_done(url: str) -> None:

@@ -22,6 +22,7 @@ from late.control.views import (
     TaskInGroup,
     TaskView,
     TimerView,
+    UnhandledTasks,
     WorkerStatus,
 )
 from late.errors import ConfigError, InvalidPolicy
@@ -84,6 +85,15 @@ def failing(rate: float) -> Snapshot:
 
 def whats(found: Snapshot) -> list[tuple[str, str]]:
     return [(each.level, each.what) for each in overview.overview(found).attention]
+
+
+def test_tasks_that_no_worker_can_run_are_named_with_their_number_and_age() -> None:
+    tasks = UnhandledTasks("default", "mail", "app.report", Count(40), 125.0)
+    found = seen()
+    status = msgspec.structs.replace(found.status, unhandled=(tasks,))
+    [line] = overview.overview(msgspec.structs.replace(found, status=status)).attention
+    assert (line.level, line.what) == ("bad", "No worker of default can run app.report")
+    assert line.detail == "40 of queue mail wait, the first for 2m."
 
 
 def test_all_is_well_where_all_is_well() -> None:

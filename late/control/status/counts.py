@@ -7,13 +7,13 @@ from collections import defaultdict
 from collections.abc import Callable, Collection, Iterator, Sequence
 from typing import Any
 
-from sqlalchemy import Connection, Row, Select, func, select
+from sqlalchemy import Connection, Row, Select, case, func, select
 
 from late.control.sql.per_shard import Value, counted, lateral_rows, looked
-from late.control.sql.rows import seconds
+from late.control.sql.rows import errors_of, seconds
 from late.control.sql.shards import Shard
 from late.control.status import backlog
-from late.control.views import Count, QueueStatus
+from late.control.views import Count, QueueStatus, UnhandledTasks
 from late.schema.tables import dead, timer
 
 _NONE = Count()
@@ -26,6 +26,8 @@ class Tally:
         self.now = now
         self.counts: dict[tuple[str, str], dict[str, Count]] = defaultdict(dict)
         self.oldest: dict[tuple[str, str], int] = {}
+        self.unhandled: dict[tuple[str, str, str], UnhandledTasks] = {}
+        """By group, queue and name of the task."""
 
     def add(self, key: tuple[str, str], field: str, n: int, *, capped: bool = False) -> None:
         """`n` more tasks of one (group, queue); `field` is one of `QueueStatus`."""
@@ -48,24 +50,51 @@ class Tally:
             self.seen((name, row.queue), row.oldest_us)
         return found
 
-    def elsewhere(
-        self, connection: Connection, of: Collection[Shard], field: str, limit: int
-    ) -> None:
-        """Count rows of the timers (`parked`) or of the dead letters (`dead`)."""
-        table, time = (timer, timer.c.due_at_us) if field == "parked" else (dead, dead.c.dead_at_us)
+    def parked(self, connection: Connection, of: Collection[Shard], limit: int) -> None:
+        """Count rows of the timers, and those of them that no worker could run."""
+
+        def leg(name: Value, shard_id: Value, most: int) -> Select[Any]:
+            unhandled = case((timer.c.reason == "unknown", timer.c.name))
+            first = (
+                select(timer.c.queue, unhandled.label("task"), timer.c.errors)
+                .where(timer.c.consumer_group == name, timer.c.shard_id == shard_id)
+                # Along the key: a planner that expects them everywhere would read the table.
+                .order_by(timer.c.due_at_us)
+                .limit(most)
+                .subquery()
+            )
+            # The text of the errors begins with the attempt and time of the first one.
+            errors = func.min(case((first.c.task.is_not(None), first.c.errors)))
+            found = select(first.c.queue, first.c.task, func.count().label("n"), errors.label("e"))
+            return found.group_by(first.c.queue, first.c.task)
+
+        for (name, _), row, capped in self._counted(connection, leg, of, limit):
+            self.add((name, row.queue), "parked", row.n, capped=capped)
+            if row.task is not None:
+                self._refused((name, row.queue, row.task), Count(row.n, capped), row.e)
+
+    def _refused(self, key: tuple[str, str, str], tasks: Count, errors: str | None) -> None:
+        had = self.unhandled.get(key, UnhandledTasks(*key, _NONE, 0.0))
+        found = errors_of(errors)
+        first = [error.at_us for error in found if error.attempt == found[-1].attempt > 0]
+        since_s = max(had.since_s, *(seconds(self.now - us) for us in first), 0.0)
+        self.unhandled[key] = UnhandledTasks(*key, had.tasks + tasks, since_s)
+
+    def dead(self, connection: Connection, of: Collection[Shard], limit: int) -> None:
+        """Count dead letters."""
 
         def leg(name: Value, shard_id: Value, most: int) -> Select[tuple[str, int]]:
             first = (
-                select(table.c.queue)
-                .where(table.c.consumer_group == name, table.c.shard_id == shard_id)
-                # Along the key: a planner that expects them everywhere would read the table.
-                .order_by(time)
+                select(dead.c.queue)
+                .where(dead.c.consumer_group == name, dead.c.shard_id == shard_id)
+                .order_by(dead.c.dead_at_us)
                 .limit(most)
                 .subquery()
             )
             return select(first.c.queue, func.count().label("n")).group_by(first.c.queue)
 
-        self._count(connection, leg, of, field, limit)
+        for (name, _), row, capped in self._counted(connection, leg, of, limit):
+            self.add((name, row.queue), "dead", row.n, capped=capped)
 
     def held(self, connection: Connection, of: Collection[Shard], limit: int) -> None:
         """Count parked tasks that wait behind their ordering key, among the first `limit` of a
@@ -74,17 +103,18 @@ class Tally:
         def leg(name: Value, shard_id: Value, most: int) -> Select[tuple[str, int, int]]:
             return backlog.held(connection, name, shard_id, most)
 
-        self._count(connection, leg, of, "held", limit)
+        for (name, _), row, capped in self._counted(connection, leg, of, limit):
+            self.add((name, row.queue), "held", row.n, capped=capped)
 
-    def _count(
+    def _counted(
         self,
         connection: Connection,
         leg: Callable[..., Select[Any]],
         of: Collection[Shard],
-        field: str,
         limit: int,
-    ) -> None:
-        """Add up (queue, n) of each (group, shard); `leg` is of these and of a limit."""
+    ) -> Iterator[tuple[Shard, Row[Any], bool]]:
+        """Each (group, shard) with its rows, and whether they reach the limit; `leg` is of these
+        and of a limit."""
         places = list(of)
 
         def ask(numbers: Sequence[int], most: int) -> Iterator[Row[Any]]:
@@ -92,10 +122,9 @@ class Tally:
             return lateral_rows(connection, lambda *of: leg(*of, most), asked, rows=most)
 
         found = counted(connection, ask, len(places), limit)
-        for (name, _), rows in zip(places, found, strict=True):
+        for place, rows in zip(places, found, strict=True):
             capped = looked(rows) >= limit
-            for row in rows:
-                self.add((name, row.queue), field, row.n, capped=capped)
+            yield from ((place, row, capped) for row in rows)
 
     def queues(self) -> tuple[QueueStatus, ...]:
         """Return all counts, ascending by group and queue."""

@@ -60,8 +60,8 @@ def seen(connection: Connection, *, queue: str | None = None, limit: int = LIMIT
     places = list(_places(connection, there, due))
     live = {each.worker_id for each in workers}
     shards = _shards(connection, tally, there, places, live, limit)
-    tally.elsewhere(connection, due, "parked", limit)
-    tally.elsewhere(connection, died, "dead", limit)
+    tally.parked(connection, due, limit)
+    tally.dead(connection, died, limit)
     tally.held(connection, due, limit)
     holds: dict[str | None, int] = defaultdict(int)
     for shard in shards:
@@ -74,6 +74,9 @@ def seen(connection: Connection, *, queue: str | None = None, limit: int = LIMIT
         shards=tuple(shards),
         workers=tuple(
             msgspec.structs.replace(w, shards=holds.get(w.worker_id, 0)) for w in workers
+        ),
+        unhandled=tuple(
+            each for _, each in sorted(tally.unhandled.items()) if queue in (None, each.queue)
         ),
     )
 
