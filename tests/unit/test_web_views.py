@@ -93,7 +93,7 @@ def test_tasks_that_no_worker_can_run_are_named_with_their_number_and_age() -> N
     status = msgspec.structs.replace(found.status, unhandled=(tasks,))
     [line] = overview.overview(msgspec.structs.replace(found, status=status)).attention
     assert (line.level, line.what) == ("bad", "No worker of default can run app.report")
-    assert line.detail == "40 of queue mail wait, the first for 2m."
+    assert line.detail == "40 of queue mail wait, the first for 2.1 min."
 
 
 def test_all_is_well_where_all_is_well() -> None:
