@@ -100,5 +100,10 @@ EQUIVALENTS: dict[tuple[str, str, str], str] = {
         "self._advanced_at = 0.0",
         "self._advanced_at = -1.0",
     ): "a second of a clock that runs since the machine started",
+    (
+        "late/tailer/tailer.py",
+        "return 0",
+        "return -1",
+    ): "the tailer has stopped: nobody looks at the number",
 }
 """(module, the line, the changed line) -> the reason."""
