@@ -219,6 +219,12 @@ async def test_a_clock_that_jumped_back_tears_no_hole(store: Store, raw: Raw) ->
         (n,) for n in range(1, 6)
     ]
 
+    raw.execute("update late_settlement set settled_at_us = 1 where seq = 1")
+    await store.prune(journal_keep_s=3600)
+    assert raw.execute("select seq from late_settlement order by seq") == [
+        (n,) for n in range(2, 6)
+    ]
+
 
 async def test_workers_long_gone_are_forgotten(store: Store, raw: Raw) -> None:
     await store.heartbeat(worker("gone"), 60)

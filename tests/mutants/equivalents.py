@@ -105,5 +105,20 @@ EQUIVALENTS: dict[tuple[str, str, str], str] = {
         "return 0",
         "return -1",
     ): "the tailer has stopped: nobody looks at the number",
+    (
+        "late/tailer/lease_keeper.py",
+        "backoff = Backoff(self._rng, cap_s=1.0)",
+        "backoff = Backoff(self._rng, cap_s= 2.0)",
+    ): "tuning: the longest pause between two tries",
+    (
+        "late/store/spanner/membership.py",
+        'return bool(list(snapshot.read(table, ("task_id",), KeySet(ranges=ranges), limit=1)))',
+        'return bool(list(snapshot.read(table, ("task_id",), KeySet(ranges=ranges), limit= 0)))',
+    ): "0 is no limit",
+    (
+        "late/store/spanner/membership.py",
+        "shards.add(rows[0][0])",
+        "shards.add(rows[ -1][0])",
+    ): "there is one row",
 }
 """(module, the line, the changed line) -> the reason."""

@@ -40,6 +40,19 @@ def test_a_window_full_of_commands_for_tasks_to_come_does_not_stop_the_tail() ->
     assert not world.starts
 
 
+def test_a_command_that_makes_room_for_the_tail_comes_back_later() -> None:
+    world = World(settings=CoreSettings(window=24, page_size=8))
+    for number in range(60):
+        world.command("cancel", f"a{61 + number:05d}")
+    for _ in range(8):
+        world.read_page()
+        world.grant(4)
+        world.write()
+        world.acknowledge()
+    assert world.timers
+    assert all(row.due_at_us > world.now_us for row in world.timers.values())
+
+
 def test_a_cancelled_head_lets_its_key_go_on() -> None:
     world = World()
     head, second = (world.enqueue(ordering_key="k") for _ in range(2))

@@ -52,6 +52,31 @@ def test_what_a_knob_holds_back_leaves_the_window_for_others() -> None:
     world.drain()
 
 
+def test_a_task_that_leaves_the_window_for_a_knob_keeps_its_key() -> None:
+    world = World()
+    world.turn(slow=PAUSED)
+    for number in range(60):
+        world.enqueue(queue="slow", ordering_key=f"k{number}")
+    for _ in range(80):
+        world.read_page()
+        world.grant(4)
+        world.write()
+        world.acknowledge()
+        world.now_us += SECOND // 2
+    limited = [row for row in world.timers.values() if row.reason == "limited"]
+    assert limited
+    assert all(row.held_key for row in limited)
+    free = [world.enqueue(queue="free", ordering_key=row.held_key) for row in limited]
+    for _ in range(20):
+        world.read_page()
+        world.grant(40)
+        world.write()
+        world.acknowledge()
+    assert not set(free) & {attempt.record.task_id for attempt in world.starts}
+    world.turn()
+    world.drain()
+
+
 def test_a_limit_counts_across_retries_and_releases() -> None:
     world = World()
     world.turn(q=QueueSettings(concurrency=2))

@@ -87,11 +87,6 @@ class CoreState:
         """`wake_at_us` as it was after the last `Grant`: true for as long as the core is quiet."""
 
     @property
-    def seq(self) -> int:
-        """Sequence number of the last settlement that is known to be in the journal."""
-        return self.pending.seq
-
-    @property
     def idle(self) -> bool:
         """True when nothing runs or waits for a settlement: the shard can be handed over."""
         return not (self.running or len(self.pending) or self.pending.out)
