@@ -22,6 +22,7 @@ from late.scheduler.core.shard_core import ShardCore
 from late.scheduler.core.state import CoreState
 from late.scheduler.core.window import Window
 from late.scheduler.limits.limiter import Limiter
+from late.scheduler.limits.limits import Limits
 from late.scheduler.limits.outages import Ends, Outages
 from late.scheduler.limits.ready_queues import ReadyQueues
 from late.scheduler.scheduler import Scheduler
@@ -317,6 +318,11 @@ def outage_of_attempts() -> None:
     old = replace(
         Ends, "add_failed", lambda self, _, *how, **more: old(self, object(), *how, **more)
     )
+
+
+def outage_herd() -> None:
+    """All tasks of a name that is in an outage start as ever."""
+    replace(Limits, "_outage_of", lambda self, group, entry: None)
 
 
 def outages_alone() -> None:

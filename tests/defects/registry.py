@@ -160,6 +160,11 @@ _ALL = (
         "tests/unit/test_outages.py::test_few_tasks_that_fail_for_ever_are_no_outage", r"assert",
     ),
     Defect(
+        "outage-herd", "all tasks of a name start in its outage", c.outage_herd,
+        "tests/unit/test_outages.py::test_in_an_outage_one_task_of_the_name_tries_and_others_go_on",
+        r"assert",
+    ),
+    Defect(
         "outages-alone", "a worker takes in nothing of what fails in the others",
         c.outages_alone,
         "tests/unit/test_outages.py::test_two_failures_on_each_of_ten_workers_are_an_outage",

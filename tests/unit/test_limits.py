@@ -124,11 +124,11 @@ def started(limits: Limits, number: int, flow: Flow, now_us: int = 0, retry: boo
 
 def test_tasks_without_a_knob_have_no_flow() -> None:
     limits = Limits()
-    assert limits.flow(entry()) is None
+    assert limits.flow("g", entry()) is None
     limits.set({"q": QueueSettings(rate=1)}, {}, 0)
-    assert limits.flow(entry()) == Flow("q", "local")
-    assert limits.flow(entry(queue="other")) is None
-    assert Limits({"svc"}).flow(entry(target="svc")) == Flow("q", "svc")
+    assert limits.flow("g", entry()) == Flow("q", "local")
+    assert limits.flow("g", entry(queue="other")) is None
+    assert Limits({"svc"}).flow("g", entry(target="svc")) == Flow("q", "svc")
 
 
 @pytest.mark.parametrize(("mine", "total", "most"), [(8, 8, 10), (3, 8, 3), (1, 8, 1), (1, 100, 1)])

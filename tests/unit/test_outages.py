@@ -20,6 +20,7 @@ from late.scheduler.limits.outages import (
     Name,
     Outages,
 )
+from late.scheduler.limits.ready_queues import ReadyQueues
 from late.scheduler.outcome_rules import decide_outcome
 from late.scheduler.task_state import Entry
 from late.store.base import NameEnds
@@ -253,6 +254,75 @@ def test_a_protected_target_has_its_breaker_for_that() -> None:
         end = ended(n, "failed", target="svc")
         assert not limits.stalled("g", entry(n, target="svc"), end, 0)
     assert not limits.outages.watches
+
+
+def ready(limits: Limits, jobs: range, others: int = 0) -> ReadyQueues:
+    """A shard with ready tasks of the name, and some of another one of the same queue."""
+    made = ReadyQueues("g", limits)
+    tasks = [entry(n) for n in jobs]
+    tasks += [Entry(record=record(900 + n, name="other"), policy=Policy()) for n in range(others)]
+    for each in tasks:
+        each.move("ready")
+        made.push(each)
+    return made
+
+
+def starts(limits: Limits, made: ReadyQueues, now_us: int = 0) -> list[int]:
+    limits.begin(1, 1, now_us)
+    made.open(now_us, {"local": 16})
+    found = []
+    while (each := made.next()) is not None:
+        found.append(each.record.sequence)
+    return found
+
+
+def test_in_an_outage_one_task_of_the_name_tries_and_others_go_on() -> None:
+    limits = Limits()
+    made = ready(limits, range(100, 200), others=5)
+    failures(limits, range(10))
+    found = starts(limits, made)
+    assert sorted(found) == [100, 900, 901, 902, 903, 904]
+    assert starts(limits, made) == [], "it still runs"
+    limits.ended([ended(100, "failed", error="away")], 0)
+    assert starts(limits, made) == [101]
+
+
+def test_each_probe_that_works_lets_twice_as_many_try() -> None:
+    limits = Limits()
+    made = ready(limits, range(100, 200))
+    failures(limits, range(20))
+    tried = starts(limits, made)
+    for count in (2, 4, 8, 16, 16):
+        limits.ended([ended(n) for n in tried[:1]], 0)
+        limits.ended([ended(n, "snooze") for n in tried[1:]], 0)
+        tried = starts(limits, made)
+        assert len(tried) == count
+    limits.ended([ended(n, "failed", error="away") for n in tried], 0)
+    assert len(starts(limits, made)) == 1
+
+
+def test_all_start_once_it_is_over() -> None:
+    limits = Limits()
+    made = ready(limits, range(100, 200))
+    failures(limits, range(20))
+    assert starts(limits, made) == [100]
+    worked(limits, REMEMBERED)
+    limits.ended([ended(100)], 0)
+    assert starts(limits, made) == list(range(101, 117))
+    limits.ended([ended(n) for n in range(101, 117)], 0)
+    failures(limits, range(200, 220), 9 * S)
+    assert starts(limits, made, 9 * S) == [117], "and one again in the next one"
+
+
+@pytest.mark.parametrize("off", ["queue", "target", "breaker"])
+def test_what_is_not_judged_by_its_name_is_not_held_back_by_it(off: str) -> None:
+    limits = Limits({"svc"})
+    failures(limits, range(10))
+    rule = {"q" if off == "queue" else "local": QueueSettings(smart_retry=False)}
+    limits.set(rule if off == "queue" else {}, rule if off == "target" else {}, 0)
+    limits.begin(1, 1, 0)
+    flow = limits.flow("g", entry(1, target="svc" if off == "breaker" else "local"))
+    assert flow is None or flow.out is None
 
 
 def test_the_waits_grow_while_the_number_of_the_attempt_stays() -> None:

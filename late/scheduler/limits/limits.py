@@ -14,7 +14,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Collection, Mapping, Sequence
-from typing import NamedTuple
+from typing import NamedTuple, TypeVar
 
 import msgspec
 
@@ -22,7 +22,7 @@ from late.model.offers import ELSEWHERE
 from late.model.queue_settings import LOCAL, REMOTE, QueueSettings, binds, effective
 from late.model.task import BATCH_POOL, PULL_POOL, Attempt, Outcome, Record, TaskId
 from late.scheduler.limits.limiter import Limiter, shows_health
-from late.scheduler.limits.outages import Outages
+from late.scheduler.limits.outages import Name, Outages
 from late.scheduler.task_state import Entry
 
 LOCAL_POOL = "local"
@@ -30,6 +30,7 @@ PAUSED_LOOK_US = 30_000_000
 """A paused task that was parked is looked at again after this, and up to twice as long."""
 _headers = msgspec.json.Decoder(dict[str, str])
 
+K = TypeVar("K", str, Name)
 Owner = tuple[str, TaskId]
 """(consumer group, task)."""
 
@@ -40,6 +41,12 @@ class Flow(NamedTuple):
     queue: str
     target: str
     tenant: str = ""
+    out: Name | None = None
+    """The name of its tasks, while that is in an outage."""
+
+
+PROBES = QueueSettings(concurrency=1)
+"""The settings of a name that is in an outage: one task at a time tries whether it is over."""
 
 
 class Limits:
@@ -60,6 +67,8 @@ class Limits:
         self.outages = Outages()
         """The outages of what handlers in this process need. A protected target has a circuit
         breaker."""
+        self._probes: dict[Name, Limiter] = {}
+        """The limits of the names that are in an outage here; not shared with other workers."""
         self._any = False
         self._counted: dict[Owner, tuple[Flow, bool]] = {}
         """The flow of each task that runs, and whether it is a retry."""
@@ -85,7 +94,7 @@ class Limits:
         self._set(self._targets, wanted, now_us)
 
     def _set(
-        self, limiters: dict[str, Limiter], wanted: Mapping[str, QueueSettings], now_us: int
+        self, limiters: dict[K, Limiter], wanted: Mapping[K, QueueSettings], now_us: int
     ) -> None:
         for name in limiters.keys() - wanted.keys():
             del limiters[name]
@@ -113,6 +122,10 @@ class Limits:
         for limiters in (self._queues, self._targets):
             for limiter in limiters.values():
                 limiter.share(max(1, mine), max(1, mine, total), now_us)
+        if self.outages.out != self._probes.keys():
+            known = {name: limiter.settings for name, limiter in self._probes.items()}
+            wanted = {name: known.get(name, PROBES) for name in self.outages.out}
+            self._set(self._probes, wanted, now_us)
 
     def recovered(self, now_us: int) -> None:
         """Begin slowly: the worker was cut off, or has just started."""
@@ -157,15 +170,29 @@ class Limits:
             return 0
         return int(entry.record.task_id[-8:], 16) * round(settings.spread_s * 1_000_000) >> 32
 
-    def flow(self, entry: Entry) -> Flow | None:
+    def flow(self, group: str, entry: Entry) -> Flow | None:
         """Return the flow of `entry`, or None: it has no limit."""
-        if not (self._queues or self._targets):
+        if not (self._queues or self._targets or self._probes):
             return None
         queue, target = entry.record.queue, entry.policy.target
-        limiter = self._queues.get(queue)
-        if limiter is None and target not in self._targets:
+        out = self._outage_of(group, entry) if self._probes else None
+        if out is None and queue not in self._queues and target not in self._targets:
             return None
-        return Flow(queue, target, self.tenant(entry.record) or "")
+        return Flow(queue, target, self.tenant(entry.record) or "", out)
+
+    def _outage_of(self, group: str, entry: Entry) -> Name | None:
+        """Return the name of the task, if it is in an outage that says something of this task."""
+        name = Name(group, entry.record.queue, entry.record.name)
+        judged = name in self._probes and self._is_own(entry.policy.target)
+        return name if judged and self._retries(Flow(name.queue, entry.policy.target)) else None
+
+    def _is_own(self, target: str) -> bool:
+        """Return whether handlers of `target` are judged by their names: no breaker judges it."""
+        return target not in self._remote or _default(target) is LOCAL
+
+    def _retries(self, flow: Flow) -> bool:
+        """Return whether no setting turns the smart retry off."""
+        return all(each.settings.smart_retry is not False for each in self._limiters_of(flow))
 
     def tenant(self, record: Record) -> str | None:
         """Return the tenant of a task, by the fair key of its queue; None: the queue has none."""
@@ -229,6 +256,16 @@ class Limits:
             for limiter in self._limiters_of(flow):
                 _less(limiter.tenants, flow.tenant)
                 limiter.ended(outcome, retry=retry, now_us=now_us)
+            if flow.out in self._probes:
+                self._probed(self._probes[flow.out], outcome, now_us)
+
+    def _probed(self, limiter: Limiter, outcome: Outcome, now_us: int) -> None:
+        """Let twice as many try it after each that worked: a handler may take minutes."""
+        running = limiter.limit(now_us) or 1
+        if outcome.kind == "done":
+            limiter.set(QueueSettings(concurrency=min(2 * running, self._slots)), now_us)
+        elif shows_health(outcome) is False:
+            limiter.set(PROBES, now_us)
 
     def stalled(self, group: str, entry: Entry, outcome: Outcome, now_us: int) -> bool:
         """Learn from how an attempt of `entry` ended; return whether it failed in a way that says
@@ -239,17 +276,16 @@ class Limits:
         if outcome.kind != "failed":
             return False
         target, out = entry.policy.target, False
-        own = target not in self._remote or _default(target) is LOCAL
-        if own and shows_health(outcome) is False:
+        if self._is_own(target) and shows_health(outcome) is False:
             # An error of this very attempt, which was made again, is one of an outage.
             last = entry.errors[-1].attempt if entry.errors else outcome.attempt.number
             counts = last == outcome.attempt.number
             out = self.outages.failed(group, entry.record, now_us, counts=counts)
             out = out and entry.policy.max_attempts > 1
-        limiters = self._limiters_of(Flow(entry.record.queue, target))
-        if any(limiter.settings.smart_retry is False for limiter in limiters):
+        flow = Flow(entry.record.queue, target)
+        if not self._retries(flow):
             return False
-        return out or any(limiter.failing for limiter in limiters)
+        return out or any(limiter.failing for limiter in self._limiters_of(flow))
 
     def settings(self, queue: str) -> QueueSettings | None:
         """Return the settings of a queue that has any."""
@@ -278,7 +314,9 @@ class Limits:
         return queues + [("target", name, limiter) for name, limiter in self._targets.items()]
 
     def _limiters_of(self, flow: Flow) -> list[Limiter]:
-        found = (self._queues.get(flow.queue), self._targets.get(flow.target))
+        found = [self._queues.get(flow.queue), self._targets.get(flow.target)]
+        if flow.out is not None:
+            found.append(self._probes.get(flow.out))
         return [limiter for limiter in found if limiter is not None]
 
 

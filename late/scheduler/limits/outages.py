@@ -26,7 +26,7 @@ usage of each settlement, so that it costs nothing per task.
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Sequence, Set
 from typing import NamedTuple
 
 from late.model.task import Outcome, Record, TaskId, Usage
@@ -132,6 +132,11 @@ class Outages:
         """It has what the other workers told last."""
         self._changed: list[tuple[Name, bool]] = []
         self._now_us = 0
+
+    @property
+    def out(self) -> Set[Name]:
+        """The names that were in an outage when it was last judged."""
+        return self._out
 
     @property
     def watches(self) -> bool:

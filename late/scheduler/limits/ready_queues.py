@@ -51,13 +51,13 @@ class ReadyQueues:
 
     def push(self, entry: Entry) -> None:
         """Add behind its equals."""
-        flow = self._limits.flow(entry)
+        flow = self._limits.flow(self._group, entry)
         queue = self._main if flow is None else self._queue_of(flow)
         queue.push(entry, entry.options.priority)
 
     def push_front(self, entry: Entry) -> None:
         """Add before its equals: it had been started already."""
-        flow = self._limits.flow(entry)
+        flow = self._limits.flow(self._group, entry)
         queue = self._main if flow is None else self._queue_of(flow)
         queue.push_front(entry, entry.options.priority)
 
@@ -200,7 +200,7 @@ class ReadyQueues:
         target = entry.policy.target
         if not extra and self._rooms.get(target, 0) <= 0:
             return False
-        flow = self._limits.flow(entry)
+        flow = self._limits.flow(self._group, entry)
         if flow is not None:
             return self._take(entry, flow)
         self._rooms[target] = self._rooms.get(target, 0) - 1
