@@ -31,6 +31,21 @@ async def test_a_live_workers_shards_are_not_for_others(store: Store, other_stor
     assert {lease.owner for lease in mine} == {"w1"}
 
 
+async def test_an_epoch_is_above_all_of_the_journal_when_the_lease_is_gone(
+    store: Store, raw: Raw
+) -> None:
+    for name in ("w1", "w2", "w3"):
+        owner = await own(store, name=name)
+        await owner.settle()
+        await store.release([owner.lease])
+    raw.execute("delete from late_lease where shard_id = 0")
+
+    found = await own(store, name="w4")
+
+    assert found.lease.epoch > owner.lease.epoch
+    assert await found.settle() is SettleResult.SETTLED
+
+
 async def test_a_heartbeat_carries_how_tasks_end_and_takes_it_back(
     store: Store, other_store: Store
 ) -> None:

@@ -120,5 +120,40 @@ EQUIVALENTS: dict[tuple[str, str, str], str] = {
         "shards.add(rows[0][0])",
         "shards.add(rows[ -1][0])",
     ): "there is one row",
+    (
+        "late/scheduler/core/crash_suspects.py",
+        "return entry.index <= ENTRIES_MAX",
+        "return entry.index < ENTRIES_MAX",
+    ): "tuning: one record more or less of 3,000",
+    (
+        "late/scheduler/core/timers.py",
+        "if len(self.parked) <= self._timers_max:",
+        "if len(self.parked) < self._timers_max:",
+    ): "tuning: one timer more or less in memory",
+    (
+        "late/scheduler/core/ordering_keys.py",
+        "break",
+        "continue",
+    ): "nothing more is asked for; it goes over the others for nothing",
+    (
+        "late/scheduler/core/starts.py",
+        "for entry, again_us, reason in core.ready_queues.surplus(most // 2):",
+        "for entry, again_us, reason in core.ready_queues.surplus(most // 1):",
+    ): "tuning: how many stay in memory",
+    (
+        "late/store/spanner/journal.py",
+        "if ended := [(key, -us) for key, _, us in held if us is not None and us < 0]:",
+        "if ended := [(key, -us) for key, _, us in held if us is not None and us < -1]:",
+    ): "a time since 1970 is never 1",
+    (
+        "late/store/postgres/cursor.py",
+        "",
+        "def parse_snapshot(text: str) -> Snapshot:",
+    ): "it is a cache",
+    (
+        "late/store/postgres/partitions.py",
+        "ahead = [leaf for leaf in leaves if leaf.low > present]",
+        "ahead = [leaf for leaf in leaves if leaf.low >= present]",
+    ): "tuning: present is an estimate with room to spare",
 }
 """(module, the line, the changed line) -> the reason."""

@@ -37,6 +37,16 @@ def test_a_failing_task_holds_its_key_until_it_is_done() -> None:
     ]
 
 
+def test_a_core_with_a_key_that_wants_its_next_task_is_not_quiet() -> None:
+    world = World()
+    world.grant(5)
+    answers(world)
+    state = world.core.state
+    assert state.quiet_us() > 0
+    state.keys.wants["k"] = None
+    assert state.quiet_us() == 0
+
+
 def test_a_key_stays_blocked_across_a_takeover() -> None:
     # Given a key whose head is parked for a retry and whose second task is parked behind it
     world = World()

@@ -36,6 +36,18 @@ async def test_all_wanting_shards_of_a_group_share_one_read() -> None:
         ]
 
 
+async def test_the_lag_of_a_shard_is_counted_from_its_last_read() -> None:
+    with VirtualClock() as clock:
+        log = Log(clock)
+        reader = Reader(log, 1)
+        key = ("g", ShardId(1))
+        assert reader.tailer.lag_s(key, clock.now_us()) is None
+        async with running(reader):
+            await asyncio.sleep(5)
+            last = log.reads[-1][0]
+            assert reader.tailer.lag_s(key, clock.now_us()) == pytest.approx(5 - last, abs=0.01)
+
+
 async def test_under_light_load_a_record_waits_for_half_a_poll() -> None:
     """100 records/s, at random moments: the loop stays at its shortest pause."""
     rng = random.Random(7)
