@@ -30,13 +30,15 @@ def migrate(
     from late.schema.version import SCHEMA_VERSION
 
     where = options.url_of(url, url_option)
+    if sql and to is not None:
+        raise ConfigError("--sql prints the way forward only: leave --to out")
     if sql:
         script = migrations.sql(where)
         output.as_json({"sql": script}) if json else typer.echo(script, nl=False)
         return
     if to is not None:
         undone = migrations.downgrade(where, to)
-        done = f"undid {', '.join(undone)}" if undone else f"no revision after {to}"
+        done = f"undid {', '.join(undone)}" if undone else f"is at {to}"
         output.line(json, {"undone": undone, "schema_version": to}, f"{shown(where)}: {done}")
         return
     applied = migrations.upgrade(where)

@@ -86,8 +86,8 @@ def downgrade(url: str, to: str) -> list[str]:
     """Undo the revisions after `to` in one transaction, and return them, the newest first.
 
     Raises:
-        ConfigError: the URL is wrong, there is no such revision, or one of those after it has no
-            way back, because what it holds would be lost.
+        ConfigError: the URL is wrong, there is no such revision, the database has not come to it,
+            or one of those after it has no way back, because what it holds would be lost.
         StoreRefused: workers are running.
         SchemaMismatch: the database has no schema, or one that is newer than this version.
         StoreUnavailable, StoreError: from the database.
@@ -106,11 +106,13 @@ def downgrade(url: str, to: str) -> list[str]:
             if before is None or before > SCHEMA_VERSION:
                 check(before, where=shown(url))
             undone = [each for each in revisions()[::-1] if to < each <= (before or "")]
-            _refuse_loss(undone)
-            _refuse_workers(connection)
-            config = _config()
-            config.attributes["connection"] = connection
+            if to > (before or ""):
+                raise ConfigError(f"{shown(url)} is at {before}: `late migrate` goes forward")
             if undone:
+                _refuse_loss(undone)
+                _refuse_workers(connection)
+                config = _config()
+                config.attributes["connection"] = connection
                 command.downgrade(config, to)
             return undone
     finally:
@@ -133,7 +135,7 @@ def _refuse_workers(connection: Connection) -> None:
         text(f"select count(*) from late_worker where expires_at_us > {now_us}")
     ).scalar_one()
     if running:
-        raise StoreRefused(f"{running} workers are running: stop them first")
+        raise StoreRefused(f"workers are running ({running}): stop them first")
 
 
 def _lock(connection: Connection) -> None:
