@@ -201,12 +201,11 @@ def _unowned(addresses: Iterable[str]) -> str:
 def _times(connection: Connection) -> Iterator[Check]:
     """Compare what was recorded last with now: it is ahead if the clock went back since."""
     now = now_us(connection)
-    marks = [last.settled_at_us or 0 for last in journals(connection).values()]
+    times = [last.settled_at_us for last in journals(connection).values()]
     # Journals go on by the new clock. What is written once still tells of the old one.
-    once = (worker.c.started_at_us, lease.c.taken_at_us)
-    marks += [connection.execute(select(func.max(each))).scalar_one() or 0 for each in once]
-    latest = max(marks)
-    ahead_s = (latest - now) / 1_000_000
+    for column in (worker.c.started_at_us, lease.c.taken_at_us):
+        times += connection.execute(select(func.max(column))).scalars()
+    ahead_s = (max(time or 0 for time in times) - now) / 1_000_000
     if ahead_s <= CLOCK_OFFSET_S:
         yield Check("times", "ok", "nothing was recorded later than now")
         return
