@@ -18,6 +18,15 @@ def ids(world: World) -> list[str]:
     return [attempt.record.task_id for attempt in world.running]
 
 
+def go_on(world: World, slots: int) -> None:
+    """Read, start and settle, and half a second passes."""
+    world.read_page()
+    world.grant(slots)
+    world.write()
+    world.acknowledge()
+    world.now_us += SECOND // 2
+
+
 def test_a_paused_queue_holds_nobody_up() -> None:
     world = World()
     world.turn(slow=PAUSED)
@@ -38,11 +47,7 @@ def test_what_a_knob_holds_back_leaves_the_window_for_others() -> None:
         world.enqueue(queue="slow")
     last = world.enqueue()
     for _ in range(80):
-        world.read_page()
-        world.grant(4)
-        world.write()
-        world.acknowledge()
-        world.now_us += SECOND // 2
+        go_on(world, 4)
         if last in ids(world):
             break
     assert ids(world) == [last]
@@ -58,20 +63,13 @@ def test_a_task_that_leaves_the_window_for_a_knob_keeps_its_key() -> None:
     for number in range(60):
         world.enqueue(queue="slow", ordering_key=f"k{number}")
     for _ in range(80):
-        world.read_page()
-        world.grant(4)
-        world.write()
-        world.acknowledge()
-        world.now_us += SECOND // 2
+        go_on(world, 4)
     limited = [row for row in world.timers.values() if row.reason == "limited"]
     assert limited
     assert all(row.held_key for row in limited)
     free = [world.enqueue(queue="free", ordering_key=row.held_key) for row in limited]
     for _ in range(20):
-        world.read_page()
-        world.grant(40)
-        world.write()
-        world.acknowledge()
+        go_on(world, 40)
     assert not set(free) & {attempt.record.task_id for attempt in world.starts}
     world.turn()
     world.drain()
