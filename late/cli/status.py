@@ -78,7 +78,7 @@ def _tables(found: Status, where: str) -> None:
         output.table(
             "No live worker can run",
             ("group", "queue", "task", "tasks>", "since>"),
-            [(u.group, u.queue, u.task, u.tasks, output.age(u.since_s)) for u in found.unhandled],
+            [(u.group, u.queue, u.task, u.waiting, output.age(u.since_s)) for u in found.unhandled],
         )
     group.table(found.groups)
     output.table(

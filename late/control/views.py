@@ -97,7 +97,7 @@ class UnhandledTasks(msgspec.Struct, frozen=True):
     group: str
     queue: str
     task: str
-    tasks: Count
+    waiting: Count
     since_s: float
     """The time since one of them was first refused."""
 

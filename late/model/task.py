@@ -192,6 +192,12 @@ class AttemptError(msgspec.Struct, frozen=True, omit_defaults=True):
     error: str
 
 
+def last_attempt_began_us(errors: tuple[AttemptError, ...]) -> int:
+    """Return the time of the first error of the last attempt: a refused attempt is made again and
+    again. `errors` must not be empty."""
+    return min(error.at_us for error in errors if error.attempt == errors[-1].attempt)
+
+
 class Parked(msgspec.Struct, frozen=True):
     """A task that is kept in the timer table until `due_at_us`."""
 

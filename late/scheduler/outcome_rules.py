@@ -17,7 +17,7 @@ from __future__ import annotations
 
 import msgspec
 
-from late.model.task import AttemptError, Final, Outcome, Reason
+from late.model.task import AttemptError, Final, Outcome, Reason, last_attempt_began_us
 from late.scheduler.retry_delay import retry_delay_us
 from late.scheduler.task_state import Entry
 
@@ -102,8 +102,7 @@ def refused_wait_us(errors: tuple[AttemptError, ...], now_us: int) -> int:
     As long as its present attempt has waited already: it runs soon after a deploy has ended, or
     another consumer is free, and a task that nobody knows costs little.
     """
-    since_us = min(error.at_us for error in errors if error.attempt == errors[-1].attempt)
-    return min(REFUSED_MAX_US, max(REFUSED_MIN_US, now_us - since_us))
+    return min(REFUSED_MAX_US, max(REFUSED_MIN_US, now_us - last_attempt_began_us(errors)))
 
 
 def _died(entry: Entry, outcome: Outcome, now_us: int, errors: tuple[AttemptError, ...]) -> Verdict:

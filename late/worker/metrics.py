@@ -268,8 +268,9 @@ def of_database(
         yield "late_queue_in_flight", labels, queue.in_flight.n
         yield "late_queue_parked", labels, queue.parked.n
         yield "late_queue_dead", labels, queue.dead.n
-    for tasks in seen.unhandled:
-        yield "late_unhandled_tasks", (tasks.group, tasks.queue, tasks.task), tasks.tasks.n
+    for unhandled in seen.unhandled:
+        named = (unhandled.group, unhandled.queue, unhandled.task)
+        yield "late_unhandled_tasks", named, unhandled.waiting.n
     for group, each in signals.items():
         stale_s = seen.stale_s(group) or 0.0
         yield "late_freshness_seconds", (group,), stale_s

@@ -99,7 +99,7 @@ async def test_what_no_worker_can_run_is_counted_by_name(url: str) -> None:
     )
     with Control(url) as control:
         found = {each.task: each for each in control.status.read().unhandled}
-        assert {name: each.tasks.n for name, each in found.items()} == {"old": 2, "new": 1}
+        assert {name: each.waiting.n for name, each in found.items()} == {"old": 2, "new": 1}
         assert found["old"].since_s == pytest.approx(540, abs=30)
         assert found["new"].since_s == pytest.approx(60, abs=30), "since it is refused"
         assert {each.task for each in control.status.read(queue="mail").unhandled} == set(found)

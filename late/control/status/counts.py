@@ -14,6 +14,7 @@ from late.control.sql.rows import errors_of, seconds
 from late.control.sql.shards import Shard
 from late.control.status import backlog
 from late.control.views import Count, QueueStatus, UnhandledTasks
+from late.model.task import AttemptError, last_attempt_began_us
 from late.schema.tables import dead, timer
 
 _NONE = Count()
@@ -54,31 +55,37 @@ class Tally:
         """Count rows of the timers, and those of them that no worker could run."""
 
         def leg(name: Value, shard_id: Value, most: int) -> Select[Any]:
-            unhandled = case((timer.c.reason == "unknown", timer.c.name))
+            # Errors may be long, and are read of these rows only.
+            unhandled = timer.c.reason == "unknown"
+            task, errors = case((unhandled, timer.c.name)), case((unhandled, timer.c.errors))
             first = (
-                select(timer.c.queue, unhandled.label("task"), timer.c.errors)
+                select(timer.c.queue, task.label("task"), errors.label("errors"))
                 .where(timer.c.consumer_group == name, timer.c.shard_id == shard_id)
                 # Along the key: a planner that expects them everywhere would read the table.
                 .order_by(timer.c.due_at_us)
                 .limit(most)
                 .subquery()
             )
-            # The text of the errors begins with the attempt and time of the first one.
-            errors = func.min(case((first.c.task.is_not(None), first.c.errors)))
-            found = select(first.c.queue, first.c.task, func.count().label("n"), errors.label("e"))
+            # The text begins with the attempt and the time of the first error: the least one is
+            # of a task that was refused early, mostly of the earliest.
+            of_one = func.min(first.c.errors).label("errors")
+            found = select(first.c.queue, first.c.task, func.count().label("n"), of_one)
             return found.group_by(first.c.queue, first.c.task)
 
         for (name, _), row, capped in self._counted(connection, leg, of, limit):
             self.add((name, row.queue), "parked", row.n, capped=capped)
             if row.task is not None:
-                self._refused((name, row.queue, row.task), Count(row.n, capped), row.e)
+                key = (name, row.queue, row.task)
+                self._add_unhandled(key, Count(row.n, capped), errors_of(row.errors))
 
-    def _refused(self, key: tuple[str, str, str], tasks: Count, errors: str | None) -> None:
+    def _add_unhandled(
+        self, key: tuple[str, str, str], waiting: Count, errors: tuple[AttemptError, ...]
+    ) -> None:
+        """`waiting` more tasks; `errors` are those of one of them."""
         had = self.unhandled.get(key, UnhandledTasks(*key, _NONE, 0.0))
-        found = errors_of(errors)
-        first = [error.at_us for error in found if error.attempt == found[-1].attempt > 0]
-        since_s = max(had.since_s, *(seconds(self.now - us) for us in first), 0.0)
-        self.unhandled[key] = UnhandledTasks(*key, had.tasks + tasks, since_s)
+        since_us = last_attempt_began_us(errors) if errors else self.now
+        since_s = max(had.since_s, seconds(self.now - since_us))
+        self.unhandled[key] = UnhandledTasks(*key, had.waiting + waiting, since_s)
 
     def dead(self, connection: Connection, of: Collection[Shard], limit: int) -> None:
         """Count dead letters."""

@@ -30,7 +30,8 @@ PAUSED_LOOK_US = 30_000_000
 """A paused task that was parked is looked at again after this, and up to twice as long."""
 _headers = msgspec.json.Decoder(dict[str, str])
 
-K = TypeVar("K", str, Name)
+Limited = TypeVar("Limited", str, Name)
+"""What a limiter is of: a queue, a target, or the name of tasks."""
 Owner = tuple[str, TaskId]
 """(consumer group, task)."""
 
@@ -94,7 +95,7 @@ class Limits:
         self._set(self._targets, wanted, now_us)
 
     def _set(
-        self, limiters: dict[K, Limiter], wanted: Mapping[K, QueueSettings], now_us: int
+        self, limiters: dict[Limited, Limiter], wanted: Mapping[Limited, QueueSettings], now_us: int
     ) -> None:
         for name in limiters.keys() - wanted.keys():
             del limiters[name]

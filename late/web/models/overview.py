@@ -110,9 +110,9 @@ def attention(seen: Snapshot) -> Iterator[Attention]:
         yield Attention("bad", "No worker is alive", "Nothing runs until one starts.", "workers")
     for group in seen.groups:
         yield from _of_group(group, seen)
-    for each in seen.status.unhandled:
-        text = f"{count(each.tasks)} of queue {each.queue} wait, the first for {age(each.since_s)}."
-        yield Attention("bad", f"No worker of {each.group} can run {each.task}", text, "timers")
+    for of in seen.status.unhandled:
+        text = f"{count(of.waiting)} of queue {of.queue} wait, the first for {age(of.since_s)}."
+        yield Attention("bad", f"No worker of {of.group} can run {of.task}", text, "timers")
     for queue in seen.status.queues:
         yield from _of_queue(queue, seen.queues.get(queue.queue, QueueSettings()))
 
