@@ -31,7 +31,7 @@ PAUSED_LOOK_US = 30_000_000
 _headers = msgspec.json.Decoder(dict[str, str])
 
 Limited = TypeVar("Limited", str, Name)
-"""What a limiter is of: a queue, a target, or the name of tasks."""
+"""A limiter has the name of a queue or target, or the name of tasks that are in an outage."""
 Owner = tuple[str, TaskId]
 """(consumer group, task)."""
 
