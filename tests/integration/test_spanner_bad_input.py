@@ -152,7 +152,7 @@ def command(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[[str, s
         (tmp_path / f"{module}.py").write_text(SERVICE)
         monkeypatch.setenv("SHOP_URL", url)
         monkeypatch.syspath_prepend(tmp_path)
-        return ["worker", f"{module}:app"]
+        return ["worker", f"{module}:app", "--wait-for-database", "0"]
 
     return arguments
 
