@@ -14,6 +14,7 @@ import msgspec
 from sqlalchemy import ColumnElement, Connection, and_, delete, exists, insert, or_, select, update
 
 from late.control.database import Part
+from late.control.handlers import names_of
 from late.control.sql.rows import now_us
 from late.model.offers import Answer, Offer, Offered, OfferKey, OfferState
 from late.model.task import ShardId, TaskId
@@ -55,6 +56,11 @@ class OfferControl(Part):
     def withdraw(self, offers: Sequence[Offer], *, untaken: bool = False) -> list[Offer]:
         """Remove offers, with `untaken` only those that nobody has taken; return the removed."""
         return self._each(offers, lambda c, each: _withdraw(c, each, untaken))
+
+    def handlers(self, worker_ids: Collection[str]) -> dict[str, frozenset[str] | None]:
+        """Return worker id -> the names of the tasks that it has declared; None: not known."""
+        with reading(self._database.engine) as connection:
+            return names_of(connection, worker_ids)
 
     # -- for the worker that runs them -----------------------------------------------------------
 

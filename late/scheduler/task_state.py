@@ -6,6 +6,7 @@ from collections.abc import Mapping
 
 import msgspec
 
+from late.model.handlers import ROUTE
 from late.model.task import (
     TRANSITIONS,
     Attempt,
@@ -21,9 +22,6 @@ from late.store.base import Lease
 
 DUE_AFTER_US_MAX = 366 * 86_400_000_000 + 3_600_000_000
 """The longest delay that an enqueue accepts, and an hour for clocks that differ."""
-ROUTE = "@"
-"""Before the name of a queue: the policy of its tasks that have none by name. No task's name can
-begin with it."""
 POSTPONED = ("limited", "unfetched")
 DEFAULTS = Options()
 DEFAULT_POLICY = Policy()

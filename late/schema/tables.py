@@ -224,6 +224,8 @@ worker = Table(
     Column("version", Text, nullable=False),
     Column("endpoint", Text),  # host:port for other processes; NULL if they cannot reach it.
     Column("ends", Text),  # JSON list of late.store.base.NameEnds; NULL: nothing has failed lately.
+    # JSON, see late.model.handlers; NULL: not known. Written once, and read by no heartbeat.
+    Column("handlers", Text),
 )
 
 timer = Table(

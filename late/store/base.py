@@ -249,6 +249,9 @@ class WorkerInfo(msgspec.Struct, frozen=True):
     version: str = ""
     ends: tuple[NameEnds, ...] = ()
     """They are of names that fail, in this worker or in others."""
+    handlers: str | None = None
+    """The column of that name, see `late.model.handlers`. A heartbeat that has it writes it, and
+    one that has it not leaves it alone; a view of the fleet never has it."""
 
 
 class LeaseView(msgspec.Struct, frozen=True):

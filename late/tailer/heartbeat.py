@@ -63,7 +63,8 @@ class Heartbeat:
 
     Args:
         url: the database; a store of its own is opened on it.
-        worker: what to say of this worker.
+        worker: what to say of this worker. Its `handlers` go with the first beat, and again after
+            a gap, for which peers may have removed its row.
         ttl_s: for how long a heartbeat holds.
         every_s: time between two of them, a third of the ttl by default; up to 10 % shorter.
         margin_s: see above; a tenth of the ttl by default.
@@ -107,6 +108,8 @@ class Heartbeat:
         self._exchange = exchange
         self._ends: tuple[NameEnds, ...] = ()
         self._resigned = False
+        self._declared = False
+        """The worker's row has its handlers."""
         self._answered_s = -math.inf
         self._view: tuple[Membership, float, float] | None = None
         self._view_waits = False
@@ -245,12 +248,16 @@ class Heartbeat:
                 sent_s = self._monotonic()
                 resigned = self._resigned
                 ttl_s = 0 if resigned else self._ttl_s
-                worker = msgspec.structs.replace(self._worker, ends=self._ends)
+                gap = resigned or sent_s >= self._answered_s + self._ttl_s
+                self._declared = self._declared and not gap
+                handlers = None if self._declared else self._worker.handlers
+                worker = msgspec.structs.replace(self._worker, ends=self._ends, handlers=handlers)
                 membership = await store.heartbeat(worker, ttl_s)
         except TimeoutError as error:
             raise StoreUnavailable(f"no reply to a heartbeat for {self._ttl_s:g} s") from error
         received_s = self._monotonic()
         self._answered_s = received_s
+        self._declared = not resigned
         trusted_until = -math.inf if resigned else sent_s + self._ttl_s - self._margin_s
         # It may have resigned while this was under way.
         self._trusted_until = -math.inf if self._resigned else trusted_until

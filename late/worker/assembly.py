@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import gc
+import os
 import signal
 import sys
 from collections.abc import Callable, Collection, Coroutine, Mapping, Sequence
@@ -14,7 +15,11 @@ import msgspec
 
 from late import config, events
 from late.app.app import App
+from late.app.handlers import handlers_of
 from late.dispatcher.dispatcher import Dispatcher
+from late.handler.fingerprint import UNKNOWN
+from late.model import handlers
+from late.model.handlers import ROUTE
 from late.model.task import PULL, Policy
 from late.notify import notifier
 from late.notify.listener import HintListener
@@ -22,8 +27,8 @@ from late.scheduler.limits.limits import LOCAL_POOL
 from late.scheduler.limits.outages import Outages
 from late.scheduler.scheduler import Scheduler
 from late.scheduler.settings import CoreSettings
-from late.scheduler.task_state import ROUTE
-from late.store.base import Membership, NameEnds
+from late.store.base import Membership, NameEnds, WorkerInfo
+from late.tailer.discovery import own_name
 from late.tailer.heartbeat import Exchange
 from late.tailer.tailer import Tailer
 from late.worker.fence_report import Counts
@@ -79,6 +84,31 @@ def runnable_policies(policies: Mapping[str, Policy], pools: Collection[str]) ->
     """Leave out the policies of a target that this worker does not have: such a task is parked
     like one without a handler."""
     return {n: p for n, p in policies.items() if p.target == LOCAL_POOL or p.target in pools}
+
+
+def worker_info(
+    worker_id: str,
+    groups: tuple[str, ...],
+    settings: config.WorkerConfig,
+    members: config.Members,
+    declared: str | None,
+) -> WorkerInfo:
+    """Return what a worker says of itself; `declared`: see `declared_handlers`."""
+    return WorkerInfo(
+        worker_id=worker_id,
+        # Peers with a list of members know a worker by the first part.
+        address=f"{own_name(members, settings.member)}:{os.getpid()}",
+        groups=groups,
+        capacity=settings.capacity,
+        version=config.package_version(),
+        handlers=declared,
+    )
+
+
+def declared_handlers(app: App, policies: Mapping[str, Policy]) -> str | None:
+    """Return what a worker with these policies declares to handle; see `late.model.handlers`."""
+    mine = handlers_of(app)
+    return handlers.text_of({name: mine.get(name, UNKNOWN) for name in policies})
 
 
 def duties(

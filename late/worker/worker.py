@@ -13,7 +13,6 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import logging
-import os
 import random
 import secrets
 import time
@@ -39,8 +38,8 @@ from late.model.task import DEFAULT_GROUP, Policy
 from late.scheduler.pools import Pool
 from late.scheduler.scheduler import Scheduler, Shard
 from late.store import open_store
-from late.store.base import Page, Store, WorkerInfo
-from late.tailer.discovery import MemberList, own_name
+from late.store.base import Page, Store
+from late.tailer.discovery import MemberList
 from late.tailer.heartbeat import Heartbeat
 from late.tailer.lease_keeper import LeaseKeeper
 from late.tailer.tailer import Tailer
@@ -137,6 +136,7 @@ class Worker:
         remote = self._remote()
         self.pools: dict[str, Pool] = {**remote, **self.pulls.by_name}
         policies = assembly.runnable_policies(self.pulls.placed(self._policies), self.pools)
+        self._declared = assembly.declared_handlers(app, policies)
         self.offers = offers_of(self, store, self._groups, policies, remote, self._rng)
         self.pools[ELSEWHERE] = self.offers
         self.dispatcher = Dispatcher(
@@ -238,14 +238,7 @@ class Worker:
         app, settings, store = self.app, self.settings, self._store
         members = Members.parse(settings.membership)
         self.members = MemberList(members, self.id, rng=self._rng)
-        info = WorkerInfo(
-            worker_id=self.id,
-            # Peers with a list of members know a worker by the first part.
-            address=f"{own_name(members, settings.member)}:{os.getpid()}",
-            groups=self._groups,
-            capacity=settings.capacity,
-            version=config.package_version(),
-        )
+        info = assembly.worker_info(self.id, self._groups, settings, members, self._declared)
         self.keeper = LeaseKeeper(
             store,
             self.id,

@@ -66,6 +66,26 @@ async def test_what_another_version_says_of_its_tasks_fails_no_heartbeat(
     assert seen.workers == (worker("w1"), worker("w2"))
 
 
+async def test_a_worker_declares_its_handlers_once_and_no_heartbeat_reads_them(
+    store: Store, other_store: Store, raw: Raw
+) -> None:
+    text = '{"name": "0123abcd", "caf\u00e9": ""}'
+    await store.heartbeat(msgspec.structs.replace(worker("w1"), handlers=text), 60)
+    seen = await other_store.heartbeat(worker("w2"), 60)
+    assert seen.workers == (worker("w1"), worker("w2"))
+    # A heartbeat without them leaves them as they are
+    seen = await store.heartbeat(worker("w1"), 60)
+    assert seen.workers == (worker("w1"), worker("w2"))
+    found = raw.execute("select worker_id, handlers from late_worker order by worker_id")
+    assert [tuple(row) for row in found] == [("w1", text), ("w2", None)]
+    # A later one replaces them, and a worker that leaves takes them along
+    await store.heartbeat(msgspec.structs.replace(worker("w1"), handlers="{}"), 60)
+    assert raw.execute("select handlers from late_worker where worker_id = 'w1'")[0][0] == "{}"
+    await store.heartbeat(msgspec.structs.replace(worker("w1"), handlers=text), 0)
+    await store.heartbeat(worker("w1"), 60)
+    assert raw.execute("select handlers from late_worker where worker_id = 'w1'")[0][0] is None
+
+
 async def test_a_worker_that_leaves_is_forgotten_at_once(store: Store, raw: Raw) -> None:
     for name in ("w1", "w2"):
         await store.heartbeat(worker(name), 60)

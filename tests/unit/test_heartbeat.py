@@ -18,7 +18,7 @@ from late.events import Emitter, Event
 from late.store.base import Membership, NameEnds, Store, WorkerInfo
 from late.tailer.heartbeat import Heartbeat
 
-ME = WorkerInfo("me", "host:1", ("default",))
+ME = WorkerInfo("me", "host:1", ("default",), handlers="{}")
 TIMEOUT_S = 30
 
 
@@ -27,6 +27,7 @@ class Pulse:
 
     def __init__(self) -> None:
         self.calls: list[tuple[str, float]] = []
+        self.beats: list[tuple[float, str | None]] = []
         self.threads: set[str] = set()
         self.faults: list[Exception] = []
         self.hang = False
@@ -41,6 +42,7 @@ class Pulse:
         assert worker.worker_id == ME.worker_id
         self.threads.add(threading.current_thread().name)
         self.calls.append(("heartbeat", ttl_s))
+        self.beats.append((ttl_s, worker.handlers))
         self.beaten.release()
         if self.faults:
             raise self.faults.pop(0)
@@ -220,3 +222,39 @@ async def test_a_beat_says_what_the_view_before_it_was_answered_with() -> None:
             await asyncio.sleep(0)  # the answer is given after the view
             heart.beat.hurry()
     assert ends == [(), said, ()]
+
+
+async def beaten(heart: Heart, last: tuple[float, str | None]) -> None:
+    """Beat until the last beat had this time to live and these handlers."""
+    while heart.pulse.beats[-1] != last:
+        heart.beat.hurry()
+        await heart.view()
+
+
+async def test_the_handlers_go_with_the_first_beat_and_with_none_after_it() -> None:
+    heart = Heart(ttl_s=60)
+    heart.pulse.faults = [StoreUnavailable("x")]
+    async with beating(heart):
+        await heart.view()
+        assert heart.pulse.beats[:2] == [(60, "{}")] * 2, "again, as the first one failed"
+        await beaten(heart, (60, None))
+        for _ in range(2):
+            heart.beat.hurry()
+            await heart.view()
+        assert set(heart.pulse.beats[2:]) == {(60, None)}
+
+
+async def test_the_handlers_go_again_when_the_row_may_be_gone() -> None:
+    now = [1_000.0]
+    heart = Heart(ttl_s=60, monotonic=lambda: now[0])
+    async with beating(heart):
+        await heart.view()
+        await beaten(heart, (60, None))
+        now[0] += 61
+        await beaten(heart, (60, "{}"))
+        await beaten(heart, (60, None))
+        heart.beat.resign(True)
+        await beaten(heart, (0, "{}"))
+        heart.beat.resign(False)
+        await beaten(heart, (60, "{}"))
+        await beaten(heart, (60, None))

@@ -4,6 +4,7 @@ an answer there.
 | an offer | then |
 |---|---|
 | is answered | the attempt has ended so, and its policy is that of the worker that ran it |
+| is of a name that no live worker handles | it cannot run now: nothing is written, it is parked |
 | is not taken for `UNTAKEN_S`, or all others refused it | it cannot run now, and is parked |
 | is taken by a worker that is gone | the attempt has died with that worker |
 | belongs to a shard that is handed over | it is withdrawn if nobody has taken it |
@@ -23,6 +24,7 @@ from time import monotonic
 from typing import Protocol
 
 from late.concurrency import in_thread
+from late.dispatcher.offers.declared import DeclaredHandlers
 from late.dispatcher.outcome_buffer import OutcomeBuffer
 from late.errors import StoreError
 from late.handler.classify import INTERRUPTED, Verdict
@@ -65,6 +67,7 @@ class OwnersTable(Protocol):
 
     def put(self, offers: Sequence[Offer]) -> None: ...
     def states(self, owner: str) -> list[OfferState]: ...
+    def handlers(self, worker_ids: Collection[str]) -> dict[str, frozenset[str] | None]: ...
     def withdraw(self, offers: Sequence[Offer], *, untaken: bool = False) -> list[Offer]: ...
 
 
@@ -78,6 +81,8 @@ class _Out:
     offer: Offer
     since: float
     begun: float
+    unhandled: bool
+    """There is no handler here; else there is one, and it refused."""
     written: bool = False
     runner: str | None = None
     taken_at: float = 0.0
@@ -123,6 +128,7 @@ class OfferPool:
         self._clock = clock
         self._send = on_finished
         self._finished = OutcomeBuffer(on_finished, target=ELSEWHERE, rng=self._rng)
+        self._declared = DeclaredHandlers(lambda ids: table().handlers(ids), clock=clock)
         self._out: dict[OfferKey, _Out] = {}
         self._gone: list[Offer] = []
         """Rows that have no use any more."""
@@ -153,7 +159,7 @@ class OfferPool:
             verdict = Verdict("not_capable", text, reason="unknown_task")
             if self._draining:
                 self._add(attempt, INTERRUPTED, monotonic())
-            elif not self._offer(attempt, verdict):
+            elif self._nobody(attempt) or not self._offer(attempt, verdict, unhandled=True):
                 self._add(attempt, verdict, monotonic())
         if self.running is None:
             self._finished.deliver()
@@ -161,9 +167,9 @@ class OfferPool:
     def offer(self, outcome: Outcome) -> bool:
         """Offer an attempt that could not run here; False if nobody can take it."""
         verdict = Verdict("not_capable", outcome.error, reason=outcome.reason)
-        return self._offer(outcome.attempt, verdict)
+        return self._offer(outcome.attempt, verdict, unhandled=False)
 
-    def _offer(self, attempt: Attempt, verdict: Verdict) -> bool:
+    def _offer(self, attempt: Attempt, verdict: Verdict, *, unhandled: bool) -> bool:
         key = key_of(attempt)
         if (
             self._draining
@@ -176,10 +182,15 @@ class OfferPool:
         ):
             return False
         offer = Offer(key, self._me, attempt.epoch, offered(attempt))
-        self._out[key] = _Out(attempt, verdict, offer, self._clock(), monotonic())
+        self._out[key] = _Out(attempt, verdict, offer, self._clock(), monotonic(), unhandled)
         self._quiet.clear()
         self._wake.set()
         return True
+
+    def _nobody(self, attempt: Attempt) -> bool:
+        """Tell whether no other worker handles the task, as all of them have declared."""
+        record, others = attempt.record, self._others(attempt.group)
+        return self._declared.nobody(others, record.queue, record.name)
 
     def _is_probed(self, attempt: Attempt) -> bool:
         """Tell whether nobody took the last task of this name, and another one is offered."""
@@ -265,6 +276,7 @@ class OfferPool:
 
     async def _exchange(self) -> None:
         """Write what is new, remove what has ended, and look at the rest."""
+        await self._end_unhandled()
         new = [out for out in self._out.values() if not out.written]
         gone = tuple(self._gone)
         found = await in_thread(self._write_and_look, [out.offer for out in new], gone)
@@ -280,6 +292,16 @@ class OfferPool:
                 back.append(out)
         if back:
             await self._take_back(back)
+
+    async def _end_unhandled(self) -> None:
+        """End attempts that are not written yet if no live worker has a handler."""
+        groups = {o.attempt.group for o in self._out.values() if o.unhandled and not o.written}
+        if not groups:
+            return
+        await self._declared.learn(frozenset[str]().union(*map(self._others, groups)))
+        for out in list(self._out.values()):
+            if out.unhandled and not out.written and self._nobody(out.attempt):
+                self._end(out, out.verdict)
 
     async def _take_back(self, outs: list[_Out]) -> None:
         """End attempts that nobody has taken. In between somebody may, so the row decides."""

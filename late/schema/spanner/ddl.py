@@ -257,5 +257,6 @@ STATEMENTS = {
     "0007": (),
     "0008": OFFERS,
     "0009": ("ALTER TABLE late_worker ADD COLUMN IF NOT EXISTS ends STRING(MAX)",),
+    "0010": ("ALTER TABLE late_worker ADD COLUMN IF NOT EXISTS handlers STRING(MAX)",),
 }
 """The statements of each version, in order. They never change: a new schema is a new version."""

@@ -17,7 +17,8 @@ from late.store.postgres.membership import beat
 async def heartbeat(connection: Connection, worker: WorkerInfo, ttl_s: float) -> Membership:
     """Write the heartbeat, read the fleet, and look for the shards that hold work."""
     async with connection.pipeline():
-        await connection.execute(*beat(worker, ttl_s))
+        for statement, values in beat(worker, ttl_s):
+            await connection.execute(statement, values)
         asked = [
             await connection.execute(statement)
             for statement in (

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from typing import Any
 
 from late.store.base import Membership, WorkerInfo
@@ -11,8 +12,9 @@ from late.store.postgres import statements as sql
 from late.store.postgres.connection import Connection
 
 
-def beat(worker: WorkerInfo, ttl_s: float) -> tuple[str, dict[str, Any]]:
-    """Return the statement of a heartbeat, or of leaving if `ttl_s` is 0, and its parameters."""
+def beat(worker: WorkerInfo, ttl_s: float) -> Iterator[tuple[str, dict[str, Any]]]:
+    """Yield the statement of a heartbeat, or of leaving if `ttl_s` is 0, with its parameters, and
+    one more if the worker declares what it handles."""
     values = {
         "id": worker.worker_id,
         "ttl": round(ttl_s * 1_000_000),
@@ -22,14 +24,17 @@ def beat(worker: WorkerInfo, ttl_s: float) -> tuple[str, dict[str, Any]]:
         "version": worker.version,
         "ends": ends_text(worker),
     }
-    return sql.HEARTBEAT if ttl_s > 0 else sql.LEAVE, values
+    yield sql.HEARTBEAT if ttl_s > 0 else sql.LEAVE, values
+    if worker.handlers is not None and ttl_s > 0:
+        yield sql.DECLARE, {"id": worker.worker_id, "handlers": worker.handlers}
 
 
 async def heartbeat(connection: Connection, worker: WorkerInfo, ttl_s: float) -> Membership:
     """Write the heartbeat and read the fleet, in one implicit transaction and one round trip."""
     async with connection.pipeline():
         await connection.execute(sql.NO_JIT)
-        await connection.execute(*beat(worker, ttl_s))
+        for statement, values in beat(worker, ttl_s):
+            await connection.execute(statement, values)
         asked = [
             await connection.execute(statement)
             for statement in (sql.CLOCK, sql.WORKERS, sql.LEASES, sql.SHARDS, ACTIVE)

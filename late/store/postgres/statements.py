@@ -324,6 +324,7 @@ on conflict (worker_id) do update set expires_at_us = excluded.expires_at_us,
    address = excluded.address, consumer_groups = excluded.consumer_groups,
    capacity = excluded.capacity, version = excluded.version, ends = excluded.ends
 """
+DECLARE = "update late_worker set handlers = %(handlers)s where worker_id = %(id)s"
 LEAVE = "delete from late_worker where worker_id = %(id)s"
 WORKERS = f"""
 select worker_id, address, consumer_groups, capacity, version, ends, expires_at_us

@@ -58,6 +58,9 @@ def beat(transaction: Any, worker: WorkerInfo, ttl_s: float) -> None:
     }
     if transaction.execute_update(_RENEW, values, _VALUES) == 0:
         transaction.execute_update(_JOIN, values, _VALUES)
+    if worker.handlers is not None:
+        row = [worker.worker_id, worker.handlers]
+        transaction.update("late_worker", ("worker_id", "handlers"), [row])
 
 
 def membership(database: Any) -> Membership:

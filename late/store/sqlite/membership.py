@@ -27,6 +27,8 @@ def heartbeat(connection: sqlite3.Connection, worker: WorkerInfo, ttl_s: float) 
                 ends_text(worker),
             )
             connection.execute(sql.HEARTBEAT, row)
+            if worker.handlers is not None:
+                connection.execute(sql.DECLARE, (worker.handlers, worker.worker_id))
         else:
             connection.execute(sql.LEAVE, (worker.worker_id,))
         return _membership(connection, now_us)

@@ -190,6 +190,7 @@ HEARTBEAT = (
     " consumer_groups = excluded.consumer_groups, capacity = excluded.capacity,"
     " version = excluded.version, ends = excluded.ends"
 )
+DECLARE = "update late_worker set handlers = ? where worker_id = ?"
 LEAVE = "delete from late_worker where worker_id = ?"
 WORKERS = (
     "select worker_id, address, consumer_groups, capacity, version, ends, expires_at_us"

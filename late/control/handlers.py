@@ -1,0 +1,68 @@
+"""The tasks that live workers have declared to handle: the column `late_worker.handlers`.
+
+The texts are read only where something cannot run, or an operator asks: hundreds of names each.
+Workers of one version have the same text, so it is read once for all of them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping
+
+import msgspec
+from sqlalchemy import Connection, func, select
+
+from late.control.sql.rows import now_us
+from late.model import handlers
+from late.schema.tables import worker
+
+
+class Declared(msgspec.Struct, frozen=True):
+    """Live workers that have declared the same."""
+
+    groups: tuple[str, ...]
+    handlers: Mapping[str, str] | None
+    """None: not known, as with a worker of an older version."""
+    workers: int
+
+
+def declared(connection: Connection) -> list[Declared]:
+    """Return what the live workers have declared, in no order."""
+    columns = worker.c.consumer_groups, worker.c.handlers
+    rows = connection.execute(
+        select(*columns, func.count().label("n"))
+        .where(worker.c.expires_at_us > now_us(connection))
+        .group_by(*columns)
+    )
+    return [
+        Declared(tuple(_groups(row.consumer_groups)), handlers.read(row.handlers), row.n)
+        for row in rows
+    ]
+
+
+def count(found: Collection[Declared], group: str, queue: str, name: str) -> int | None:
+    """Count the live workers of a group that handle a task; None if none has declared it and some
+    have declared nothing."""
+    ours = [each for each in found if group in each.groups]
+    known = [each for each in ours if each.handlers is not None]
+    able = sum(e.workers for e in known if handlers.handles(e.handlers or {}, queue, name))
+    return able if able or len(known) == len(ours) else None
+
+
+def names_of(
+    connection: Connection, worker_ids: Collection[str]
+) -> dict[str, frozenset[str] | None]:
+    """Return worker id -> the names that it has declared, None: not known. A worker without a row
+    is left out."""
+    rows = connection.execute(
+        select(worker.c.worker_id, worker.c.handlers).where(
+            worker.c.worker_id.in_(sorted(worker_ids))
+        )
+    ).all()
+    texts: dict[str | None, frozenset[str] | None] = {}
+    for text in {row.handlers for row in rows}:
+        found = handlers.read(text)
+        texts[text] = None if found is None else frozenset(found)
+    return {row.worker_id: texts[row.handlers] for row in rows}
+
+
+_groups = msgspec.json.Decoder(list[str]).decode
