@@ -77,8 +77,14 @@ def _tables(found: Status, where: str) -> None:
     if found.unhandled:
         output.table(
             "No live worker can run",
-            ("group", "queue", "task", "tasks>", "since>"),
-            [(u.group, u.queue, u.task, u.waiting, output.age(u.since_s)) for u in found.unhandled],
+            ("group", "queue", "task", "tasks>", "since>", "workers with a handler>"),
+            [
+                (
+                    *(u.group, u.queue, u.task, u.waiting, output.age(u.since_s)),
+                    "not known" if u.handlers is None else u.handlers,
+                )
+                for u in found.unhandled
+            ],
         )
     group.table(found.groups)
     output.table(

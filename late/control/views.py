@@ -100,6 +100,10 @@ class UnhandledTasks(msgspec.Struct, frozen=True):
     waiting: Count
     since_s: float
     """The time since one of them was first refused."""
+    handlers: int | None = None
+    """The number of live workers of the group that have declared a handler of this name. With some,
+    the arguments did not fit or the handlers refused. None if some have declared nothing and the
+    others have no handler."""
 
 
 class Status(msgspec.Struct, frozen=True):

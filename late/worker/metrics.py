@@ -269,7 +269,8 @@ def of_database(
         yield "late_queue_parked", labels, queue.parked.n
         yield "late_queue_dead", labels, queue.dead.n
     for unhandled in seen.unhandled:
-        named = (unhandled.group, unhandled.queue, unhandled.task)
+        able = "unknown" if unhandled.handlers is None else "some" if unhandled.handlers else "none"
+        named = (unhandled.group, unhandled.queue, unhandled.task, able)
         yield "late_unhandled_tasks", named, unhandled.waiting.n
     for group, each in signals.items():
         stale_s = seen.stale_s(group) or 0.0

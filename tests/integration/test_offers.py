@@ -3,15 +3,21 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Mapping, Sequence
+from unittest import mock
 
 import pytest
 from sqlalchemy import func, select
 
 import late
 from late.control import Control, Filter
+from late.control.offers import OfferControl
+from late.model.offers import Offer
+from late.model.task import Policy
 from late.outbox import connect
 from late.schema.engine import reading
 from late.schema.tables import offer
+from late.worker import assembly
 from tests.integration.fleet_kit import until, working
 from tests.integration.kill_kit import commit
 
@@ -52,6 +58,55 @@ async def test_what_one_worker_cannot_run_another_runs_as_the_same_attempt(
         await until(lambda: not workers[0].scheduler.unrecorded and not workers[0].offers.pool.out)
     assert sorted(ran) == [("another", order, 1) for order in range(TASKS)]
     assert await asyncio.to_thread(rest, url) == (0, [])
+
+
+@pytest.mark.parametrize("old_can", [True, False], ids=["an old one can", "an old one cannot"])
+async def test_an_older_worker_that_declares_nothing_beside_a_newer_one(
+    url: str, old_can: bool
+) -> None:
+    ran: list[tuple[str, int, int]] = []
+    can, cannot = an_app(url, ran, "can"), late.App(url)
+    old = can if old_can else cannot
+    declares = assembly.declared_handlers
+
+    def declared(app: late.App, policies: Mapping[str, Policy]) -> str | None:
+        return None if app is old else declares(app, policies)
+
+    with mock.patch.object(assembly, "declared_handlers", declared):
+        async with working(cannot, can):
+            commit(url, can, [can.tasks["print_label"].call(order) for order in range(TASKS)])
+            await until(lambda: len(ran) >= TASKS)
+    assert sorted(ran) == [("can", order, 1) for order in range(TASKS)]
+
+
+async def test_what_nobody_handles_waits_at_once_and_is_not_offered(url: str) -> None:
+    ran: list[tuple[str, int, int]] = []
+    can = an_app(url, ran, "another")
+    app = late.App(url)
+
+    @app.task
+    def forgotten() -> None: ...
+
+    put, names = OfferControl.put, []
+
+    def putting(self: OfferControl, offers: Sequence[Offer]) -> None:
+        names.extend(offer.attempt.name for offer in offers)
+        put(self, offers)
+
+    with mock.patch.object(OfferControl, "put", putting):
+        async with working(late.App(url), can):
+            commit(url, can, [can.tasks["print_label"].call(order) for order in range(TASKS)])
+            commit(url, app, [forgotten.call() for _ in range(TASKS)])
+            await until(lambda: len(ran) >= TASKS)
+            await until(lambda: unhandled(url) == {"forgotten": (TASKS, 0)})
+    assert set(names) == {"print_label"}
+
+
+def unhandled(url: str) -> dict[str, tuple[int, int | None]]:
+    """The tasks that nobody can run, with their number and that of the workers that handle them."""
+    with Control(url) as control:
+        found = control.status.read().unhandled
+    return {each.task: (each.waiting.n, each.handlers) for each in found}
 
 
 async def test_a_worker_whose_loop_of_offers_fails_stops(url: str) -> None:

@@ -87,13 +87,24 @@ def whats(found: Snapshot) -> list[tuple[str, str]]:
     return [(each.level, each.what) for each in overview.overview(found).attention]
 
 
-def test_tasks_that_no_worker_can_run_are_named_with_their_number_and_age() -> None:
-    tasks = UnhandledTasks("default", "mail", "app.report", Count(40), 125.0)
+@pytest.mark.parametrize(
+    ("handlers", "says"),
+    [
+        (None, ""),
+        (0, " No live workers have a handler."),
+        (1, " 1 live worker has a handler."),
+        (2, " 2 live workers have a handler."),
+    ],
+)
+def test_tasks_that_no_worker_can_run_are_named_with_their_number_and_age(
+    handlers: int | None, says: str
+) -> None:
+    tasks = UnhandledTasks("default", "mail", "app.report", Count(40), 125.0, handlers)
     found = seen()
     status = msgspec.structs.replace(found.status, unhandled=(tasks,))
     [line] = overview.overview(msgspec.structs.replace(found, status=status)).attention
     assert (line.level, line.what) == ("bad", "No worker of default can run app.report")
-    assert line.detail == "40 of queue mail wait, the first for 2.1 min."
+    assert line.detail == "40 of queue mail wait, the first for 2.1 min." + says
 
 
 def test_all_is_well_where_all_is_well() -> None:

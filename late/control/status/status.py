@@ -18,13 +18,14 @@ from typing import Any
 import msgspec
 from sqlalchemy import Connection, Engine, Row, select
 
+from late.control import handlers
 from late.control.sql.last_settlement import Journal, journals
 from late.control.sql.positions import registered, taken
 from late.control.sql.rows import now_us, open_of, seconds
 from late.control.sql.shards import Shard, Shards, groups_of, parked, survey
 from late.control.status import backlog
 from late.control.status.counts import Tally
-from late.control.views import ShardStatus, Status, WorkerStatus
+from late.control.views import ShardStatus, Status, UnhandledTasks, WorkerStatus
 from late.errors import ConfigError
 from late.model.task import OpenTask, Reads
 from late.schema.engine import reading
@@ -75,15 +76,28 @@ def seen(connection: Connection, *, queue: str | None = None, limit: int = LIMIT
         workers=tuple(
             msgspec.structs.replace(w, shards=holds.get(w.worker_id, 0)) for w in workers
         ),
-        unhandled=tuple(
-            each for _, each in sorted(tally.unhandled.items()) if queue in (None, each.queue)
-        ),
+        unhandled=_unhandled(connection, tally, queue),
+    )
+
+
+def _unhandled(
+    connection: Connection, tally: Tally, queue: str | None
+) -> tuple[UnhandledTasks, ...]:
+    found = [each for _, each in sorted(tally.unhandled.items()) if queue in (None, each.queue)]
+    fleet = handlers.declared(connection) if found else []
+    return tuple(
+        msgspec.structs.replace(
+            each, handlers=handlers.count(fleet, each.group, each.queue, each.task)
+        )
+        for each in found
     )
 
 
 def _workers(connection: Connection, now: int) -> list[WorkerStatus]:
+    # Without what they handle, which is long.
+    columns = [column for column in worker.c if column is not worker.c.handlers]
     rows = connection.execute(
-        select(worker).where(worker.c.expires_at_us > now).order_by(worker.c.worker_id)
+        select(*columns).where(worker.c.expires_at_us > now).order_by(worker.c.worker_id)
     )
     return [
         WorkerStatus(

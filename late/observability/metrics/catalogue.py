@@ -231,8 +231,9 @@ _look("database", "late_queue_in_flight", "Started, or due within moments, by th
       _QUEUE)  # fmt: skip
 _look("database", "late_queue_parked", "In the timer table: delays, retries, held tasks.", _QUEUE)
 _look("database", "late_queue_dead", "Dead letters.", _QUEUE)
-_look("database", "late_unhandled_tasks", "Parked tasks that no live worker can run.",
-      "group queue task")  # fmt: skip
+_look("database", "late_unhandled_tasks", "Parked tasks that no live worker can run. handlers: "
+      "none, if no live worker has declared one; some, if they did not fit or refused; unknown, "
+      "if not all workers have declared theirs.", "group queue task handlers")  # fmt: skip
 _look("database", "late_freshness_seconds", "Everything that was committed this long ago is done, "
       "or was put off.", "group", merge="max")  # fmt: skip
 _look("database", "late_fresh_until_timestamp_seconds", "The same as a time: everything committed "

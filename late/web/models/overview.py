@@ -112,9 +112,18 @@ def attention(seen: Snapshot) -> Iterator[Attention]:
         yield from _of_group(group, seen)
     for of in seen.status.unhandled:
         text = f"{count(of.waiting)} of queue {of.queue} wait, the first for {age(of.since_s)}."
+        text += _able(of.handlers)
         yield Attention("bad", f"No worker of {of.group} can run {of.task}", text, "timers")
     for queue in seen.status.queues:
         yield from _of_queue(queue, seen.queues.get(queue.queue, QueueSettings()))
+
+
+def _able(handlers: int | None) -> str:
+    """Say how many live workers have a handler, where that is known."""
+    if handlers is None:
+        return ""
+    workers = "worker has" if handlers == 1 else "workers have"
+    return f" {handlers or 'No'} live {workers} a handler."
 
 
 def _of_group(group: GroupView, seen: Snapshot) -> Iterator[Attention]:
