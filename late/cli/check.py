@@ -2,13 +2,18 @@
 
 from __future__ import annotations
 
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
+import msgspec
 import typer
 
+from late.app.handlers import handlers_of
 from late.cli import options, output
 from late.cli.app_loader import load_app
 from late.cli.worker import AppArgument
+
+if TYPE_CHECKING:
+    from late.control.handlers import Fleet
 
 
 def check(
@@ -24,12 +29,16 @@ def check(
 
     Names tasks without a handler, and arguments that would not fit. Exit code 1 if there are any.
     The app's own database is asked if no URL is given.
+
+    For information, it compares the app with the live workers of its group: tasks that they handle
+    and it does not, and those with another signature.
     """
     app = load_app(target)
     with options.control_of(url, url_option or (None if url else app.url)) as control:
         found = control.misfits(app.tasks, app.routes, limit=limit)
+        fleet = control.compare_handlers(handlers_of(app), group=app.group)
     if json:
-        output.as_json(found)
+        output.as_json(msgspec.structs.replace(found, fleet=fleet))
     else:
         output.table(
             "Tasks that this app cannot run",
@@ -37,5 +46,17 @@ def check(
             [(each.name, f"{each.tasks:,}", each.why, each.example) for each in found.misfits],
         )
         typer.echo(f"{found.looked:,} looked at" + (", there are more" if found.capped else ""))
+        _compared(fleet)
     if found.misfits:
         raise typer.Exit(1)
+
+
+def _compared(fleet: Fleet) -> None:
+    for title, names in (
+        ("Not in this app", fleet.missing),
+        ("Another signature", fleet.differ),
+    ):
+        if names:
+            output.table(title, ("name", "live workers>"), [(n.name, n.workers) for n in names])
+    told = f" ({fleet.undeclared} without declared handlers)" if fleet.undeclared else ""
+    typer.echo(f"compared with {fleet.workers} live workers{told}")

@@ -6,7 +6,7 @@ import math
 from collections.abc import Iterable, Mapping
 from types import TracebackType
 
-from late.control import cleanup, misfits
+from late.control import cleanup, handlers, misfits
 from late.control.audit import AuditControl
 from late.control.autoscale_journal import AutoscalerControl
 from late.control.database import Database
@@ -109,6 +109,10 @@ class Control:
     ) -> misfits.Misfits:
         """Find what waits and these `tasks` (of an app, by name) could not run."""
         return misfits.find(self._database.engine, tasks, routed, limit=limit)
+
+    def compare_handlers(self, mine: Mapping[str, str], *, group: str) -> handlers.Fleet:
+        """Compare the handlers of an app with what the live workers of `group` have declared."""
+        return handlers.compare(self._database.engine, mine, group)
 
     def sweep(
         self, *, keep_s: float = cleanup.KEEP_S, history_keep_s: float = cleanup.HISTORY_KEEP_S

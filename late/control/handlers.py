@@ -6,13 +6,15 @@ Workers of one version have the same text, so it is read once for all of them.
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Collection, Mapping
 
 import msgspec
-from sqlalchemy import Connection, func, select
+from sqlalchemy import Connection, Engine, func, select
 
 from late.control.sql.rows import now_us
 from late.model import handlers
+from late.schema.engine import reading
 from late.schema.tables import worker
 
 
@@ -37,6 +39,48 @@ def declared(connection: Connection) -> list[Declared]:
         Declared(tuple(_groups(row.consumer_groups)), handlers.read(row.handlers), row.n)
         for row in rows
     ]
+
+
+class Known(msgspec.Struct, frozen=True):
+    """A name that live workers handle; `@QUEUE` stands for a routed queue."""
+
+    name: str
+    workers: int
+
+
+class Fleet(msgspec.Struct, frozen=True):
+    """The handlers of an app beside those of the live workers of its group."""
+
+    workers: int
+    undeclared: int
+    """The number of them that have declared nothing."""
+    missing: tuple[Known, ...]
+    """The names that this app does not handle."""
+    differ: tuple[Known, ...]
+    """The names that it handles with another signature."""
+
+
+def compare(engine: Engine, mine: Mapping[str, str], group: str) -> Fleet:
+    """Compare an app's handlers with those of the live workers of `group`.
+
+    A name whose arguments are not known, in the app or in a worker, does not differ.
+    """
+    with reading(engine) as connection:
+        found = [each for each in declared(connection) if group in each.groups]
+    missing: Counter[str] = Counter()
+    differ: Counter[str] = Counter()
+    for each in found:
+        for name, theirs in (each.handlers or {}).items():
+            if name not in mine:
+                missing[name] += each.workers
+            elif theirs and mine[name] and theirs != mine[name]:
+                differ[name] += each.workers
+    return Fleet(
+        workers=sum(each.workers for each in found),
+        undeclared=sum(each.workers for each in found if each.handlers is None),
+        missing=tuple(Known(*item) for item in sorted(missing.items())),
+        differ=tuple(Known(*item) for item in sorted(differ.items())),
+    )
 
 
 def count(found: Collection[Declared], group: str, queue: str, name: str) -> int | None:

@@ -13,6 +13,7 @@ from typing import Any, Protocol
 import msgspec
 from sqlalchemy import Connection, Engine, Select, select
 
+from late.control.handlers import Fleet
 from late.control.sql import beyond_cursor
 from late.control.sql.last_settlement import journal
 from late.control.sql.positions import ahead, registered
@@ -54,6 +55,8 @@ class Misfits(msgspec.Struct, frozen=True):
     capped: bool
     """True if some shard has more waiting tasks than were looked at."""
     misfits: tuple[Misfit, ...]
+    fleet: Fleet | None = None
+    """The app's handlers beside those of the live workers, if they were compared."""
 
 
 def find(

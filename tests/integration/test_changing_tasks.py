@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 import sys
 from collections.abc import Iterator
@@ -11,12 +12,16 @@ import pytest
 
 import late
 from late import outbox
+from late.app.handlers import handlers_of
 from late.cli.main import main
 from late.control import Control, Filter
 from late.errors import ConfigError
+from late.model.handlers import text_of
 from late.model.ids import new_id
 from late.model.task import NewTask
 from late.outbox import connect
+from late.store import open_store
+from late.store.base import WorkerInfo
 from late.testing import drain
 
 
@@ -129,7 +134,9 @@ def test_a_check_finds_what_an_app_could_not_run(
     with connect(url) as tx:
         module.app.tasks["charge"].enqueue(tx, 1, "EUR")
     assert exit_code(command) == 0
-    assert json.loads(capsys.readouterr().out) == {"looked": 1, "capped": False, "misfits": []}
+    fleet = {"workers": 0, "undeclared": 0, "missing": [], "differ": []}
+    fits = {"looked": 1, "capped": False, "misfits": [], "fleet": fleet}
+    assert json.loads(capsys.readouterr().out) == fits
     with connect(url) as tx:
         one = charge.enqueue(tx, 2)
         charge.options(delay=3600).enqueue(tx, 3)
@@ -150,3 +157,45 @@ def test_a_check_finds_what_an_app_could_not_run(
     # It says where it stopped looking
     assert exit_code([*command[:3], "--limit", "1"]) == 1
     assert "there are more" in capsys.readouterr().out
+
+
+async def test_a_check_compares_an_app_with_the_live_workers(
+    url: str, module: ModuleType, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Given workers of the old version, of this one, of one that declares nothing, and of another
+    group."""
+    old = old_app(url, [])
+
+    @old.task(name="forgotten")
+    def forgotten() -> None: ...
+
+    old.remote("charge.elsewhere", target="pull")
+    store = open_store(url)
+    await store.open()
+    said = {
+        "w1": text_of(handlers_of(old)),
+        "w2": text_of(handlers_of(old)),
+        "w3": text_of(handlers_of(module.app)),
+        "w4": None,
+    }
+    for name, text in said.items():
+        await store.heartbeat(WorkerInfo(name, "host:1", ("default",), handlers=text), 600)
+    elsewhere = WorkerInfo("w5", "host:1", ("other",), handlers='{"theirs": "0123abcd"}')
+    await store.heartbeat(elsewhere, 600)
+    await store.close()
+    command = ["check", f"{module.__name__}:app", url]
+    assert await asyncio.to_thread(exit_code, [*command, "--json"]) == 0, "it is no error"
+    assert json.loads(capsys.readouterr().out)["fleet"] == {
+        "workers": 4,
+        "undeclared": 1,
+        "missing": [
+            {"name": "charge.elsewhere", "workers": 2},
+            {"name": "forgotten", "workers": 2},
+        ],
+        "differ": [{"name": "charge", "workers": 2}],
+    }
+    assert await asyncio.to_thread(exit_code, command) == 0
+    told = capsys.readouterr().out
+    assert "Not in this app" in told
+    assert "Another signature" in told
+    assert "compared with 4 live workers (1 without declared handlers)" in told
