@@ -5,6 +5,7 @@ from __future__ import annotations
 from contextlib import ExitStack
 from pathlib import Path
 
+import msgspec
 import pytest
 
 from late import outbox
@@ -15,7 +16,7 @@ from late.model.task import HELD_US, AttemptError, Record, Suspect
 from late.schema import migrate
 from late.schema.engine import make_engine
 from late.store import open_store
-from late.store.base import cursor_within
+from late.store.base import Store, cursor_within
 from late.testing.drain_worker import busy
 from tests.conformance.kit import dead, open_of, own, parked, read_all, task, worker
 from tests.integration.control_kit import execute, insert, transaction
@@ -104,9 +105,30 @@ async def test_what_no_worker_can_run_is_counted_by_name(url: str) -> None:
         assert found["new"].since_s == pytest.approx(60, abs=30), "since it is refused"
         assert {each.task for each in control.status.read(queue="mail").unhandled} == set(found)
         assert control.status.read(queue="bulk").unhandled == ()
+        await _declares_each(store, control)
         [capped] = control.status.read(queue="mail", limit=1).queues
         assert capped.parked.capped
     await store.close()
+
+
+async def _declares_each(store: Store, control: Control) -> None:
+    """The workers of the group tell one after the other what they handle."""
+
+    def told() -> dict[str, int | None]:
+        return {each.task: each.handlers for each in control.status.read().unhandled}
+
+    assert told() == {"old": None, "new": None}, "the owner has declared nothing"
+    for name, text, expected in (
+        ("w1", '{"new": "0123abcd"}', {"old": 0, "new": 1}),
+        ("w2", '{"new": "89ab4567"}', {"old": 0, "new": 2}),
+        ("w3", "[]", {"old": None, "new": 2}),
+        ("w3", '{"@mail": ""}', {"old": 1, "new": 3}),
+    ):
+        await store.heartbeat(msgspec.structs.replace(worker(name), handlers=text), 60)
+        assert told() == expected, name
+    other = msgspec.structs.replace(worker("w4", ("other",)), handlers='{"old": ""}')
+    await store.heartbeat(other, 60)
+    assert told() == {"old": 1, "new": 3}, "only those of the group"
 
 
 def _by_name(record: Record) -> int:
