@@ -13,6 +13,7 @@ from sqlalchemy import true
 from late.clock import DatabaseClock
 from late.control import offers
 from late.dispatcher.local.timeouts import TimeoutWatcher
+from late.dispatcher.offers.declared import DeclaredHandlers
 from late.model.task import Cursor
 from late.scheduler.core import reads, starts, transitions
 from late.scheduler.core.crash_suspects import CrashSuspects
@@ -338,6 +339,15 @@ def order_of_the_clock() -> None:
 def offers_of_former_owners() -> None:
     """An offer may be taken whoever holds the shard by now."""
     replace(offers, "_held", true)
+
+
+def unknown_workers_handle_nothing() -> None:
+    """A worker of an older version, or one that was not read yet, is left out of account."""
+    old = replace(
+        DeclaredHandlers,
+        "nobody",
+        lambda self, others, *task: old(self, others & self._names.keys(), *task),
+    )
 
 
 def trust_from_the_first_beat() -> None:

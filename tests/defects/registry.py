@@ -182,6 +182,12 @@ _ALL = (
         "test_what_a_former_owner_left_behind_starts_nothing[sqlite-another]", r"assert",
     ),
     Defect(
+        "silence-taken-for-no", "a worker that has declared nothing counts as one without handlers",
+        c.unknown_workers_handle_nothing,
+        "tests/unit/test_offers_declared.py::"
+        "test_nobody_handles_only_what_all_are_known_not_to_handle", r"AssertionError: w4 may be",
+    ),
+    Defect(
         "stuck-repeated", "a handler that runs on after its time-out is repeated beside itself",
         c.stuck_runs_are_settled,
         "tests/unit/test_dispatcher_stuck.py::"

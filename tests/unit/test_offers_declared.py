@@ -81,3 +81,14 @@ async def test_a_refusal_by_a_handler_is_offered_whatever_others_have_declared()
         nack = Outcome(attempt(), "not_capable", NOW_US, 1, error="no printer", reason="nacked")
         assert owner.pool.offer(nack)
         await owner.until(lambda: owner.table.rows)
+
+
+async def test_nobody_handles_only_what_all_are_known_not_to_handle() -> None:
+    said = {"w2": frozenset({"work"}), "w3": frozenset[str](), "w4": None}
+    view = declared.DeclaredHandlers(lambda ids: {each: said[each] for each in ids})
+    await view.learn(frozenset(said))
+    assert view.nobody(frozenset({"w3"}), "mail", "work")
+    assert view.nobody(frozenset({"w2", "w3"}), "mail", "other")
+    assert not view.nobody(frozenset({"w2", "w3"}), "mail", "work")
+    assert not view.nobody(frozenset({"w3", "w4"}), "mail", "work"), "w4 may be of an older version"
+    assert not view.nobody(frozenset({"w3", "w9"}), "mail", "work"), "w9 was not read yet"
