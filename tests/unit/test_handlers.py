@@ -20,6 +20,9 @@ from late.app.handlers import handlers_of
 from late.handler import signature
 from late.handler.fingerprint import UNKNOWN, fingerprint
 from late.model import handlers
+from late.store.postgres import statements as postgres
+from late.store.spanner import membership as spanner
+from late.store.sqlite import statements as sqlite
 
 
 class Colour(Enum):
@@ -188,3 +191,11 @@ def test_five_hundred_names_are_some_twenty_kilobytes() -> None:
     text = handlers.text_of({f"shop.orders.tasks.number_{n}": "f44b8b9b" for n in range(500)})
     assert text is not None
     assert 10_000 < len(text) < 25_000
+
+
+def test_no_heartbeat_writes_or_reads_the_column() -> None:
+    statements = (
+        *(sqlite.HEARTBEAT, sqlite.WORKERS, postgres.HEARTBEAT, postgres.WORKERS),
+        *(spanner._RENEW, spanner._JOIN, spanner._FLEET),
+    )
+    assert not [each for each in statements if "handlers" in each or "select *" in each.lower()]
