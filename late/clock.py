@@ -22,6 +22,17 @@ DRIFT_MAX = 500e-6
 clock by at most 500 ppm, and a free-running quartz stays far below that."""
 
 _SECOND_US = 1_000_000
+SET_BACK_US = 1_000_000
+"""A lower bound goes back by milliseconds when a reply was slow; by more than this, somebody has
+set the clock."""
+
+
+def was_set_back(now_us: int, since_us: int) -> bool:
+    """Return whether the database's clock was set back since it showed `since_us`.
+
+    Whoever waits for a time to pass since then would wait for as long as the clock went back.
+    """
+    return now_us < since_us - SET_BACK_US
 
 
 class DatabaseClock:

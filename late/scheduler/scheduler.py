@@ -301,7 +301,7 @@ class Scheduler:
         now_us = self._now_us()
         found = []
         for shard, core in self.cores.items():
-            if now_us < core.state.quiet_until_us:
+            if core.state.is_quiet(now_us):
                 core.state.now_us = max(core.state.now_us, now_us)
                 continue  # nothing is due there, or its last settlement is out
             settlement = core.settlement(now_us)
@@ -346,7 +346,9 @@ class Scheduler:
                     await asyncio.sleep(0)
                     wake_us = min(wake_us, self._pass())
                 with contextlib.suppress(TimeoutError):
-                    async with asyncio.timeout(max(0, wake_us - self._now_us()) / 1_000_000):
+                    wait_s = max(0, wake_us - self._now_us()) / 1_000_000
+                    # Not for longer than planned, if the clock was set back just now.
+                    async with asyncio.timeout(min(wait_s, PASS_MAX_S)):
                         await self._work.wait()
         finally:
             for call in self._calls:
@@ -367,9 +369,7 @@ class Scheduler:
             core = self.cores.get(shard)
             if core is not None:
                 state = core.state
-                if now_us < state.quiet_until_us and not (
-                    asked and state.unclaimed.may_have(asked)
-                ):
+                if state.is_quiet(now_us) and not (asked and state.unclaimed.may_have(asked)):
                     state.now_us = now_us
                 else:
                     share, marking = -(-room // left), state.suspects.marking

@@ -25,6 +25,7 @@ from late.model.task import (
     ShardId,
     TaskId,
 )
+from late.scheduler.task_state import POSTPONED
 from late.store.base import (
     HeldKey,
     Lease,
@@ -221,6 +222,20 @@ class Database:
     def recurring(self) -> list[Schedule]:
         """What `Control.schedules.all` reads."""
         return [self.schedules[name] for name in sorted(self.schedules)]
+
+    def waits_for_time(self) -> bool:
+        """Whether a task that has not ended is not due yet, by its delay or by its row."""
+        now_us = self.now_us()
+        for (group, shard_id), unsettled in self.truth.unsettled.items():
+            rows = self.journals[group, shard_id].timers.values()
+            times = [row.due_at_us for row in rows if row.reason not in POSTPONED]
+            for task_id in unsettled:
+                delay_us = self.truth.witness[group][task_id].options.delay_us
+                if delay_us:
+                    times.append(self.truth.records[task_id].created_at_us + delay_us)
+            if any(now_us < at_us < HELD_US for at_us in times):
+                return True
+        return False
 
     def no_more_ticks(self) -> None:
         """An operator takes every schedule out of use."""

@@ -24,7 +24,12 @@ EPOCH_US = 1_800_000_040_000_000
 SHARE = 0.2
 """Of worlds that have any, where there can be."""
 PROFILES = ("sqlite", "postgres")
-STEPS_S = (-60.0, -20.0, -2.0, -0.3, 0.3, 2.0, 20.0)
+NEAR_S = (-60.0, -20.0, -2.0, -0.3, 0.3, 2.0, 20.0)
+"""Shorter than a lease, or a few of them."""
+FAR_S = (-600.0, -240.0, 300.0, 3600.0)
+"""Longer than everything that anybody waits for in a world."""
+FAR_SHARE = 0.4
+"""Of jumps."""
 MARGIN_S = 1.0
 """An answer has been on its way."""
 
@@ -41,7 +46,8 @@ def draw(rng: random.Random, live_s: float, profile: str) -> tuple[Jump, ...]:
     if profile not in PROFILES or rng.random() > SHARE:
         return ()
     found = [
-        Jump(rng.uniform(0.5, live_s), rng.choice(STEPS_S)) for _ in range(rng.choice((1, 1, 2)))
+        Jump(rng.uniform(0.5, live_s), rng.choice(FAR_S if rng.random() < FAR_SHARE else NEAR_S))
+        for _ in range(rng.choice((1, 1, 2)))
     ]
     return tuple(sorted(found, key=lambda jump: jump.at_s))
 

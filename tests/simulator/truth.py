@@ -161,6 +161,8 @@ class Truth:
         self.unsettled: dict[Shard, set[str]] = defaultdict(set)
         self.ticks: dict[str, list[int]] = defaultdict(list)
         """Of each schedule, the times that have become a task: seconds, as its tasks know them."""
+        self.tick_starts: dict[str, list[int]] = defaultdict(list)
+        """Of each schedule, the first due time of each of its ticks: seconds."""
         self.verdicts: list[Broken] = []
         """What was found to be broken, in order."""
         self.killed_us = 0
@@ -316,9 +318,12 @@ class Truth:
         name = tick.schedule
         if tick.due_at_us > self.clock.latest_us():
             self.broken(f"S13: a tick of {name} is early")
+        self.tick_starts[name].append(tick.due_at_us // 1_000_000)
         for task in tick.tasks:
             due = msgspec.json.decode(task.headers or "{}")["late-due"]
             due_s = round(datetime.fromisoformat(due).timestamp())
+            if due_s * 1_000_000 > self.clock.latest_us():
+                self.broken(f"S13: the tick of {name} at {due} is early")
             if due_s in self.ticks[name]:
                 self.broken(f"S13: the tick of {name} at {due} came twice")
             self.ticks[name].append(due_s)

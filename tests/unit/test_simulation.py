@@ -20,7 +20,7 @@ from late.model.task import Cursor
 from late.scheduler.core.commands import Commands
 from late.scheduler.core.state import CoreState
 from late.store.base import Page, Settlement, SettleResult
-from tests.simulator import database, logs, resets
+from tests.simulator import database, jumps, logs, resets
 from tests.simulator.__main__ import Tally
 from tests.simulator.job import Job, job_of
 from tests.simulator.loop import Process, SimLoop, Spinning, Stalled, bury
@@ -201,6 +201,8 @@ def test_seeds_draw_every_profile_and_every_fault() -> None:
     assert {order.together for plan in plans for order in plan.orders} == {True, False}
     assert {reset.to for plan in plans for reset in plan.resets} == {"beginning", "now"}
     assert {plan.settings.retry_min for plan in plans} == {None, 1.0, 3.0}
+    steps = {jump.by_s for seed in range(1_000) for jump in Plan.draw(seed).jumps}
+    assert steps == {*jumps.NEAR_S, *jumps.FAR_S}
     schedules = [schedule for plan in plans for schedule in plan.schedules]
     assert {s.overlap for s in schedules} == {"allow", "queue", "skip"}
     assert {s.catch_up for s in schedules} == {"all", "latest", "skip"}

@@ -20,6 +20,7 @@ from __future__ import annotations
 import heapq
 from collections.abc import Callable, Mapping, Sequence
 
+from late.clock import was_set_back
 from late.model.task import HELD_US
 from late.scheduler.events_effects import Load
 from late.scheduler.task_state import Entry
@@ -183,7 +184,9 @@ class OrderingKeys:
         """Return the keys that have tasks by this version of the lane, or a lower one."""
         return [name for name, key in self._keys.items() if key.version <= version]
 
-    def park_waiting(self, since_us: int, is_ready: Callable[[str], bool]) -> list[Entry]:
+    def park_waiting(
+        self, since_us: int, now_us: int, is_ready: Callable[[str], bool]
+    ) -> list[Entry]:
         """Take tasks that wait since `since_us` out of memory, with all others of their keys.
 
         Not where the holder `is_ready`, which is to say only waits for a slot: in a backlog those
@@ -193,7 +196,10 @@ class OrderingKeys:
             name
             for name, key in self._keys.items()
             if not key.loading
-            and any(e.held_since_us <= since_us for e in [*(e for _, e in key.queue), *key.later])
+            and any(
+                e.held_since_us <= since_us or was_set_back(now_us, e.held_since_us)
+                for e in [*(e for _, e in key.queue), *key.later]
+            )
             and not is_ready(key.holder or "")
         ]
         return [entry for name in names for entry in self._park(name)]

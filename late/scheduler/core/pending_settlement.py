@@ -10,6 +10,7 @@ from collections.abc import Callable, Mapping, Sequence
 
 import msgspec
 
+from late.clock import was_set_back
 from late.model.task import (
     DEFAULT_GROUP,
     Cursor,
@@ -84,6 +85,11 @@ class PendingSettlement:
     def has_steps(self) -> bool:
         """True while steps of histories wait for the next settlement."""
         return bool(self._steps)
+
+    def follow_clock(self, now_us: int) -> None:
+        """Count the time without a settlement from the present, if the clock was set back."""
+        if was_set_back(now_us, self._settled_at_us):
+            self._settled_at_us = now_us
 
     def is_cursor_due(self, cursor: Cursor, now_us: int, *, last: bool) -> bool:
         """Return whether the cursor or steps of histories alone are worth a row.

@@ -50,7 +50,7 @@ class ShardCore:
         core.quiet_until_us = 0
         match event:
             case m.Grant():
-                core.now_us = event.now_us
+                core.follow_clock(event.now_us)
                 rooms = {**event.rooms, LOCAL_POOL: event.slots}
                 starts.grant(core, rooms, event.care, effects)
             case m.Finished():
@@ -81,7 +81,7 @@ class ShardCore:
         if isinstance(event, m.Grant):
             core.wake_us = core.wake_at_us() or NEVER_US
             if not effects:
-                core.quiet_until_us = core.quiet_us()
+                core.quiet_since_us, core.quiet_until_us = core.now_us, core.quiet_us()
         return effects
 
     def skip_page(self, page: Page) -> bool:

@@ -102,7 +102,7 @@ def park_long_held(core: CoreState) -> None:
     if core.ready_queues.limited > most or (core.ready_queues.limited and pressed):
         for entry, again_us, reason in core.ready_queues.surplus(most // 2):
             park(core, entry, again_us, reason, holds=True)
-    for entry in core.keys.park_waiting(since_us, core.is_ready):
+    for entry in core.keys.park_waiting(since_us, core.now_us, core.is_ready):
         if entry.timer_key is not None and entry.timer_key[0] == HELD_US:
             del core.timers.parked[entry.record.task_id]  # its row is as it must be
             entry.move("parked")

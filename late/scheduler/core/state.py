@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from functools import partial
 
+from late.clock import was_set_back
 from late.model.lanes import Gate
 from late.model.task import Policy
 from late.scheduler.core.commands import Commands, TaskActions
@@ -81,8 +82,9 @@ class CoreState:
         self.reading = False
         """True while a page is asked for."""
         self.stopped = False
+        self.quiet_since_us = 0
         self.quiet_until_us = 0
-        """A `Grant` before this time finds nothing to do, unless another event comes first."""
+        """A `Grant` within this time finds nothing to do, unless another event comes first."""
         self.wake_us = NEVER_US
         """`wake_at_us` as it was after the last `Grant`: true for as long as the core is quiet."""
 
@@ -126,6 +128,12 @@ class CoreState:
         waits = len(self.keys) or self.ready_queues.limited or self.drain
         return bool(waits) and not 0 <= since_us < self.settings.held_look_us
 
+    def follow_clock(self, now_us: int) -> None:
+        """Take in the present, which may be before the past: the clock can be set back."""
+        self.now_us = now_us
+        self.timers.follow_clock(now_us)
+        self.pending.follow_clock(now_us)
+
     def is_expired(self, entry: Entry) -> bool:
         """Return whether the task must not start any more."""
         expires = None
@@ -164,6 +172,10 @@ class CoreState:
         times = [t for t in (due_us, self.schedules.next_due_us) if t]
         # A tick that is due has asked for its settlement: nothing is won by looking until then.
         return min((t for t in times if t > self.now_us), default=None)
+
+    def is_quiet(self, now_us: int) -> bool:
+        """Return whether a `Grant` finds nothing to do; not known once the clock was set back."""
+        return now_us < self.quiet_until_us and not was_set_back(now_us, self.quiet_since_us)
 
     def quiet_us(self) -> int:
         """Return `quiet_until_us` as it is after a `Grant` without effects; 0: not known."""

@@ -11,6 +11,7 @@ from __future__ import annotations
 import heapq
 from collections.abc import Iterable, Sequence
 
+from late.clock import was_set_back
 from late.model.task import Parked
 from late.scheduler.events_effects import Load
 from late.scheduler.settings import NEVER_US
@@ -122,6 +123,11 @@ class Timers:
         """
         out = self._load_out
         return key <= self._loaded or (out is not None and key[0] <= out.until_us)
+
+    def follow_clock(self, now_us: int) -> None:
+        """Count the pause between two scans from the present, if the clock was set back."""
+        if self._scanned_at_us is not None and was_set_back(now_us, self._scanned_at_us):
+            self._scanned_at_us = now_us
 
     def load(self, now_us: int) -> Load | None:
         """Return the load to ask for now, or None; at most one load by time is out."""

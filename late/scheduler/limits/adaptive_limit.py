@@ -7,6 +7,8 @@ second answers many calls alike. Source: the congestion avoidance of TCP (Jacobs
 
 from __future__ import annotations
 
+from late.clock import was_set_back
+
 LEAST = 2
 MOST = 256
 FIRST = 16.0
@@ -37,7 +39,8 @@ class AdaptiveLimit:
 
     def overloaded(self, now_us: int) -> None:
         """Take in a sign of overload: a refusal, a time-out."""
-        if now_us - self._cut_at_us >= CUT_EVERY_US:
+        over = now_us - self._cut_at_us >= CUT_EVERY_US
+        if over or was_set_back(now_us, self._cut_at_us):
             self._cut_at_us = now_us
             self._limit = max(float(LEAST), self._limit * DECREASE)
 
@@ -59,6 +62,8 @@ class SlowStart:
         """Return how much of `limit` is allowed now; one at least."""
         if self._over or self.seconds <= 0:
             return limit
+        if was_set_back(now_us, self._begun_us):
+            self._begun_us = now_us
         share = (now_us - self._begun_us) / (self.seconds * 1_000_000)
         if share >= 1.0:
             self._over = True

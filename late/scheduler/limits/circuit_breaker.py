@@ -11,6 +11,8 @@ from __future__ import annotations
 
 from typing import Literal
 
+from late.clock import was_set_back
+
 SPAN_US = 10_000_000
 BUCKETS = 10
 OPEN_MAX_S = 60.0
@@ -28,7 +30,7 @@ class CircuitBreaker:
         self.state: Literal["closed", "open", "half-open"] = "closed"
         self.opened = 0
         """Number of times that it has opened."""
-        self._until_us = 0
+        self._opened_at_us = self._until_us = 0
         self._pause_s = open_s
         self._probe_at_us: int | None = None
         self._good = [0] * BUCKETS
@@ -39,7 +41,8 @@ class CircuitBreaker:
         """Return whether a call may be made now; an open circuit admits one after its pause."""
         if self.state == "closed":
             return True
-        if self.state == "open" and now_us >= self._until_us:
+        over = now_us >= self._until_us or was_set_back(now_us, self._opened_at_us)
+        if self.state == "open" and over:
             self.state, self._probe_at_us = "half-open", None
         if self.state == "open":
             return False
@@ -83,6 +86,7 @@ class CircuitBreaker:
         self.state = "open"
         self.opened += 1
         self._probe_at_us = None
+        self._opened_at_us = now_us
         self._until_us = now_us + round(self._pause_s * 1_000_000)
         self._pause_s = min(OPEN_MAX_S, self._pause_s * 2)
 
@@ -93,7 +97,10 @@ class CircuitBreaker:
         self._good, self._bad = [0] * BUCKETS, [0] * BUCKETS
 
     def _count(self, good: bool, now_us: int) -> None:
-        slot = now_us // (SPAN_US // BUCKETS)
+        width_us = SPAN_US // BUCKETS
+        slot = now_us // width_us
+        if was_set_back(now_us, self._slot * width_us):
+            self._slot = slot  # else nothing would be forgotten until it has caught up
         for passed in range(self._slot + 1, min(slot, self._slot + BUCKETS) + 1):
             self._good[passed % BUCKETS] = self._bad[passed % BUCKETS] = 0
         self._slot = max(slot, self._slot)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections import Counter
 
+from late.clock import was_set_back
 from late.model.queue_settings import QueueSettings
 from late.model.task import Outcome, TaskId
 from late.scheduler.limits.adaptive_limit import AdaptiveLimit, SlowStart
@@ -64,10 +65,12 @@ class TokenBucket:
         return now_us if missing <= 0 else now_us + math.ceil(missing / self.rate * 1_000_000)
 
     def _fill(self, now_us: int) -> None:
-        # A clock that was set back earns nothing until it has caught up.
+        # A clock that went back a little earns nothing until it has caught up.
         if now_us > self._at_us:
             earned = (now_us - self._at_us) * self.rate / 1_000_000
             self._tokens = min(self.burst, self._tokens + earned)
+            self._at_us = now_us
+        elif was_set_back(now_us, self._at_us):
             self._at_us = now_us
 
 
@@ -249,7 +252,7 @@ class ThrottledQueue:
 
     def measure(self, now_us: int) -> float | None:
         """Bring `per_s` up to date, and return it."""
-        if self._measured_at_us is None:
+        if self._measured_at_us is None or was_set_back(now_us, self._measured_at_us):
             self.starts, self._measured_at_us = 0, now_us
         elapsed_us = now_us - self._measured_at_us
         if elapsed_us >= MEASURE_US:

@@ -29,6 +29,7 @@ from collections import deque
 from collections.abc import Iterable, Sequence, Set
 from typing import NamedTuple
 
+from late.clock import was_set_back
 from late.model.task import Outcome, Record, TaskId, Usage
 from late.store.base import NameEnds
 
@@ -86,6 +87,14 @@ class Ends:
         """Forget a task that fails no longer. It ignores others."""
         if self._failing.pop(task_id, None) is not None and task_id in self._last:
             self._last.remove(task_id)
+
+    def move(self, by_us: int) -> None:
+        """Move all times: the clock was set."""
+        if self.proven:
+            self._worked_us += by_us
+        self._failing = {
+            t: (first + by_us, last + by_us) for t, (first, last) in self._failing.items()
+        }
 
     def summary(self, name: Name, now_us: int) -> NameEnds:
         """Return how the last tasks ended, of `name`; failures of long ago are forgotten."""
@@ -150,7 +159,7 @@ class Outages:
             counts: the task had not failed before, or had failed in an outage: other failures are
                 no news, and many of them come at once with a shard of another worker.
         """
-        self._now_us = max(self._now_us, now_us)
+        self._pass_time(now_us)
         name = Name(group, record.queue, record.name)
         self._of(name).add_failed(record.task_id, self._now_us, counts=counts)
         self._failing.add(name)
@@ -159,7 +168,7 @@ class Outages:
 
     def done(self, group: str, outcomes: Iterable[Outcome], now_us: int) -> None:
         """Count tasks that are done. To be called while it `watches`, and before each failure."""
-        self._now_us = max(self._now_us, now_us)
+        self._pass_time(now_us)
         touched: set[Name] = set()
         for outcome in outcomes:
             record = outcome.attempt.record
@@ -174,17 +183,18 @@ class Outages:
     def settled(self, group: str, usages: Iterable[Usage], now_us: int) -> None:
         """Count the tasks that are done, by the usage of a settlement: for names that are not
         watched. Those of them that `done` has counted count twice, which shows no outage."""
+        self._pass_time(now_us)
         for usage in usages:
             name = Name(group, usage.queue, usage.name)
             if usage.outcome == "done" and name not in self._failing:
-                self._of(name).add_worked(usage.count, now_us)
+                self._of(name).add_worked(usage.count, self._now_us)
 
     def exchange(self, told: Iterable[NameEnds], now_us: int) -> tuple[NameEnds, ...]:
         """Take in what the other workers tell now; return what to tell them.
 
         That is of the names that fail here, and of those that fail elsewhere and are known here.
         """
-        self._now_us = max(self._now_us, now_us)
+        self._pass_time(now_us)
         self._others = {}
         for each in told:
             self._others.setdefault(Name(each.group, each.queue, each.task), []).append(each)
@@ -200,7 +210,7 @@ class Outages:
 
     def names(self, now_us: int) -> frozenset[Name]:
         """Return the names that are in an outage."""
-        self._now_us = max(self._now_us, now_us)
+        self._pass_time(now_us)
         for name in list(self._failing):
             self._judge(name)
         return frozenset(self._out)
@@ -209,6 +219,14 @@ class Outages:
         """Take out the outages that began (True) and ended (False) since the last call."""
         changed, self._changed = self._changed, []
         return changed
+
+    def _pass_time(self, now_us: int) -> None:
+        """Go on to the present. Where the clock was set back, all is as long ago as it was."""
+        if was_set_back(now_us, self._now_us):
+            for ends in self._ends.values():
+                ends.move(now_us - self._now_us)
+            self._now_us = now_us
+        self._now_us = max(self._now_us, now_us)
 
     def _of(self, name: Name) -> Ends:
         if name not in self._ends and len(self._ends) >= NAMES_MAX:
