@@ -1,11 +1,17 @@
-"""Which tests run which lines: the coverage of the suites, test by test."""
+"""Which tests run which lines: the coverage of the suites, test by test.
+
+CPython 3.11 tells a tracer nothing of a coroutine that goes on because a time-out was thrown into
+what it awaits, and caught there: the lines after the `await` run unseen. So a line has the tests of
+the `await` before it, too.
+"""
 
 from __future__ import annotations
 
+import ast
 import os
 import subprocess
 import sys
-from collections.abc import Collection
+from collections.abc import Collection, Sequence
 from pathlib import Path
 
 from coverage import CoverageData
@@ -38,10 +44,15 @@ class CoverageMap:
         self._data.read()
 
     def of(self, module: str, line: int) -> list[str]:
-        """Return the names of the tests that run a line, those of units first; for a line that runs
-        as its module is imported, of all that use its folder."""
+        """Return the names of the tests that run a line or the `await` before it, those of units
+        first; for a line that runs as its module is imported, of all that use its folder."""
         lines = self._contexts(ROOT / module)
-        found = _tests(lines.get(line, ()))
+        tree = ast.parse((ROOT / module).read_text())
+        found = {
+            test
+            for one in (line, *awaits_before(tree.body, line))
+            for test in _tests(lines.get(one, ()))
+        }
         if not found:
             found = {
                 test
@@ -53,6 +64,42 @@ class CoverageMap:
 
     def _contexts(self, path: Path) -> dict[int, list[str]]:
         return self._data.contexts_by_lineno(str(path))
+
+
+def awaits_before(statements: Sequence[ast.stmt], line: int) -> set[int]:
+    """Return the lines of `await` in the last statement before a line that has any, within the
+    function of the line: after one of these it may have run unseen."""
+    found: set[int] = set()
+    for statement in statements:
+        if statement.lineno > line:
+            break
+        if (statement.end_lineno or 0) < line:
+            found = _awaits([statement]) or found
+            continue
+        if isinstance(statement, ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef):
+            return awaits_before(statement.body, line)
+        if isinstance(statement, ast.AsyncFor | ast.AsyncWith):
+            found = {statement.lineno}
+        if isinstance(statement, ast.Try) and line > (statement.body[-1].end_lineno or 0):
+            found = _awaits(statement.body) or found
+        for name in ("body", "orelse", "finalbody", "handlers", "cases"):
+            for block in _blocks(getattr(statement, name, [])):
+                if block[0].lineno <= line <= (block[-1].end_lineno or 0):
+                    found = awaits_before(block, line) or found
+    return found
+
+
+def _blocks(part: Sequence[ast.AST]) -> list[list[ast.stmt]]:
+    """Return the lists of statements of a part of one: the part itself, or those in it."""
+    statements = [each for each in part if isinstance(each, ast.stmt)]
+    inner = [each.body for each in part if isinstance(each, ast.ExceptHandler | ast.match_case)]
+    return [block for block in (statements, *inner) if block]
+
+
+def _awaits(statements: Sequence[ast.stmt]) -> set[int]:
+    kinds = ast.Await | ast.AsyncFor | ast.AsyncWith
+    nodes = (node for statement in statements for node in ast.walk(statement))
+    return {node.lineno for node in nodes if isinstance(node, kinds)}
 
 
 def _tests(contexts: Collection[str]) -> set[str]:

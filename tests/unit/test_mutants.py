@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
+import ast
+import subprocess
+import sys
 from collections.abc import Sequence
 from pathlib import Path
 
 import pytest
 
-from tests.mutants import runner
+from tests.mutants import coverage_map, runner
 from tests.mutants.__main__ import report
 from tests.mutants.areas import AREAS, ROOT, modules
+from tests.mutants.coverage_map import awaits_before
 from tests.mutants.equivalents import EQUIVALENTS
 from tests.mutants.runner import Mutant, Verdict, attempt
 
@@ -62,6 +66,65 @@ def test_a_mutant_is_tried_on_the_copy_and_taken_back(
     assert tried == [MUTANT.code]
     assert module.read_text() == "if a:\n    b\n"
     assert module.stat().st_mtime_ns == before
+
+
+TIMED_OUT = """\
+import asyncio
+
+
+async def rest():
+    try:
+        async with asyncio.timeout(0):
+            await asyncio.Event().wait()
+    except TimeoutError:
+        pass
+
+
+async def run():
+    for number in range(2):
+        try:
+            raise ValueError(number)
+        except ValueError:
+            await rest()
+            continue
+    number = 0
+    if number:
+        await rest()
+    else:
+        return number
+"""
+
+
+@pytest.mark.parametrize(
+    ("line", "before"),
+    [(5, set()), (7, {6}), (9, {6, 7}), (14, set()), (18, {17}), (19, {17}), (23, {17})],
+)
+def test_the_await_before_a_line(line: int, before: set[int]) -> None:
+    assert awaits_before(ast.parse(TIMED_OUT).body, line) == before
+
+
+def test_a_line_that_runs_after_a_time_out_has_its_test(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The tracer of CPython 3.11 does not see it, and the map names its test all the same."""
+    module, data = tmp_path / "late" / "some.py", tmp_path / "coverage"
+    module.parent.mkdir()
+    module.write_text(TIMED_OUT)
+    monkeypatch.setattr(coverage_map, "ROOT", tmp_path)
+    program = (
+        "import asyncio, coverage, runpy\n"
+        f"seen = coverage.Coverage(data_file={str(data)!r}, config_file=False)\n"
+        "seen.start()\n"
+        "seen.switch_context('tests/test_it.py::test_it|run')\n"
+        f"some = runpy.run_path({str(module)!r})\n"
+        "assert asyncio.run(some['run']()) == 0\n"
+        "seen.stop(); seen.save()\n"
+    )
+    subprocess.run([sys.executable, "-c", program], check=True)
+
+    seen_by = coverage_map.CoverageMap(data)
+    assert seen_by.of("late/some.py", 18) == ["tests/test_it.py::test_it"]
+    assert seen_by.of("late/some.py", 5) == ["tests/test_it.py::test_it"]
 
 
 def test_a_run_of_tests_that_says_nothing_is_no_finding(
