@@ -25,6 +25,7 @@ from late.model.task import (
     ShardId,
     TaskId,
 )
+from late.payload.command import NAMES
 from late.scheduler.task_state import POSTPONED
 from late.store.base import (
     HeldKey,
@@ -41,6 +42,9 @@ from late.store.base import (
 from late.store.common.suspects import inherited
 from tests.simulator.logs import Log
 from tests.simulator.truth import Broken, Journal, Shard, Truth
+
+AGAIN_US = 62_000_000
+"""The longest time for which a limit or an outage puts a task off: a minute, or a retry's wait."""
 
 
 class Database:
@@ -225,16 +229,23 @@ class Database:
 
     def waits_for_time(self) -> bool:
         """Whether a task that has not ended is not due yet, by its delay or by its row."""
-        now_us = self.now_us()
-        for (group, shard_id), unsettled in self.truth.unsettled.items():
-            rows = self.journals[group, shard_id].timers.values()
-            times = [row.due_at_us for row in rows if row.reason not in POSTPONED]
+        now_us, truth = self.now_us(), self.truth
+        for (group, shard_id), unsettled in truth.unsettled.items():
+            timers = self.journals[group, shard_id].timers.values()
+            rows: dict[str, Parked] = {row.record.task_id: row for row in timers}
             for task_id in unsettled:
-                delay_us = self.truth.witness[group][task_id].options.delay_us
-                if delay_us:
-                    times.append(self.truth.records[task_id].created_at_us + delay_us)
-            if any(now_us < at_us < HELD_US for at_us in times):
-                return True
+                row, record = rows.get(task_id), truth.records[task_id]
+                delay_us = truth.witness[group][task_id].options.delay_us
+                moved = truth.orders.touched(task_id) or record.name in NAMES
+                # A row for a delay that nobody has asked for is no reason to wait.
+                if row is not None and (row.reason != "delay" or delay_us or moved):
+                    # By a limit it is put off again and again, each time for a minute at most.
+                    again = row.reason in POSTPONED and row.due_at_us <= now_us + AGAIN_US
+                    at_us = 0 if again else row.due_at_us
+                else:
+                    at_us = record.created_at_us + delay_us if delay_us else 0
+                if now_us < at_us < HELD_US:
+                    return True
         return False
 
     def no_more_ticks(self) -> None:
