@@ -253,11 +253,11 @@ async def test_shards_outside_every_lane_are_owned_while_there_is_work(
     raw.execute("update late_lane set shards = 2")
     assert (await store.heartbeat(worker(), 60)).shards == (0, 1)
 
-    raw.insert(task(5), task(5), task(4095))
+    raw.insert(task(5), task(5), task(6), task(4095))
     owner = await own(store, 7)
     await owner.settle(parked=(parked(2**60),))
 
-    assert (await store.heartbeat(worker(), 60)).shards == (0, 1, 5, 7, 4095)
+    assert (await store.heartbeat(worker(), 60)).shards == (0, 1, 5, 6, 7, 4095)
 
 
 async def test_under_contention_every_epoch_has_one_settling_owner(

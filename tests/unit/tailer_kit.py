@@ -29,6 +29,7 @@ class Log:
         self.reads: list[tuple[float, list[int], int]] = []
         """(time, shards, limit) of each call"""
         self.faults: list[Exception] = []
+        self.payload = b""
         self.read_takes_s = 0.0
         self.during_read: Callable[[], None] = lambda: None
 
@@ -45,7 +46,9 @@ class Log:
             batch = self.records.get(shard, [])[after : after + limit]
             if batch:
                 rows = [
-                    Record(shard, after + n, TaskId(str(at)), "q", "n", b"", None, None, 0, 0)
+                    Record(
+                        shard, after + n, TaskId(str(at)), "q", "n", self.payload, None, None, 0, 0
+                    )
                     for n, at in enumerate(batch, 1)
                 ]
                 end = Cursor(str(after + len(batch)))

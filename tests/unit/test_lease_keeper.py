@@ -203,6 +203,21 @@ async def test_who_comes_back_while_a_peer_takes_over_is_not_trusted_in_between(
             assert names.index("lost") < len(names) - 1 - names[::-1].index("trusted")
 
 
+async def test_who_has_lost_all_is_trusted_by_the_first_heartbeat_after_a_gap() -> None:
+    """It holds nothing, and what it was taking is taken: no peer can have it from it."""
+    with VirtualClock() as clock:
+        fleet = Fleet(clock, shards=1)
+        async with running(fleet):
+            await fleet.show(fleet.view(), 4.5)
+            assert fleet.held() == [0]
+            fleet.store.take(key(0), "peer")
+            await fleet.show(fleet.view("peer"), 4.5)
+            assert fleet.held() == []
+            await asyncio.sleep(60)
+            await fleet.show(fleet.view("peer"), 4.5)
+            assert fleet.keeper.trusted
+
+
 async def test_two_heartbeats_with_another_gap_between_them_give_no_trust() -> None:
     with VirtualClock() as clock:
         fleet = Fleet(clock)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import msgspec
 import pytest
 
+from late.errors import StoreUnavailable
 from late.model.task import ShardId
 from late.store.base import Membership, WorkerInfo
 from late.tailer.membership import SilentPeers
@@ -109,14 +110,17 @@ def test_a_view_that_comes_late_shows_no_silence() -> None:
     assert clocks.seconds(5) == [[]] * 5
 
 
-async def test_the_keeper_takes_a_silent_peer_out_of_the_fleet() -> None:
+@pytest.mark.parametrize("also", [(), ("me",)])
+async def test_the_keeper_takes_a_silent_peer_out_of_the_fleet(also: tuple[str, ...]) -> None:
+    """And never itself, though it may seem to be as silent."""
     clock = VirtualClock()
     fleet = Fleet(clock)
 
     async def second(database_s: int, end_s: int) -> None:
         clock.advance(1)
         view = fleet.view("peer", now_s=database_s)
-        await fleet.show(msgspec.structs.replace(view, expires_at_us={"peer": end_s * 1_000_000}))
+        ends = dict.fromkeys(("peer", *also), end_s * 1_000_000)
+        await fleet.show(msgspec.structs.replace(view, expires_at_us=ends))
 
     async with running(fleet):
         # Given a peer whose heartbeats are seen, and then a clock that goes back by ten minutes
@@ -126,8 +130,14 @@ async def test_the_keeper_takes_a_silent_peer_out_of_the_fleet() -> None:
         for second_s in range(403, 409):
             await second(second_s, 1_007)
         assert "heartbeat" not in [name for name, _ in fleet.store.calls]
+        fleet.store.faults = [StoreUnavailable("away")]
         await second(409, 1_007)
-        # Then the database hears that it has left, and looks again
-        assert ("heartbeat", ["peer", 0]) in fleet.store.calls
+        # Then the database is told, until it has heard of it, and it is looked at again
+        [told] = [values for name, values in fleet.heard if name == "store_error"]
+        assert told["retry_in_s"] == 0.0
+        assert "silent_worker" not in [name for name, _ in fleet.heard]
+        await second(410, 1_007)
+        left = [asked for name, asked in fleet.store.calls if name == "heartbeat"]
+        assert left == [["peer", 0]] * 2
         assert "silent_worker" in [name for name, _ in fleet.heard]
         assert fleet.said[-1] == ("hurry", None)

@@ -16,7 +16,7 @@ from late.events import PAGE_READ, STORE_ERROR
 from late.model.backoff import BACKOFF_MAX_S, BACKOFF_MIN_S, QUIET_SHARE, Backoff, poll_after_s
 from late.model.task import Cursor, ShardId
 from late.store.base import Page
-from late.tailer.tailer import Tailer
+from late.tailer.tailer import PAGE_BYTES, Tailer
 from late.testing.clock import VirtualClock
 from tests.unit.tailer_kit import POLL_MIN_S, Log, Reader, running
 
@@ -396,6 +396,37 @@ def test_a_poll_is_within_its_bounds(quiet_s: float, seed: int) -> None:
     wait_s = poll_after_s(quiet_s, 0.025, 1.0, random.Random(seed))
     assert 0.025 * 0.8 <= wait_s <= 1.2
     assert wait_s <= max(0.025, quiet_s / 8) * 1.2
+
+
+async def test_pages_of_large_payloads_are_smaller_and_grow_again() -> None:
+    with VirtualClock() as clock:
+        log = Log(clock)
+        log.payload = b"x" * (PAGE_BYTES // 4)
+        log.commit(1, 100)
+        reader = Reader(log, 1, page_size=32)
+        async with running(reader):
+            log.during_read = lambda: setattr(log, "payload", b"x")
+            await asyncio.sleep(1)
+        assert [limit for _, _, limit in log.reads][:5] == [32, 4, 8, 16, 32]
+
+
+async def test_the_lag_is_the_age_of_what_comes_after_a_full_page_and_never_negative() -> None:
+    with VirtualClock() as clock:
+        log = Log(clock)
+        log.commit(1, 3)
+        reader = Reader(log, 1, page_size=2)
+        key = ("g", ShardId(1))
+        lags: list[float | None] = [reader.tailer.lag_s(key, 0)]
+
+        def look() -> None:
+            if len(log.reads) == 2:
+                # Of a record that was created at 0; the database's clock can have been set back.
+                lags.extend(reader.tailer.lag_s(key, now_us) for now_us in (2_500_000, 0, -5))
+
+        log.during_read = look
+        async with running(reader):
+            await asyncio.sleep(1)
+        assert lags == [None, 2.5, 0.0, 0.0]
 
 
 def test_a_night_of_failures_does_not_overflow() -> None:
