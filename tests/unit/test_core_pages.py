@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+from unittest.mock import Mock
+
 import pytest
 
-from late.model.task import Cursor, ShardId
+from late.model.task import Cursor, ShardId, TaskId
 from late.scheduler.events_effects import Grant, PageRead, Settled, SettleSoon
 from late.scheduler.settings import CoreSettings
 from late.store.base import Page
@@ -52,6 +54,12 @@ def test_a_page_that_comes_when_the_cursor_is_due_is_not_passed_by() -> None:
     assert world.core.state.window.cursor != "9"
     effects = world.core.step(PageRead(empty(world, "9", due_us)))
     assert SettleSoon in [type(effect) for effect in effects]
+
+
+def test_a_command_that_waits_for_the_end_of_the_log_is_not_passed_by() -> None:
+    world = quiet_shard()
+    world.core.state.commands.waiting[TaskId("c")] = Mock()
+    assert not world.core.skip_page(empty(world, "9", world.now_us))
 
 
 def test_tasks_that_wait_for_their_key_are_looked_at_after_a_while() -> None:

@@ -4,8 +4,12 @@ from __future__ import annotations
 
 import pytest
 
-from late.model.task import Suspect, TaskId
+from late.model.task import Cursor, Epoch, ShardId, Suspect, TaskId
+from late.scheduler.core.crash_suspects import CrashSuspects
+from late.scheduler.task_state import from_record
+from late.store.base import Lease
 from late.store.common.suspects import inherited, suspects_of, suspects_text
+from tests.conformance.kit import record
 from tests.unit.core_world import SECOND, World
 
 DEATHS_AT_MOST = 4  # one that names nobody, one that names a handful, two on trial
@@ -192,3 +196,16 @@ def answer_all(world: World) -> None:
 def settle(world: World) -> None:
     world.write()
     world.acknowledge()
+
+
+def test_all_that_wait_for_their_mark_are_counted() -> None:
+    shard = ShardId(0)
+    suspect, other = record(), record()
+    marks = (Suspect(suspect.task_id, 1, False),)
+    lease = Lease("g", shard, "me", Epoch(2), 1, Cursor(""), (), {}, taken_at_us=9, suspects=marks)
+    suspects = CrashSuspects(lease)
+    for row in (suspect, other):
+        entry = from_record(row, {})
+        entry.index = 1
+        assert suspects.defers(entry, "none", until_us=2**50, now_us=2**50)
+    assert suspects.waiting == 2
