@@ -17,7 +17,7 @@ PYTEST_WORKERS ?= 3
 ARGS ?=
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo demo-postgres demo-spanner test test-rest test-long test-servers soak chaos defects lint format types contracts tree duplicates dead-code mutants coverage quick browser screenshots check bench bench-alone bench-guard bench-peers bench-restarts bench-signals bench-spark bench-waking bench-reading protos overload lock clean bench-page
+.PHONY: help setup demo demo-postgres demo-spanner test test-rest test-long test-servers soak chaos defects lint format types contracts tree duplicates dead-code mutants coverage quick browser screenshots check bench bench-alone bench-guard bench-peers bench-restarts bench-signals bench-spark bench-steady bench-waking bench-reading protos overload lock clean bench-page
 
 ### Use
 
@@ -152,6 +152,10 @@ bench-guard: ## instructions per task, by perf or valgrind: fails on 10 % more t
 bench-signals: ## what metrics and traces cost (ARGS="--tasks 20000")
 	$(DEV)
 	@$(BIN)/python -m bench.signals $(ARGS)
+
+bench-steady: ## a trickle, one task a transaction, on every store and beside other queues (ARGS="--seconds 20")
+	$(DEV)
+	@$(BIN)/python scripts/with_postgres.py $(BIN)/python -m bench.steady --postgres '{url}' $(ARGS)
 
 bench-waking: ## commit to start, with wake-ups and without, in turns (ARGS="--rates 100 --seconds 5")
 	$(DEV)

@@ -1,21 +1,26 @@
 """Runs the command `late` and counts the statements that its drivers are given.
 
-`python -m bench.counted FILE worker module:app` writes the counts to FILE at the end. The hook
-costs time, so counted runs are never timed ones. What counts as one: a call of `execute`,
-`executemany` or `copy` of psycopg; a statement that SQLite's trace hook reports, PRAGMAs included.
+`python -m bench.counted FILE worker module:app` writes the counts to FILE every half second and at
+the end. The hook costs time, so counted runs are never timed ones. What counts as one: a call of
+`execute`, `executemany` or `copy` of psycopg; a statement that SQLite's trace hook reports, PRAGMAs
+included; a call to Spanner's API, and each value of a row that a commit there writes (`mutation`).
 """
 
 from __future__ import annotations
 
 import atexit
 import json
+import os
 import sqlite3
 import sys
+import threading
+import time
 from collections import Counter
 from pathlib import Path
 from typing import Any
 
 counts: Counter[str] = Counter()
+EVERY_S = 0.5
 
 
 def verb(statement: object) -> str:
@@ -45,6 +50,28 @@ def hook_psycopg() -> None:
             _wrap(cursor, name)
 
 
+def hook_spanner() -> None:
+    try:
+        from late.store.spanner.grpc_calls import GrpcCall
+    except ModuleNotFoundError:
+        return
+    inner = GrpcCall.__init__
+
+    def counting(self: Any, pool: Any, method: str, request: Any, *args: Any) -> None:
+        counts.update([method.rpartition("/")[2]])
+        for mutation in getattr(request, "mutations", ()):
+            counts["mutation"] += values_in(getattr(mutation, "_pb", mutation))
+        inner(self, pool, method, request, *args)
+
+    setattr(GrpcCall, "__init__", counting)  # noqa: B010 - a method cannot be assigned
+
+
+def values_in(mutation: Any) -> int:
+    """Count the values that a mutation writes; a deleted range counts as one."""
+    write = getattr(mutation, mutation.WhichOneof("operation"))
+    return len(write.columns) * len(write.values) if hasattr(write, "columns") else 1
+
+
 def _wrap(cursor: type, name: str) -> None:
     inner = getattr(cursor, name)
 
@@ -55,11 +82,25 @@ def _wrap(cursor: type, name: str) -> None:
     setattr(cursor, name, counting)
 
 
+def _write(target: Path) -> None:
+    draft = target.with_suffix(".draft")
+    draft.write_text(json.dumps(dict(counts)))
+    os.replace(draft, target)
+
+
+def _keep_writing(target: Path) -> None:
+    while True:
+        time.sleep(EVERY_S)
+        _write(target)
+
+
 def main() -> None:
     target = Path(sys.argv[1])
     hook_sqlite()
     hook_psycopg()
-    atexit.register(lambda: target.write_text(json.dumps(counts)))
+    hook_spanner()
+    atexit.register(_write, target)
+    threading.Thread(target=_keep_writing, args=(target,), daemon=True).start()
     from late.cli import main as late_main
 
     sys.argv = ["late", *sys.argv[2:]]

@@ -1,8 +1,9 @@
 """Writes `docs/performance.md`: `python -m scripts.performance_doc`.
 
 The numbers are those of `docs/figures/peers.json`, which `make bench-peers ARGS="--record
-docs/figures/peers.json"` writes; without that file the page has none. Who is measured and how comes
-from `bench/peers/peers.toml`. A test compares page and sources.
+docs/figures/peers.json"` writes; without that file the page has none. Steady work comes the same
+way from `docs/figures/steady.json` and `make bench-steady`. Who is measured and how comes from
+`bench/peers/peers.toml`. A test compares page and sources.
 """
 
 from __future__ import annotations
@@ -13,11 +14,13 @@ from pathlib import Path
 
 from bench import alone_table
 from bench.peers import roster, table
+from bench.steady import table as steady_table
 
 ROOT = Path(__file__).resolve().parent.parent
 PAGE = ROOT / "docs" / "performance.md"
 FIGURES = ROOT / "docs" / "figures" / "peers.json"
 ALONE = ROOT / "docs" / "figures" / "alone.json"
+STEADY = ROOT / "docs" / "figures" / "steady.json"
 
 HEAD = """# Beside other queues
 
@@ -70,6 +73,21 @@ WHO = """
 {table}
 """
 
+STEADY_HEAD = """
+## Steady work
+
+Most services make tasks one at a time: a transaction with a row of their own and one task. `make
+bench-steady` measures that at steady rates, and what a drain does not show: the first task after
+silence, a plain `def` handler that writes to the database, workers without work, and producers
+beside a worker that sleeps. How each figure comes about is in
+[benchmarks](benchmarks.md#steady-work); what it means for a database of yours is in
+[sizing](sizing.md).
+
+The fixed loop is the same computation before and after each measurement: where it took longer, the
+processor was slower, and so were the times beside it.
+
+"""
+
 NONE = """
 ## Numbers
 
@@ -109,6 +127,8 @@ def page() -> str:
     """The page as it should be."""
     how = table.rows(["", "how it is measured"], list(HOW.items())).replace("--:", "---")
     text = HEAD.format(how=how) + WHO.format(table=whom().rstrip())
+    if STEADY.exists():
+        text += STEADY_HEAD + steady_table.text(json.loads(STEADY.read_text()))
     if not FIGURES.exists():
         return text + NONE
     text += "\n## Numbers\n\n" + table.text(json.loads(FIGURES.read_text()))

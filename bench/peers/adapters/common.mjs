@@ -67,7 +67,7 @@ async function single (adapter, total, clients) {
   return { seconds }
 }
 
-async function produce (adapter, rate, seconds, path) {
+async function produce (adapter, rate, seconds, path, task = 'stamp') {
   const clients = Math.max(1, Math.floor(rate / 250))
   const share = rate / clients
   const all = await Promise.all(range(0, clients).map(() => adapter.client()))
@@ -78,7 +78,7 @@ async function produce (adapter, rate, seconds, path) {
       const wait = began + turn / share * 1000 - performance.now()
       if (wait > 0) await new Promise((resolve) => setTimeout(resolve, wait))
       const number = first + turn * clients
-      await client.single(number, 'stamp')
+      await client.single(number, task)
       lines.push(`${number} ${now()}\n`)
     }
     return lines
@@ -105,7 +105,7 @@ export async function main (adapter) {
     },
     bulk: () => bulk(adapter, Number(rest[0]), Number(rest[1])),
     single: () => single(adapter, Number(rest[0]), Number(rest[1])),
-    produce: () => produce(adapter, Number(rest[0]), Number(rest[1]), rest[2]),
+    produce: () => produce(adapter, Number(rest[0]), Number(rest[1]), rest[2], rest[3]),
     work: () => work(adapter)
   }
   if (!(command in commands)) throw new Error(`no such command: ${command}`)

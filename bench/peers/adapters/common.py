@@ -7,7 +7,7 @@ An adapter is a program with these commands, and one line of JSON as its last li
 | `prepare` | makes the peer's schema | its versions |
 | `bulk FIRST COUNT` | puts tasks in, as many at once as it is made for | seconds |
 | `single COUNT CLIENTS` | business row + task a transaction, on so many connections | seconds |
-| `produce RATE SECONDS FILE` | the same at a rate; writes `number time` of each commit to FILE | |
+| `produce RATE SECONDS FILE [TASK]` | the same at a rate; writes `number time` of each to FILE | |
 | `work` | runs tasks until SIGTERM | |
 
 `BENCH_URL` is the PostgreSQL database, `BENCH_REDIS` the Redis, `BENCH_MARKS` the file of marks.
@@ -100,7 +100,7 @@ def main(adapter: Adapter) -> None:
     elif command == "single":
         answer = {"seconds": _single(adapter, int(rest[0]), int(rest[1]))}
     elif command == "produce":
-        _produce(adapter, int(rest[0]), float(rest[1]), Path(rest[2]))
+        _produce(adapter, float(rest[0]), float(rest[1]), Path(rest[2]), *rest[3:])
     elif command == "work":
         adapter.work()
     else:
@@ -156,9 +156,11 @@ def _single(adapter: Adapter, count: int, clients: int) -> float:
     return max(ended) - min(began)
 
 
-def _produce(adapter: Adapter, rate: int, seconds: float, file: Path) -> None:
+def _produce(
+    adapter: Adapter, rate: float, seconds: float, file: Path, task: str = "stamp"
+) -> None:
     """One client per 250 a second, evenly spaced; one that falls behind does not bunch up."""
-    clients = max(1, rate // 250)
+    clients = max(1, int(rate // 250))
     share = rate / clients
     ready = threading.Barrier(clients)
     committed: list[list[str]] = [[] for _ in range(clients)]
@@ -172,7 +174,7 @@ def _produce(adapter: Adapter, rate: int, seconds: float, file: Path) -> None:
             if wait > 0:
                 await asyncio.sleep(wait)
             number = first + turn * clients
-            await client.single(number, "stamp")
+            await client.single(number, task)
             committed[first].append(f"{number} {time.time_ns()}")
         await client.close()
 
