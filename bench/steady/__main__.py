@@ -7,6 +7,7 @@ timed around it. `--record docs/figures/steady.json` writes the results for docs
 from __future__ import annotations
 
 import argparse
+import json
 import os
 import sys
 import tempfile
@@ -25,10 +26,13 @@ from bench.peers.__main__ import now, write
 from bench.peers.environments import Unavailable, bring_up
 from bench.peers.programs import Failed
 from bench.peers.workloads import Bench
-from bench.steady import runs, table
+from bench.steady import check, runs, table
+from bench.steady.figures import STORES as STORE_NAMES
+from bench.steady.figures import fit
 from bench.steady.places import OnPostgres, OnSpanner, OnSqlite, Place
 from bench.targets import Postgres
 from late.errors import LateError
+from late.model.size_figures import FIGURES
 from late.testing.servers.databases import spanner_emulator
 
 PEERS = ("graphile-worker", "pg-boss", "pgqueuer")
@@ -56,6 +60,12 @@ def parse(arguments: Sequence[str]) -> argparse.Namespace:
     parser.add_argument("--singles", type=int, default=4_000, help="of 16 clients; 0 for none")
     parser.add_argument("--turns", type=int, default=2, help="of the clients")
     parser.add_argument("--no-shapes", action="store_true", help="no delays and no retries")
+    parser.add_argument(
+        "--check-size", action="store_true", help="instead: does `late size` foretell other shapes?"
+    )
+    parser.add_argument(
+        "--figures", type=Path, help="with --check-size: constants of this run, not those kept"
+    )
     parser.add_argument("--record", type=Path, help="write the results here as well")
     return parser.parse_args(arguments)
 
@@ -131,6 +141,27 @@ def entry(report: dict[str, Any], place: Place) -> dict[str, Any]:
     return found
 
 
+def check_size(options: argparse.Namespace, console: Console) -> int:
+    """Compare `late size` with shapes that its constants were not measured with."""
+    figures = FIGURES
+    if options.figures:
+        figures = fit(json.loads(options.figures.read_text()))
+    say = partial(console.print, style="dim", markup=False)
+    options.peers = ()
+    found = []
+    with places(options, say) as all_places:
+        for place in all_places:
+            store = STORE_NAMES[place.store]
+            if isinstance(place, OnSpanner) or store not in figures:
+                continue  # the emulator's bytes and times say nothing
+            for shape in check.shapes(options.seconds):
+                run = runs.steady(place, shape)
+                say(f"{place.store}: {table.brief(run)}")
+                found += check.compare(figures[store], run, place.store)
+    console.print(check.text(found), markup=False, soft_wrap=True)
+    return 0 if all(one.good for one in found) else 1
+
+
 def main(arguments: Sequence[str]) -> int:
     options = parse(arguments)
     console = Console(width=max(Console().width, 110))
@@ -140,6 +171,8 @@ def main(arguments: Sequence[str]) -> int:
     RESULTS.mkdir(exist_ok=True)
     files = [RESULTS / f"steady-{report['at'].replace(':', '')}.json"]
     files += [options.record] if options.record else []
+    if options.check_size:
+        return check_size(options, console)
     with places(options, say) as all_places:
         for place, kind, measure in steps(all_places, options):
             found = entry(report, place)

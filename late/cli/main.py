@@ -22,6 +22,7 @@ from late.cli import (
     roles,
     schedule,
     serve,
+    size,
     status,
     targets,
     token,
@@ -75,6 +76,7 @@ app.add_typer(group.app, name="group")
 app.command("groups")(group.groups)
 app.command("wait")(group.wait)
 app.command("retention")(group.retention)
+app.command("size")(size.size)
 app.command("doctor")(database.doctor)
 app.command("check")(check.check)
 app.command("verify")(verify.verify)

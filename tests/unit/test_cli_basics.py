@@ -23,7 +23,7 @@ COMMANDS = [
     ("migrate",), ("worker",), ("enqueue",), ("status",), ("show",), ("doctor",), ("rebase",),
     ("demo",), ("shards",), ("groups",), ("dead", "list"), ("dead", "show"), ("dead", "purge"),
     ("dead", "redrive"), ("schedule", "list"), ("schedule", "pause"), ("schedule", "resume"),
-    ("schedule", "run"), ("schedule", "remove"), ("check",), ("verify",), ("bench",),
+    ("schedule", "run"), ("schedule", "remove"), ("check",), ("verify",), ("bench",), ("size",),
     ("group", "create"), ("group", "list"), ("group", "show"), ("group", "pause"),
     ("group", "resume"), ("group", "delete"), ("group", "reset"), ("wait",),
     ("retention",), ("knobs", "rollback"),
