@@ -53,7 +53,7 @@ def parse(arguments: Sequence[str]) -> argparse.Namespace:
     parser.add_argument(
         "--spanner-rates", type=float, nargs="+", default=(1, 10), help="what the emulator stands"
     )
-    parser.add_argument("--seconds", type=float, default=180.0, help="of each rate")
+    parser.add_argument("--seconds", type=float, default=120.0, help="of each rate")
     parser.add_argument("--gap", type=float, default=20.0, help="seconds between sparse tasks")
     parser.add_argument("--sparse", type=int, default=10, help="tasks of that kind; 0 for none")
     parser.add_argument("--idle", type=float, default=60.0, help="seconds; 0 for none")

@@ -42,18 +42,19 @@ class Compared:
 
 def compare(figures: StoreFigures, run: Mapping[str, Any], store: str) -> Iterator[Compared]:
     """Yield each quantity that both have, processor times at the speed of the fixed loop."""
+    rate = run["reached_per_s"]
     load = Load(
-        rate=run["rate"],
+        rate=rate,
         payload=payload_bytes(run),
         delayed=run["delayed"],
         retries=run["retried"],
         workers=run["workers"],
     )
     said = estimate(load, figures)
-    tasks = run["rate"] * DAY_S
+    tasks = rate * DAY_S
     speed = run["loop_ms"] / figures.loop_ms
     # Measured over a window that is longer than the tasks came for.
-    stretched = run["window_s"] * run["rate"] / run["tasks"]
+    stretched = run["window_s"] * rate / run["tasks"]
     rows_each, row_bytes = run["journal_rows_per_task"], run.get("journal_bytes_per_row")
     pairs = {
         "log, bytes": (_over(said.log_bytes_per_day, tasks), run.get("log_bytes_per_task")),
@@ -102,7 +103,8 @@ def _cpu_us(
     """Return microseconds a task of such a window, in which a worker also idles."""
     if cores is None:
         return None
-    each_s = cores / run["rate"] + (idle or 0.0) * (stretched - 1) / run["rate"]
+    rate = run["reached_per_s"]
+    each_s = cores / rate + (idle or 0.0) * (stretched - 1) / rate
     return each_s * 1e6 * speed
 
 

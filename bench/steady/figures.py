@@ -94,7 +94,7 @@ class Idle:
         for name, per_s in operations(run).items():
             each[name] = max(0.0, per_s - (self.of(name) or 0.0)) * window_s / tasks
         return RateFigures(
-            rate=run["rate"],
+            rate=run["reached_per_s"],
             journal_rows=run["journal_rows_per_task"],
             journal_row_bytes=run.get("journal_bytes_per_row"),
             **each,

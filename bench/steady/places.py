@@ -31,12 +31,15 @@ from late.schema.tables import settlement
 from late.testing.servers import spanner
 
 HERE = Path(__file__).resolve().parent
-_SIZES = """
+_BYTES = """
+coalesce((select sum(pg_total_relation_size(relid))::bigint
+            from pg_partition_tree(to_regclass('{table}'))),
+         pg_total_relation_size(to_regclass('{table}')))"""
+"""Bytes of a table with its partitions and indexes; null where it is not."""
+_SIZES = f"""
 select pg_database_size(current_database()), pg_total_relation_size('business'),
   (select count(*) from pg_stat_activity where datname = current_database()) - 1,
-  (select sum(pg_total_relation_size(relid)) from pg_partition_tree(to_regclass('late_task'))),
-  (select sum(pg_total_relation_size(relid)) from pg_partition_tree(to_regclass('late_settlement')))
-"""
+  {_BYTES.format(table="late_task")}, {_BYTES.format(table="late_settlement")}"""
 
 
 @dataclass(frozen=True, slots=True)
@@ -139,8 +142,9 @@ class OnPostgres:
 
     def look(self, url: str) -> Look:
         counted = cost.counters(url)
+        statement: Any = _SIZES
         with closing(psycopg.connect(url, autocommit=True)) as connection:
-            row: Any = connection.execute(_SIZES).fetchone()
+            row: Any = connection.cursor().execute(statement).fetchone()
             log_rows: Any = (None,)
             if self.ours:
                 log_rows = connection.execute("select count(*) from late_task").fetchone()
@@ -153,9 +157,9 @@ class OnPostgres:
             database_bytes=database,
             business_bytes=business,
             connections=connections,
-            log_bytes=int(log) if log is not None else None,
+            log_bytes=log,
             log_rows=log_rows[0],
-            journal_bytes=int(journal) if journal is not None else None,
+            journal_bytes=journal,
             journal_rows=journal_rows(url) if self.ours else None,
             server_cpu_s=cost.cpu_s(cost.postmaster(url)),
         )

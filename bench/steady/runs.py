@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from statistics import mean
@@ -64,7 +64,7 @@ def steady(place: Place, shape: Shape) -> dict[str, Any]:
         "retried": shape.retried,
         "workers": shape.workers,
         **beside.figures(),
-        **derived(found, alone, shape.seconds),
+        **derived(found, alone),
     }
 
 
@@ -86,6 +86,8 @@ class Worked:
     consumed: Look
     """Until the log was pruned too."""
     worker_cpu_s: float | None
+    produced_s: float
+    """From the first commit to the last one, and one gap more."""
     lags_ms: Sequence[float]
     operations: Mapping[str, int]
 
@@ -105,6 +107,7 @@ def with_worker(place: Place, shape: Shape) -> Worked:
         whole=after.since(before),
         consumed=consumed.since(before),
         worker_cpu_s=None if None in (cpu_before, cpu_after) else cpu_after - cpu_before,
+        produced_s=_span_s(committed.values()),
         lags_ms=marks.lags_ms(committed, found[0].started),
         operations=operations,
     )
@@ -153,6 +156,12 @@ def pruned(place: Place, url: str, look: Look) -> Look:
     return look
 
 
+def _span_s(commits_ns: Collection[int]) -> float:
+    """Return the time that producing took: longer than was asked for where it fell behind."""
+    between_s = (max(commits_ns) - min(commits_ns)) / 1e9
+    return between_s * len(commits_ns) / max(1, len(commits_ns) - 1)
+
+
 def _cpu_s(workers: Sequence[Running]) -> Any:
     taken = [cost.cpu_s(running.process.pid) for running in workers]
     return None if None in taken else sum(filter(None, taken))
@@ -162,7 +171,7 @@ def _operations(place: Place) -> Mapping[str, int]:
     return place.operations() if isinstance(place, OnSpanner) else {}
 
 
-def derived(found: Worked, alone: Look, seconds: float) -> dict[str, Any]:
+def derived(found: Worked, alone: Look) -> dict[str, Any]:
     """Compute the figures per task and per second; None where a store cannot tell. Pure."""
     tasks, whole = found.tasks, found.whole
     added_wal = _less(whole.wal_bytes, alone.wal_bytes)
@@ -186,7 +195,7 @@ def derived(found: Worked, alone: Look, seconds: float) -> dict[str, Any]:
         "server_cpu_us": _each(added_cpu, tasks, 1e6),
         "server_cpu_percent": _each(whole.server_cpu_s, whole.at_s, 100),
         **{f"{name}_per_s": n / whole.at_s for name, n in found.operations.items()},
-        **(marks.summary(lags, seconds) if lags else {}),
+        **(marks.summary(lags, found.produced_s) if lags else {}),
     }
 
 

@@ -35,9 +35,15 @@ def text(report: Mapping[str, Any]) -> str:
     return "\n".join(part for part in parts if part)
 
 
+def behind_by(run: Mapping[str, Any]) -> bool:
+    """Tell whether the producers did not reach the rate."""
+    return bool(run["reached_per_s"] < 0.95 * run["rate"])
+
+
 def _name(one: Entry, run: Mapping[str, Any]) -> str:
+    behind = f", {shown(run['reached_per_s'])}/s reached" if behind_by(run) else ""
     handler = ", a plain `def` with an UPDATE" if run.get("task") == "update" else ""
-    return f"{one['title']}, {one['store']}{handler}"
+    return f"{one['title']}, {one['store']}{handler}{behind}"
 
 
 def _ranks(run: Mapping[str, Any]) -> str:

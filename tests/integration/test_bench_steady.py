@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from bench.steady import __main__ as program
-from bench.steady import runs
+from bench.steady import check, runs
 from tests.servers import postgres_url
 
 pytestmark = pytest.mark.timeout(300)  # a busy machine takes five times as long
@@ -48,10 +48,13 @@ def test_a_small_run_measures_each_kind(here: Path, capsys: pytest.CaptureFixtur
     assert "| late, SQLite, a plain `def` with an UPDATE |" in capsys.readouterr().out
 
 
-def test_wal_is_the_difference_to_the_same_producers_without_a_worker(here: Path) -> None:
+def test_wal_is_the_difference_to_the_same_producers_without_a_worker(
+    here: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     server = postgres_url()
     if server is None:
         pytest.skip("no PostgreSQL")
+    monkeypatch.setattr(runs, "PAGES", 4)  # bytes of pages, as there are few rows
     few = ["--idle", "0", "--sparse", "0", "--singles", "0", "--rates", "20", "--seconds", "0.5"]
     asked = ["--only", "postgresql", "--postgres", server, "--no-shapes", "--peers", *few]
     record = here / "steady.json"
@@ -61,5 +64,14 @@ def test_wal_is_the_difference_to_the_same_producers_without_a_worker(here: Path
     assert plain["wal_producer_per_task"] > 100
     assert plain["wal_worker_per_task"] is not None
     assert plain["dead_rows_per_task"] >= 0
-    # Ten tasks say nothing about bytes, as tables grow by pages.
-    assert plain["growth_per_task"] is None
+    for name in ("log_bytes_per_task", "journal_bytes_per_row", "growth_per_task"):
+        assert plain[name] is not None, name
+
+
+def test_the_check_of_late_size_compares_what_was_measured(
+    here: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(check, "shapes", lambda seconds: [runs.Shape(20, seconds)])
+    # Ten tasks on a busy machine are far from any constant: the answer is not what is tested.
+    assert program.main(["--only", "sqlite", "--check-size", "--seconds", "0.5"]) in (0, 1)
+    assert "| SQLite, 20/s: journal, rows |" in capsys.readouterr().out

@@ -23,13 +23,19 @@ CONSUMED = Look(25.0, dead_rows=500, database_bytes=400_000, business_bytes=100_
 
 
 def worked(**changes: Any) -> Worked:
-    given = {"tasks": 1_000, "whole": WHOLE, "consumed": CONSUMED, "worker_cpu_s": 2.0}
+    given = {
+        "tasks": 1_000,
+        "whole": WHOLE,
+        "consumed": CONSUMED,
+        "worker_cpu_s": 2.0,
+        "produced_s": 10.0,
+    }
     given |= {"lags_ms": [1.0, 2.0, 9.0], "operations": {"Commit": 40}}
     return Worked(**given | changes)
 
 
 def test_figures_are_differences_per_task_and_per_second() -> None:
-    found = derived(worked(), ALONE, 10.0)
+    found = derived(worked(), ALONE)
     assert found["wal_producer_per_task"] == 400
     assert found["wal_worker_per_task"] == 200
     assert found["log_bytes_per_task"] == 300
@@ -43,14 +49,22 @@ def test_figures_are_differences_per_task_and_per_second() -> None:
     assert (found["p50_ms"], found["p99_ms"]) == (9.0, 9.0)
 
 
+def test_a_rate_is_that_of_the_commits_and_not_the_one_asked_for() -> None:
+    assert derived(worked(produced_s=0.1), ALONE)["reached_per_s"] == 30
+    one = {"title": "late", "store": "SQLite"}
+    slow = {"task": "stamp", "rate": 1_000, "reached_per_s": 700.0}
+    assert table._name(one, slow) == "late, SQLite, 700/s reached"
+    assert table._name(one, slow | {"reached_per_s": 990.0}) == "late, SQLite"
+
+
 def test_what_a_store_cannot_tell_is_none_and_not_zero() -> None:
-    found = derived(worked(whole=Look(20.0), consumed=Look(20.0), worker_cpu_s=None), Look(10.0), 1)
+    found = derived(worked(whole=Look(20.0), consumed=Look(20.0), worker_cpu_s=None), Look(10.0))
     for name in ("wal_worker_per_task", "growth_per_task", "server_cpu_us", "worker_cpu_us"):
         assert found[name] is None, name
 
 
 def test_few_tasks_say_nothing_about_bytes() -> None:
-    found = derived(worked(tasks=20), ALONE, 10.0)
+    found = derived(worked(tasks=20), ALONE)
     assert found["growth_per_task"] is None
     assert found["log_bytes_per_task"] is None
 
@@ -71,7 +85,7 @@ def test_values_of_a_commit_are_counted() -> None:
 
 def report() -> dict[str, Any]:
     run = {"rate": 100.0, "task": "stamp", "loop_ms": 3.5, "delayed": 0.0, "retried": 0.0}
-    run |= derived(worked(), ALONE, 10.0)
+    run |= derived(worked(), ALONE) | {"reached_per_s": 100.0}
     place = {
         "store": "PostgreSQL",
         "name": "late",

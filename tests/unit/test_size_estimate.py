@@ -224,8 +224,9 @@ def run(rate: float, **changes: Any) -> dict[str, Any]:
     """A run of `bench.steady` on a worker that idles at 1 % and then takes 1 ms a task."""
     tasks, window_s = round(rate * 20), 25.0
     found = {
-        "rate": rate, "task": "stamp", "note_bytes": 100, "delayed": 0.0, "retried": 0.0,
-        "workers": 1, "loop_ms": 3.5, "tasks": tasks, "window_s": window_s,
+        "rate": rate, "reached_per_s": rate, "task": "stamp", "note_bytes": 100,
+        "delayed": 0.0, "retried": 0.0, "workers": 1,
+        "loop_ms": 3.5, "tasks": tasks, "window_s": window_s,
         "journal_rows_per_task": rows_at(rate), "journal_bytes_per_row": 300.0,
         "log_bytes_per_task": 300.0, "wal_producer_per_task": 500.0,
         "wal_worker_per_task": 400.0 + 200.0 * window_s / tasks,
