@@ -179,6 +179,9 @@ def derived(found: Worked, alone: Look) -> dict[str, Any]:
     many = tasks >= PAGES
     rows = whole.journal_rows
     lags = sorted(found.lags_ms)
+    dead, log_left = found.consumed.dead_rows, found.consumed.log_rows
+    if dead is None and log_left is not None:
+        dead = tasks - log_left  # a store without counters has no partitions either
     return {
         "tasks": tasks,
         "window_s": round(whole.at_s, 3),
@@ -188,8 +191,8 @@ def derived(found: Worked, alone: Look) -> dict[str, Any]:
         "wal_producer_per_task": _each(alone.wal_bytes, tasks),
         "wal_worker_per_task": _each(added_wal, tasks),
         "growth_per_task": _each(found.consumed.queue_bytes, tasks) if many else None,
-        "log_rows_left": found.consumed.log_rows,
-        "dead_rows_per_task": _each(found.consumed.dead_rows, tasks),
+        "log_rows_left": log_left,
+        "dead_rows_per_task": _each(dead, tasks),
         "worker_cpu_us": _each(found.worker_cpu_s, tasks, 1e6),
         "worker_cpu_percent": _each(found.worker_cpu_s, whole.at_s, 100),
         "server_cpu_us": _each(added_cpu, tasks, 1e6),

@@ -63,6 +63,10 @@ def test_what_a_store_cannot_tell_is_none_and_not_zero() -> None:
         assert found[name] is None, name
 
 
+def test_without_counters_what_left_the_log_was_deleted_row_by_row() -> None:
+    assert derived(worked(consumed=Look(25.0, log_rows=100)), ALONE)["dead_rows_per_task"] == 0.9
+
+
 def test_few_tasks_say_nothing_about_bytes() -> None:
     found = derived(worked(tasks=20), ALONE)
     assert found["growth_per_task"] is None
