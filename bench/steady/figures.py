@@ -1,12 +1,13 @@
 """Results of `bench.steady` to the constants of `late size`. Pure.
 
 Per task means: what one task more costs. What an idle worker costs by itself is taken off, and has
-constants of its own.
+constants of its own. Processor times are brought to one speed, that of the median fixed loop.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping
+from statistics import median
 from typing import Any
 
 from late.model.size_estimate import RateFigures, StoreFigures
@@ -28,20 +29,20 @@ def fit(report: Mapping[str, Any]) -> dict[str, StoreFigures]:
 
 def _store(report: Mapping[str, Any], place: Mapping[str, Any]) -> StoreFigures:
     idle = place["idle"][0]
-    alone = Idle(idle)
     plain = sorted((r for r in place["steady"] if r["task"] == "stamp"), key=lambda r: r["rate"])
+    loop_ms = median(run["loop_ms"] for run in plain)
+    alone = Idle(idle, loop_ms)
     rates = tuple(alone.taken_off(run) for run in plain)
     shapes = {
         kind: next((run for run in place.get("shapes", ()) if run[kind]), None)
         for kind in ("delayed", "retried")
     }
     most = plain[-1]
-    loops = [run["loop_ms"] for run in plain]
     return StoreFigures(
         measured=", ".join(
             (report["at"][:10], report["machine"]["cpu"], place["versions"].partition(" (")[0])
         ),
-        loop_ms=sum(loops) / len(loops),
+        loop_ms=loop_ms,
         shards=SHARDS,
         payload_bytes=payload_bytes(most),
         rates=rates,
@@ -66,30 +67,35 @@ def payload_bytes(run: Mapping[str, Any]) -> int:
 class Idle:
     """One worker's share of an idle fleet."""
 
-    def __init__(self, idle: Mapping[str, Any]) -> None:
-        workers = idle["workers"]
+    def __init__(self, idle: Mapping[str, Any], loop_ms: float) -> None:
+        self._loop_ms = loop_ms
+        workers, speed = idle["workers"], self._speed(idle)
         server = _minus(idle["server_cpu_percent"], idle["server_alone_cpu_percent"])
-        self.worker_cpu = _over(idle["workers_cpu_percent"], workers * 100)
-        self.server_cpu = None if server is None else max(0.0, server) / workers / 100
+        self.worker_cpu = _over(idle["workers_cpu_percent"], workers * 100 / speed)
+        self.server_cpu = None if server is None else max(0.0, server) / workers / 100 * speed
         self.wal_per_s = _over(idle["wal_per_s"], workers)
         self._operations = {name: (n or 0.0) / workers for name, n in operations(idle).items()}
+
+    def _speed(self, run: Mapping[str, Any]) -> float:
+        """Return the factor that brings the processor times of a run to the common speed."""
+        return self._loop_ms / float(run["loop_ms"])
 
     def of(self, name: str) -> float | None:
         return self._operations.get(name)
 
     def taken_off(self, run: Mapping[str, Any]) -> RateFigures:
         """Return what a run cost per task, without what the worker costs when it is idle."""
-        window_s, tasks = run["window_s"], run["tasks"]
+        window_s, tasks, speed = run["window_s"], run["tasks"], self._speed(run)
         used = {
-            "worker_wal_bytes": (run.get("wal_worker_per_task"), self.wal_per_s, 1.0),
-            "worker_cpu_us": (run.get("worker_cpu_us"), self.worker_cpu, 1e6),
-            "server_cpu_us": (run.get("server_cpu_us"), self.server_cpu, 1e6),
+            "worker_wal_bytes": (run.get("wal_worker_per_task"), self.wal_per_s, 1.0, 1.0),
+            "worker_cpu_us": (run.get("worker_cpu_us"), self.worker_cpu, 1e6, speed),
+            "server_cpu_us": (run.get("server_cpu_us"), self.server_cpu, 1e6, speed),
         }
         each = {
             name: None
             if total is None
-            else max(0.0, total - (idle or 0.0) * unit * window_s / tasks)
-            for name, (total, idle, unit) in used.items()
+            else max(0.0, total * factor - (idle or 0.0) * unit * window_s / tasks)
+            for name, (total, idle, unit, factor) in used.items()
         }
         for name, per_s in operations(run).items():
             each[name] = max(0.0, per_s - (self.of(name) or 0.0)) * window_s / tasks

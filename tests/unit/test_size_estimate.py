@@ -238,9 +238,9 @@ def run(rate: float, **changes: Any) -> dict[str, Any]:
 
 IDLE = {
     "workers": 4, "workers_cpu_percent": 4.0, "server_cpu_percent": 1.8,
-    "server_alone_cpu_percent": 1.0, "wal_per_s": 800.0, "connections": 25,
+    "server_alone_cpu_percent": 1.0, "wal_per_s": 800.0, "connections": 25, "loop_ms": 3.5,
 }  # fmt: skip
-REPORT = {
+REPORT: dict[str, Any] = {
     "at": "2026-11-25T00:00:00Z",
     "machine": {"cpu": "AMD"},
     "places": [
@@ -268,6 +268,15 @@ def test_constants_are_what_a_task_costs_beyond_an_idle_worker() -> None:
     assert store.delayed is not None
     assert store.delayed.worker_wal_bytes == pytest.approx(900)
     assert store.retried is None
+
+
+def test_constants_are_at_one_speed_though_the_runs_were_not() -> None:
+    slow = run(1_000, loop_ms=7.0)
+    slow |= {name: 2 * slow[name] for name in ("worker_cpu_us", "server_cpu_us")}
+    place = REPORT["places"][0] | {"steady": [run(10), run(100), slow], "shapes": []}
+    (store,) = fit(REPORT | {"places": [place]}).values()
+    assert store.loop_ms == 3.5
+    assert [one.worker_cpu_us for one in store.rates] == pytest.approx([1_000] * 3)
 
 
 def test_a_run_that_is_as_its_constants_say_passes_the_check() -> None:
