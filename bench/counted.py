@@ -83,7 +83,7 @@ def _wrap(cursor: type, name: str) -> None:
 
 
 def _write(target: Path) -> None:
-    draft = target.with_suffix(".draft")
+    draft = target.with_name(f"{target.name}.draft")
     draft.write_text(json.dumps(dict(counts)))
     os.replace(draft, target)
 

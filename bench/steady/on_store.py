@@ -6,7 +6,7 @@
 | `BENCH_DELAYED` | share of the tasks that wait for `DELAY_S`, beyond what stays in memory |
 | `BENCH_RETRIED` | share of the tasks whose first attempt fails |
 | `BENCH_GROUP` | the consumer group of the worker |
-| `BENCH_COUNTED` | the file for `bench.counted`, which then runs the worker |
+| `BENCH_COUNTED` | where `bench.counted` writes, which then runs the worker: FILE.PID |
 """
 
 from __future__ import annotations
@@ -155,7 +155,8 @@ class OnStore:
 
     def work(self) -> None:
         counted = os.environ.get("BENCH_COUNTED")
-        command = ["bench.counted", counted] if counted else ["late.cli"]
+        # A file for each worker; the process stays the same when the worker takes it over.
+        command = ["bench.counted", f"{counted}.{os.getpid()}"] if counted else ["late.cli"]
         command += ["worker", "on_store:app", "--wait-for-database", "0"]
         if group := os.environ.get("BENCH_GROUP"):
             command += ["--group", group]

@@ -11,6 +11,7 @@ import secrets
 import sqlite3
 import sys
 import time
+from collections import Counter
 from collections.abc import Iterator, Mapping
 from contextlib import ExitStack, closing, contextmanager
 from dataclasses import dataclass, fields, replace
@@ -240,14 +241,15 @@ class OnSpanner:
 
     def __init__(self, folder: Path) -> None:
         self._folder = folder
-        self.counts = folder / "spanner-counts.json"
+        self._counts = folder / "spanner-counts.json"
 
     @contextmanager
     def fresh(self, **variables: str) -> Iterator[Program]:
         from late.store.spanner.client import close_database, open_database
 
-        self.counts.unlink(missing_ok=True)
-        given = variables | {"BENCH_COUNTED": str(self.counts)}
+        for file in self._files():
+            file.unlink()
+        given = variables | {"BENCH_COUNTED": str(self._counts)}
         with ExitStack() as stack:
             url = spanner.create_database(migrated=True)
             stack.callback(spanner.drop_database, url)
@@ -263,10 +265,16 @@ class OnSpanner:
     def look(self, url: str) -> Look:
         return Look(at_s=time.monotonic(), journal_rows=journal_rows(url))
 
-    def operations(self) -> dict[str, int]:
-        """Calls of the worker to Spanner's API so far, and values that its commits wrote."""
-        found: dict[str, int] = json.loads(self.counts.read_text()) if self.counts.exists() else {}
+    def operations(self) -> Counter[str]:
+        """Calls of all workers to Spanner's API so far, and values that their commits wrote."""
+        found: Counter[str] = Counter()
+        for file in self._files():
+            found.update(json.loads(file.read_text()))
         return found
+
+    def _files(self) -> list[Path]:
+        files = self._folder.glob(f"{self._counts.name}.*")
+        return [file for file in files if file.suffix != ".draft"]
 
     def versions(self) -> str:
         return "Spanner's emulator"

@@ -11,7 +11,7 @@ import pytest
 
 from bench import counted
 from bench.steady import loop, table
-from bench.steady.places import Look
+from bench.steady.places import Look, OnSpanner
 from bench.steady.runs import Shape, Worked, derived
 from scripts import performance_doc
 
@@ -85,6 +85,12 @@ def test_values_of_a_commit_are_counted() -> None:
     deleted = SimpleNamespace(WhichOneof=lambda _: "delete", delete=SimpleNamespace(table="t"))
     assert counted.values_in(inserted) == 4
     assert counted.values_in(deleted) == 1
+
+
+def test_operations_of_all_workers_are_added_up(tmp_path: Path) -> None:
+    for pid, calls in ((7, {"Commit": 3, "mutation": 20}), (8, {"Commit": 4})):
+        (tmp_path / f"spanner-counts.json.{pid}").write_text(json.dumps(calls))
+    assert OnSpanner(tmp_path).operations() == {"Commit": 7, "mutation": 20}
 
 
 def report() -> dict[str, Any]:
