@@ -7,7 +7,6 @@ from typing import TYPE_CHECKING, Annotated
 import msgspec
 import typer
 
-from late.app.handlers import handlers_of
 from late.cli import options, output
 from late.cli.app_loader import load_app
 from late.cli.worker import AppArgument
@@ -33,6 +32,8 @@ def check(
     For information, it compares the app with the live workers of its group: tasks that they handle
     and it does not, and those with another signature.
     """
+    from late.app.handlers import handlers_of
+
     app = load_app(target)
     with options.control_of(url, url_option or (None if url else app.url)) as control:
         found = control.misfits(app.tasks, app.routes, limit=limit)

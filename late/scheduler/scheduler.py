@@ -97,8 +97,7 @@ class Scheduler:
         self.fenced: Counter[Shard] = Counter()
         """Settlements that the journal refused, because the shard had another owner."""
         self.late_results: Counter[Shard] = Counter()
-        """Results that nobody waited for, and those that went with their shard's state before
-        they were recorded."""
+        """Results that nobody waited for, or whose shard went before they were recorded."""
         self._store = store
         self._policies = policies
         self._slots = slots
@@ -301,8 +300,9 @@ class Scheduler:
         now_us = self._now_us()
         found = []
         for shard, core in self.cores.items():
-            if core.state.is_quiet(now_us):
-                core.state.now_us = max(core.state.now_us, now_us)
+            state = core.state
+            if state.quiet_from_us <= now_us < state.quiet_until_us:
+                state.now_us = max(state.now_us, now_us)
                 continue  # nothing is due there, or its last settlement is out
             settlement = core.settlement(now_us)
             if settlement is not None:
@@ -369,7 +369,8 @@ class Scheduler:
             core = self.cores.get(shard)
             if core is not None:
                 state = core.state
-                if state.is_quiet(now_us) and not (asked and state.unclaimed.may_have(asked)):
+                quiet = state.quiet_from_us <= now_us < state.quiet_until_us
+                if quiet and not (asked and state.unclaimed.may_have(asked)):
                     state.now_us = now_us
                 else:
                     share, marking = -(-room // left), state.suspects.marking

@@ -19,6 +19,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
+from late.clock import SET_BACK_US
 from late.model.lanes import Gate
 from late.model.task import Policy
 from late.scheduler import events_effects as m
@@ -81,7 +82,7 @@ class ShardCore:
         if isinstance(event, m.Grant):
             core.wake_us = core.wake_at_us() or NEVER_US
             if not effects:
-                core.quiet_since_us, core.quiet_until_us = core.now_us, core.quiet_us()
+                core.quiet_from_us, core.quiet_until_us = core.now_us - SET_BACK_US, core.quiet_us()
         return effects
 
     def skip_page(self, page: Page) -> bool:

@@ -82,9 +82,12 @@ class CoreState:
         self.reading = False
         """True while a page is asked for."""
         self.stopped = False
-        self.quiet_since_us = 0
+        self.latest_us = 0
+        """The latest time that was seen, since the clock was last set back."""
+        self.quiet_from_us = 0
+        """Before this time the clock was set back since `quiet_until_us` was set."""
         self.quiet_until_us = 0
-        """A `Grant` within this time finds nothing to do, unless another event comes first."""
+        """A `Grant` between the two finds nothing to do, unless another event comes first."""
         self.wake_us = NEVER_US
         """`wake_at_us` as it was after the last `Grant`: true for as long as the core is quiet."""
 
@@ -131,8 +134,12 @@ class CoreState:
     def follow_clock(self, now_us: int) -> None:
         """Take in the present, which may be before the past: the clock can be set back."""
         self.now_us = now_us
-        self.timers.follow_clock(now_us)
-        self.pending.follow_clock(now_us)
+        if now_us >= self.latest_us:
+            self.latest_us = now_us
+        elif was_set_back(now_us, self.latest_us):
+            self.latest_us = now_us
+            self.timers.follow_clock(now_us)
+            self.pending.follow_clock(now_us)
 
     def is_expired(self, entry: Entry) -> bool:
         """Return whether the task must not start any more."""
@@ -172,10 +179,6 @@ class CoreState:
         times = [t for t in (due_us, self.schedules.next_due_us) if t]
         # A tick that is due has asked for its settlement: nothing is won by looking until then.
         return min((t for t in times if t > self.now_us), default=None)
-
-    def is_quiet(self, now_us: int) -> bool:
-        """Return whether a `Grant` finds nothing to do; not known once the clock was set back."""
-        return now_us < self.quiet_until_us and not was_set_back(now_us, self.quiet_since_us)
 
     def quiet_us(self) -> int:
         """Return `quiet_until_us` as it is after a `Grant` without effects; 0: not known."""
