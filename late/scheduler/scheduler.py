@@ -297,14 +297,14 @@ class Scheduler:
 
     def collect(self) -> list[Settlement]:
         """Build all settlements that are due; none of a shard whose last one is still out."""
-        now_us = self._now_us()
+        now_us, trusted = self._now_us(), self._trusted()
         found = []
         for shard, core in self.cores.items():
             state = core.state
             if state.quiet_from_us <= now_us < state.quiet_until_us:
                 state.now_us = max(state.now_us, now_us)
                 continue  # nothing is due there, or its last settlement is out
-            settlement = core.settlement(now_us)
+            settlement = core.settlement(now_us, trusted=trusted)
             if settlement is not None:
                 self._announced[shard] = 0
                 found.append(settlement)

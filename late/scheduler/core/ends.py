@@ -103,12 +103,16 @@ def marked(core: CoreState) -> list[Entry]:
     return started
 
 
-def next_settlement(core: CoreState, now_us: int) -> Settlement | None:
-    """Build the next settlement, or return None if there is nothing to settle or one is out."""
+def next_settlement(core: CoreState, now_us: int, *, trusted: bool) -> Settlement | None:
+    """Build the next settlement, or return None if there is nothing to settle or one is out.
+
+    No schedule fires while the worker is not `trusted`: it has not heard of the database's clock
+    for so long that the clock may have been set back.
+    """
     core.now_us = max(core.now_us, now_us)
     if core.pending.out is not None or not core.recovered:
         return None
-    ticks = () if core.stopped else core.schedules.take_due(core.now_us)
+    ticks = core.schedules.take_due(core.now_us) if trusted and not core.stopped else ()
     if not ticks and not core.write_due():
         return None
     results = core.drain.take_results()

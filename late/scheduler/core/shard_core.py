@@ -107,13 +107,13 @@ class ShardCore:
         core.quiet_until_us = min(core.quiet_until_us, due_us)
         return True
 
-    def settlement(self, now_us: int) -> Settlement | None:
+    def settlement(self, now_us: int, *, trusted: bool = True) -> Settlement | None:
         """Return the next settlement, or None if nothing is to be settled or one is still out.
 
         The caller writes it until it knows the outcome, and says `Settled`; fenced, it throws the
-        core away.
+        core away. Without `trusted` no schedule fires: see `ends.next_settlement`.
         """
-        return ends.next_settlement(self.state, now_us)
+        return ends.next_settlement(self.state, now_us, trusted=trusted)
 
     # ------------------------------------------------------------------ for commands
 
