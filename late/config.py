@@ -163,10 +163,12 @@ class WorkerConfig(msgspec.Struct, frozen=True, kw_only=True):
     """The address of that port. The default is for this machine only; any other address needs
     `LATE_WAKE_SECRET`."""
 
-    settle_delay_s: Annotated[float, Meta(ge=0, le=60)] = 0.010
-    """The time that an outcome waits for others that share its transaction."""
+    settle_delay_s: Annotated[float, Meta(ge=0, le=60)] = 0.250
+    """The longest time that an outcome waits for others that share its transaction, if nobody waits
+    for it. One that somebody waits for (a result, a retry, a command) is recorded within 10 ms."""
     settle_batch: _Count = 1000
-    """So many outcomes are settled at once, without a further wait."""
+    """So many outcomes are settled at once, without a further wait; a quarter of them wait no
+    longer than one that somebody waits for."""
 
     otel: Annotated[int, Meta(ge=0, le=1)] = 0
     """With 1, metrics and traces are sent by OpenTelemetry (OTLP), to the address that its own

@@ -1,8 +1,10 @@
 """Group commit: many outcomes, one transaction.
 
-A settlement is written some milliseconds after the first outcome it may carry, or at once when
-enough wait. Only one call to the store is under way at a time, so that a shard's settlements
-reach it in order of `seq`; what ends meanwhile goes with the next one.
+Outcomes that nobody waits for wait for company, so that a row of the journal carries many: for
+`delay_s` from the first one, and less when enough come in less time. What somebody waits for is
+written within milliseconds, with all else that waits. Only one call to the store is under way at a
+time, so that a shard's settlements reach it in order of `seq`; what ends meanwhile goes with the
+next one.
 
 | the store says | what happens |
 |---|---|
@@ -32,6 +34,8 @@ from late.model.backoff import Backoff
 from late.model.task import ENQUEUED
 from late.store.base import Settlement, SettleResult, Store
 
+URGENT_S = 0.010
+"""The longest wait of an outcome that somebody waits for."""
 SLOW_COMMIT_S = 0.100
 """Median commit latency from which on fewer, larger commits are better than early ones."""
 SLOW_DELAY_S = 0.050
@@ -50,7 +54,7 @@ class Settler:
         collect: Callable[[], list[Settlement]],
         on_result: Callable[[Settlement, SettleResult], None],
         on_error: Callable[[Sequence[Settlement], StoreError], None],
-        delay_s: float = 0.010,
+        delay_s: float = 0.250,
         batch: int = 1000,
         rng: random.Random | None = None,
         sleep: Callable[[float], Awaitable[object]] = asyncio.sleep,
@@ -63,8 +67,9 @@ class Settler:
                 one that it gave out is unresolved.
             on_result: called once per settlement, in the order in which they were collected.
             on_error: called with settlements that the store will never accept; they are dropped.
-            delay_s: the time an outcome may wait for others.
-            batch: the number of outcomes that are not made to wait.
+            delay_s: the time that an outcome may wait for others, if nobody waits for it.
+            batch: the number of outcomes that are not made to wait; a quarter of them is company
+                enough.
         """
         self._store = store
         self._collect = collect
@@ -72,12 +77,16 @@ class Settler:
         self._on_error = on_error
         self._delay_s = delay_s
         self._batch = batch
+        self._enough = max(1, batch // 4)
         base_s, cap_s = BACKOFF_S
         self._backoff = Backoff(rng or random.Random(), base_s=base_s, cap_s=cap_s)
         self._sleep = sleep
         self._monotonic = monotonic
         self._emitter = emitter
         self._outcomes = 0
+        self._collected_at = monotonic()
+        self._rate = 0.0
+        """Outcomes a second between the last two collections."""
         self._due: float | None = None
         """Monotonic; None while nothing waits."""
         self._poked = asyncio.Event()
@@ -86,18 +95,32 @@ class Settler:
         """Collected settlements whose result is unknown: always first, always the same ones."""
         self._latencies_s: deque[float] = deque(maxlen=_LATENCIES)
 
-    @property
-    def delay_s(self) -> float:
-        """The time that an outcome waits for others now."""
-        if self._latencies_s and median(self._latencies_s) > SLOW_COMMIT_S:
-            return max(self._delay_s, SLOW_DELAY_S)
-        return self._delay_s
+    def wait_s(self, *, urgent: bool) -> float:
+        """Return the time that what comes now waits for others.
 
-    def poke(self, outcomes: int) -> None:
-        """Note that more outcomes wait; 0 when something else does (a cursor that moved)."""
+        At a high rate it is the time in which enough of them come: beyond that, waiting saves next
+        to nothing, and more would be repeated after a death.
+        """
+        wait_s = min(self._delay_s, URGENT_S)
+        if not urgent:
+            enough_s = self._enough / self._rate if self._rate else self._delay_s
+            wait_s = max(wait_s, min(self._delay_s, enough_s))
+        if self._latencies_s and median(self._latencies_s) > SLOW_COMMIT_S:
+            return max(wait_s, SLOW_DELAY_S)
+        return wait_s
+
+    def poke(self, outcomes: int, urgent: bool = True) -> None:
+        """Note that more outcomes wait; 0 when something else does (a cursor that moved).
+
+        Args:
+            outcomes: their number, besides those of earlier calls.
+            urgent: somebody waits for them.
+        """
         self._outcomes += outcomes
-        if self._due is None:
-            self._due = self._monotonic() + self.delay_s
+        wait_s = self.wait_s(urgent=urgent or self._outcomes >= self._enough)
+        due = self._monotonic() + wait_s
+        if self._due is None or due < self._due:
+            self._due = due
             self._poked.set()
         elif self._outcomes >= self._batch:
             self._poked.set()
@@ -138,11 +161,18 @@ class Settler:
         """Do one group commit. False if there was nothing, or nothing that could be settled."""
         async with self._writing:
             if not self._unresolved:
+                self._note_rate()
                 self._outcomes, self._due = 0, None
                 self._unresolved = list(self._collect())
             if not self._unresolved:
                 return False
             return await self._resolve()
+
+    def _note_rate(self) -> None:
+        now = self._monotonic()
+        elapsed_s = now - self._collected_at
+        self._rate = self._outcomes / elapsed_s if elapsed_s > 0 else 0.0
+        self._collected_at = now
 
     async def _resolve(self) -> bool:
         began = self._monotonic()

@@ -123,9 +123,12 @@ class Dispatch(msgspec.Struct, frozen=True):
 
 
 class SettleSoon(msgspec.Struct, frozen=True):
-    """So many more results wait for a settlement: ask `ShardCore.settlement`."""
+    """There is something to settle: ask `ShardCore.settlement`. Said once for each change."""
 
     outcomes: int
+    """The number of outcomes that wait, beyond those of the last time."""
+    urgent: bool
+    """Somebody waits for the settlement; else it may wait for others to share a transaction."""
 
 
 Effect = Read | Fetch | Load | Dispatch | SettleSoon

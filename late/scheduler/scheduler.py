@@ -76,7 +76,7 @@ class Scheduler:
         slots: Slots,
         concurrency: int,
         now_us: Callable[[], int],
-        settle_soon: Callable[[int], None],
+        settle_soon: Callable[[int, bool], None],
         read_soon: Callable[[], None],
         pools: Mapping[str, Pool] | None = None,
         limits: Limits | None = None,
@@ -120,7 +120,6 @@ class Scheduler:
         self._emitter = emitter
         self._reads: dict[Shard, Cursor] = {}
         self._behind: set[Shard] = set()  # the last page was full: there is more to read at once
-        self._announced: dict[Shard, int] = {}  # results that the settler knows to wait
         self._turn = 0
         self._unseen: list[Shard] = []
         """Shards that the pass has not come to."""
@@ -176,7 +175,6 @@ class Scheduler:
         core = self.cores.pop(shard, None)
         self._reads.pop(shard, None)
         self._behind.discard(shard)
-        self._announced.pop(shard, None)
         if core is not None:
             core.state.abandon()
             holders: list[Slots | Pool] = [self._slots, *self._pools.values()]
@@ -197,7 +195,7 @@ class Scheduler:
                 self._step(shard, self.cores[shard], Stop())
         deadline = asyncio.get_running_loop().time() + grace_s
         while any(not self.cores[s].state.clean for s in shards if s in self.cores):
-            self._settle_soon(1)
+            self._settle_soon(0, True)
             self._changed.clear()
             left = deadline - asyncio.get_running_loop().time()
             if left <= 0 and stuck().isdisjoint(shards):
@@ -299,14 +297,13 @@ class Scheduler:
         """Build all settlements that are due; none of a shard whose last one is still out."""
         now_us, trusted = self._now_us(), self._trusted()
         found = []
-        for shard, core in self.cores.items():
+        for core in self.cores.values():
             state = core.state
-            if state.quiet_from_us <= now_us < state.quiet_until_us:
+            if state.told is None and state.quiet_from_us <= now_us < state.quiet_until_us:
                 state.now_us = max(state.now_us, now_us)
                 continue  # nothing is due there, or its last settlement is out
             settlement = core.settlement(now_us, trusted=trusted)
             if settlement is not None:
-                self._announced[shard] = 0
                 found.append(settlement)
         return found
 
@@ -450,9 +447,7 @@ class Scheduler:
                 if shard in self._behind:  # else the tailer's own pace is right
                     self._read_soon()
             case SettleSoon():
-                known = self._announced.get(shard, 0)
-                self._announced[shard] = effect.outcomes
-                self._settle_soon(max(1, effect.outcomes - known))
+                self._settle_soon(effect.outcomes, effect.urgent)
             case Load() | Fetch():
                 call = asyncio.get_running_loop().create_task(self._ask(shard, core, effect))
                 self._calls.add(call)

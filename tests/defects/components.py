@@ -358,3 +358,19 @@ def trust_from_the_first_beat() -> None:
         old(self, membership, trusted_until, sent_s)
 
     old = replace(LeaseKeeper, "observe", observe)
+
+
+def company_for_ever() -> None:
+    """The settler hears of what is urgent, and of nothing else."""
+
+    def tell(self: Any, effects: list[Any]) -> None:
+        if self.state.awaited:
+            old(self, effects)
+
+    old = replace(ShardCore, "_tell", tell)
+
+
+def callers_wait() -> None:
+    """Nothing is urgent because somebody waits for it."""
+    nobody = property(lambda self: False, lambda self, awaited: None)
+    PendingSettlement.awaited = nobody  # type: ignore[assignment, method-assign]

@@ -14,6 +14,7 @@ from tests.defects import statements as s
 from tests.defects.defect import Defect
 
 JOURNAL = "tests/conformance/test_journal.py::"
+COMPANY = "tests/unit/test_company.py::"
 CAUTION = "tests/unit/test_crash_suspects.py::"
 COMMANDS = "tests/unit/test_core_commands.py::"
 API = "tests/unit/test_api_bad_input.py::"
@@ -412,6 +413,16 @@ _ALL = (
         z.trusted_for_ever,
         "tests/unit/test_autoscaler_loop.py::test_trust_in_a_term_ends_by_the_monotonic_clock",
         r"DID NOT RAISE|assert",
+    ),
+    Defect(
+        "company-for-ever", "outcomes that nobody waits for are recorded with others or never",
+        c.company_for_ever, COMPANY + "test_a_task_that_simply_ends_waits_for_company",
+        r"assert", fast=True,
+    ),
+    Defect(
+        "callers-wait", "what somebody waits for waits for company like the rest",
+        c.callers_wait, COMPANY + "test_an_end_that_somebody_waits_for_is_urgent[a result]",
+        r"assert", fast=True,
     ),
 )  # fmt: skip
 

@@ -56,7 +56,7 @@ def made(
         slots=slots,
         concurrency=16,
         now_us=lambda: 1,
-        settle_soon=lambda outcomes: None,
+        settle_soon=lambda outcomes, urgent: None,
         read_soon=lambda: None,
         **options,
     )

@@ -83,9 +83,9 @@ class Rig:
         self.slept.append(seconds)
         await asyncio.sleep(0)
 
-    def add(self, *settlements: Settlement, outcomes: int = 1) -> None:
+    def add(self, *settlements: Settlement, outcomes: int = 1, urgent: bool = True) -> None:
         self.pending.extend(settlements)
-        self.settler.poke(outcomes)
+        self.settler.poke(outcomes, urgent)
 
     async def until(self, condition: Callable[[], bool]) -> None:
         async with asyncio.timeout(20):
@@ -116,7 +116,7 @@ async def test_outcomes_within_the_delay_travel_together() -> None:
 
 
 async def test_a_full_batch_does_not_wait() -> None:
-    it = Rig(Journal(), delay_s=3600, batch=10)
+    it = Rig(Journal(), delay_s=3600, batch=10, monotonic=lambda: 0.0)
     async with running(it.settler):
         await asyncio.sleep(0)
         it.add(settlement(0), outcomes=4)
@@ -136,6 +136,55 @@ async def test_a_poke_without_outcomes_settles_too() -> None:
     async with running(it.settler):
         it.add(settlement(), outcomes=0)
         await it.until(lambda: len(it.results) == 1)
+
+
+async def test_what_nobody_waits_for_waits_for_company() -> None:
+    it = Rig(Journal(), delay_s=3600)
+    async with running(it.settler):
+        it.add(settlement(0), urgent=False)
+        for _ in range(5):
+            await asyncio.sleep(0)
+        assert it.journal.calls == []
+        it.add(settlement(1))  # somebody waits for this one
+        await it.until(lambda: len(it.results) == 2)
+    assert [len(call) for call in it.journal.calls] == [2]
+
+
+async def test_more_company_does_not_put_off_the_first_outcome() -> None:
+    now = 0.0
+    it = Rig(Journal(), delay_s=0.25, monotonic=lambda: now)
+    for _ in range(3):
+        it.add(settlement(0), urgent=False)
+        now += 0.1
+    async with running(it.settler):
+        await it.until(lambda: len(it.results) == 3)
+
+
+async def test_enough_company_waits_no_longer_than_what_is_urgent() -> None:
+    it = Rig(Journal(), delay_s=3600, batch=100)
+    async with running(it.settler):
+        it.add(settlement(0), outcomes=24, urgent=False)
+        for _ in range(5):
+            await asyncio.sleep(0)
+        assert it.journal.calls == []
+        it.add(settlement(1), outcomes=1, urgent=False)
+        await it.until(lambda: len(it.results) == 2)
+
+
+@pytest.mark.parametrize(("rate", "wait_s"), [(100, 0.25), (1_000, 0.25), (5_000, 0.05)])
+async def test_at_a_high_rate_enough_company_comes_in_less_time(rate: int, wait_s: float) -> None:
+    now = 0.0
+    it = Rig(Journal(), delay_s=0.25, monotonic=lambda: now)
+    assert it.settler.wait_s(urgent=False) == 0.25
+    now = 0.1
+    it.add(settlement(0), outcomes=rate // 10, urgent=False)
+    await it.settler.flush()
+    assert it.settler.wait_s(urgent=False) == 0.25  # the flush found nothing more
+    now = 0.2
+    it.add(settlement(1), outcomes=rate // 10, urgent=False)
+    await it.settler._settle_once()
+    assert it.settler.wait_s(urgent=False) == pytest.approx(wait_s)
+    assert it.settler.wait_s(urgent=True) == 0.01
 
 
 async def test_only_one_call_is_under_way_and_what_ends_meanwhile_goes_next() -> None:
@@ -269,14 +318,14 @@ async def test_the_delay_grows_when_commits_are_slow(latency_s: float, delay_s: 
     for seq in range(20):
         it.add(settlement(0, seq))
         await it.settler.flush()
-    assert it.settler.delay_s == delay_s
+    assert it.settler.wait_s(urgent=True) == delay_s
     # And shrinks again with them.
     latency_s = 0.001
     it.journal.answers = [take] * 20
     for seq in range(20):
         it.add(settlement(0, seq))
         await it.settler.flush()
-    assert it.settler.delay_s == 0.01
+    assert it.settler.wait_s(urgent=True) == 0.01
 
 
 @pytest.mark.parametrize("seed", range(20))

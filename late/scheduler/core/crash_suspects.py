@@ -59,6 +59,11 @@ class CrashSuspects:
         return len(self._asked)
 
     @property
+    def watched(self) -> bool:
+        """True while marks or deaths are told by settlements: each change is told at once."""
+        return bool(self._asked or self.marked or self.deaths)
+
+    @property
     def waiting(self) -> int:
         """Tasks whose turn to be marked has not come."""
         return len(self._crowd) + len(self._suspects)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from late.model.task import Outcome, TaskId
+from late.model.task import PULL_POOL, Outcome, TaskId
 from late.scheduler import events_effects as m
 from late.scheduler.core.reads import shrink
 from late.scheduler.core.starts import dispatch
@@ -35,6 +35,7 @@ def finished(core: CoreState, outcomes: Sequence[Outcome]) -> None:
             continue
         core.running -= 1
         if core.suspects.marked:
+            core.pending.awaited = True
             core.suspects.ended(task_id, again=outcome.kind == "interrupted")
         if outcome.kind != "done":
             if outcome.kind == "failed":  # it is judged by what ended before it
@@ -56,6 +57,10 @@ def finished(core: CoreState, outcomes: Sequence[Outcome]) -> None:
         end(core, entry, "done", outcome.result)
         if entry.options.ordering_key is not None:
             release_key(core, entry)
+    # All come from one pool. A consumer's answer that was taken is recorded at once: its handler
+    # runs in a process that goes on when this one dies.
+    if done and done[0].target.startswith(PULL_POOL):
+        core.pending.awaited = True
     core.pending.usage.add_done(done)
     core.pending.end_all(plain)
     if core.limits.outages.watches:
@@ -112,6 +117,7 @@ def next_settlement(core: CoreState, now_us: int, *, trusted: bool) -> Settlemen
     core.now_us = max(core.now_us, now_us)
     if core.pending.out is not None or not core.recovered:
         return None
+    core.told = None
     ticks = core.schedules.take_due(core.now_us) if trusted and not core.stopped else ()
     if not ticks and not core.write_due():
         return None

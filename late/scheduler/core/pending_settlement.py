@@ -24,7 +24,7 @@ from late.model.task import (
 from late.scheduler.core.crash_suspects import CrashSuspects
 from late.scheduler.core.window import Window
 from late.scheduler.settings import NEVER_US, CoreSettings
-from late.scheduler.task_state import Entry
+from late.scheduler.task_state import POSTPONED, Entry
 from late.scheduler.usage import UsageCounters
 from late.store.base import Lease, Result, Revival, Settlement, Step, Tick
 
@@ -47,6 +47,8 @@ class PendingSettlement:
         self._settled_at_us = 0
         self.usage = UsageCounters(tenant_of)
         self.out: Settlement | None = None
+        self.awaited = False
+        """True when somebody waits for what the next settlement carries."""
         self._ended: dict[TaskId, Entry] = {}
         self._parking: dict[TaskId, tuple[Entry, Parked]] = {}
         self._unparked: list[tuple[int, TaskId]] = []
@@ -113,14 +115,17 @@ class PendingSettlement:
         if entry.timer_key is not None:
             self._unpark(entry)
         if ttl_us := entry.policy.result_ttl_us:
+            self.awaited = True
             value = b'{"outcome":"%b","value":%b}' % (entry.state.encode(), result or b"null")
             self._results.append(Result(task_id, value, ttl_us))
         # Uniqueness and schedules are bound to the life of the task in the group that is always
         # there; another group that is behind must not hold them.
         if entry.record.options is not None and self._lease.group == DEFAULT_GROUP:
             if entry.options.unique_key is not None:
+                self.awaited = True
                 self._released_keys.append((entry.options.unique_key, task_id))
             if entry.options.schedule is not None:
+                self.awaited = True
                 self._ended_ticks.append((entry.options.schedule, task_id))
 
     def end_all(self, entries: Mapping[TaskId, Entry]) -> None:
@@ -144,6 +149,7 @@ class PendingSettlement:
         """
         if not entry.policy.history:
             return
+        self.awaited = True
         detail = StepDetail(until_us=until_us or None, reason=reason or None)
         if outcome is not None:
             detail = StepDetail(
@@ -160,14 +166,22 @@ class PendingSettlement:
 
     def dead(self, letter: DeadLetter) -> None:
         """Add a dead letter for a task that has ended."""
+        self.awaited = True
         self._dead.append(letter)
 
     def revive(self, revival: Revival) -> None:
         """Send a dead letter back into the timer table, if there is one."""
+        self.awaited = True
         self._revived[revival.task_id] = revival
 
-    def park(self, entry: Entry, row: Parked, *, ran: bool) -> None:
-        """Move the task to the timer table, under a new row if it had one; `ran`: it has run."""
+    def park(self, entry: Entry, row: Parked, now_us: int, *, ran: bool) -> None:
+        """Move the task to the timer table, under a new row if it had one; `ran`: it has run.
+
+        A retry may start when its row is durable, and not before. What a limit or a key puts off
+        is called back from its row as soon as it may run.
+        """
+        soon = row.due_at_us - now_us <= self._settings.soon_us
+        self.awaited = self.awaited or soon or row.reason in ("held", *POSTPONED)
         self._parking[entry.record.task_id] = (entry, row)
         if ran:
             self._ran.add(entry.record.task_id)
@@ -226,6 +240,7 @@ class PendingSettlement:
         self._unparked = [timer for timer in self._unparked if timer[1] in later]
         self._steps = [step for step in self._steps if step.task_id in later]
         self._dead, self._revived, self._results = [], {}, []
+        self.awaited = bool(later)
         self._released_keys, self._ended_ticks = [], []
         return self.out
 

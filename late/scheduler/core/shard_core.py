@@ -77,13 +77,21 @@ class ShardCore:
         if core.commands.waiting:
             core.commands.run(core.now_us, full=core.full)
         if core.pending.out is None and core.settle_due():
-            effects.append(m.SettleSoon(len(core.pending) + core.suspects.asked))
+            self._tell(effects)
         reads.ask(core, effects)
         if isinstance(event, m.Grant):
             core.wake_us = core.wake_at_us() or NEVER_US
             if not effects:
                 core.quiet_from_us, core.quiet_until_us = core.now_us - SET_BACK_US, core.quiet_us()
         return effects
+
+    def _tell(self, effects: list[m.Effect]) -> None:
+        core = self.state
+        told = (len(core.pending) + core.suspects.asked, core.awaited)
+        if told != core.told:
+            known = 0 if core.told is None else core.told[0]
+            effects.append(m.SettleSoon(max(0, told[0] - known), told[1]))
+            core.told = told
 
     def skip_page(self, page: Page) -> bool:
         """Take in an empty page of a quiet shard, which moves the cursor and nothing else.

@@ -79,6 +79,8 @@ class CoreState:
         self.recovered = not lease.open
         """True once the open tasks of the checkpoint are here."""
         self.asked_open = False
+        self.told: tuple[int, bool] | None = None
+        """The last `SettleSoon` since a settlement was asked for: all outcomes, and urgent."""
         self.reading = False
         """True while a page is asked for."""
         self.stopped = False
@@ -157,10 +159,7 @@ class CoreState:
 
     def settle_due(self) -> bool:
         """Return whether there is something to settle, ticks included."""
-        if not self.recovered:
-            return False
-        tick_us = None if self.stopped else self.schedules.next_due_us
-        return (tick_us is not None and tick_us <= self.now_us) or self.write_due()
+        return self.recovered and (self.tick_due or self.write_due())
 
     def write_due(self) -> bool:
         """Return whether there is something to settle besides ticks."""
@@ -170,6 +169,28 @@ class CoreState:
             or self.suspects.asked > 0
             or self.drain.due
         )
+
+    @property
+    def awaited(self) -> bool:
+        """True when somebody waits for the next settlement: a caller, a former or the next owner,
+        another shard, or this one, whose tail stands still while the window is full."""
+        pending = self.pending
+        return (
+            pending.awaited
+            or self.stopped
+            or self.full
+            or self.suspects.watched
+            or bool(self.commands.waiting)
+            or self.drain.due
+            or (pending.has_tasks and bool(self.drain))
+            or self.tick_due
+        )
+
+    @property
+    def tick_due(self) -> bool:
+        """True when a schedule is to fire now."""
+        tick_us = None if self.stopped else self.schedules.next_due_us
+        return tick_us is not None and tick_us <= self.now_us
 
     def wake_at_us(self) -> int | None:
         """Return when the next `Grant` has something to do by time alone, or None."""

@@ -181,11 +181,13 @@ def reschedule(core: CoreState, entry: Entry, due_at_us: int) -> None:
     """
     holds = core.keys.is_holder(entry.options.ordering_key, entry)
     core.pending.note(entry, "rescheduled", core.now_us, until_us=due_at_us)
+    core.pending.awaited = True
     park(core, entry, due_at_us, "delay", holds=holds)
 
 
 def end_unrun(core: CoreState, entry: Entry, state: str, reason: str | None = None) -> None:
-    """End a task without an attempt."""
+    """End a task without an attempt: by a command, as a dead letter, or as its time is over."""
+    core.pending.awaited = core.pending.awaited or state != "expired"
     core.pending.note(entry, state, core.now_us, reason=reason)
     core.pending.usage.add_final(entry.record, state)
     end(core, entry, state)
@@ -223,4 +225,4 @@ def park(
     entry.postponed = reason in POSTPONED
     entry.unfetched = reason == "unfetched"
     core.window.cover(entry)
-    core.pending.park(entry, row, ran=ran)
+    core.pending.park(entry, row, core.now_us, ran=ran)
