@@ -155,6 +155,9 @@ class OpenTask(msgspec.Struct, frozen=True, gc=False, array_like=True):
 
     position: int
     task_id: TaskId
+    started: bool = False
+    """An attempt of it was under way when the checkpoint was written. Older versions did not say
+    so."""
 
 
 class Suspect(msgspec.Struct, frozen=True, gc=False, array_like=True):

@@ -40,9 +40,10 @@ from late.control.sql.rows import SPANNER, log_of, now_us, open_of
 from late.control.sql.shards import survey
 from late.control.status import backlog
 from late.control.views import Count, Reset, ShardReset
-from late.model.task import DEFAULT_GROUP, OpenTask, Reads
+from late.model.task import DEFAULT_GROUP, Reads
 from late.schema.engine import reading
 from late.schema.tables import dead, group, lease, schedule, settlement, timer, unique
+from late.store.common import open_tasks
 from late.store.common.groups import reads_of
 from late.store.common.suspects import inherited, suspects_of, suspects_text
 
@@ -50,8 +51,6 @@ LOOKED = 64_000
 """The number of rows of one kind that a preview looks at, over all shards."""
 LOOKED_MIN = 1_000
 """The least number of rows of one shard that are looked at, for any number of shards."""
-_open_of = msgspec.json.Decoder(tuple[OpenTask, ...]).decode
-_encode = msgspec.json.Encoder().encode
 
 
 class _Shard(msgspec.Struct, frozen=True):
@@ -264,7 +263,8 @@ def _let_go(connection: Connection, left_out: ColumnElement[bool]) -> None:
 
 def _one(connection: Connection, name: str, shard: _Shard, leased: int | None) -> None:
     before = shard.before
-    opened = _open_of(before.open)  # raises for a damaged value, which must not be overwritten
+    # It raises for a damaged value, which must not be overwritten.
+    opened = open_tasks.open_of(before.open)
     (returned,) = backlog.ids_among(connection, [(shard.again(connection), opened)])
     marks = connection.execute(
         select(settlement.c.suspects).where(
@@ -278,7 +278,7 @@ def _one(connection: Connection, name: str, shard: _Shard, leased: int | None) -
         seq=before.seq + 1,
         epoch=max(leased or 0, before.epoch) + 1,
         cursor=shard.cursor,
-        open=_encode([key for key in opened if key.task_id not in returned]).decode(),
+        open=open_tasks.open_text([key for key in opened if key.task_id not in returned]),
         suspects=suspects_text(inherited(suspects_of(marks), died=False)),
     )
     # The fence is written first. After it no owner can park a task.

@@ -19,9 +19,9 @@ from sqlalchemy import (
 
 from late.model.task import AttemptError, OpenTask
 from late.schema.tables import NOW_US, log_table
+from late.store.common import open_tasks
 
 _errors = msgspec.json.Decoder(tuple[AttemptError, ...])
-_open = msgspec.json.Decoder(tuple[OpenTask, ...])
 SPANNER = "spanner+spanner"
 """SQLAlchemy's name of Spanner's dialect."""
 COCKROACH = "cockroachdb"
@@ -75,7 +75,7 @@ def errors_of(text: str | None) -> tuple[AttemptError, ...]:
 def open_of(text: str | None) -> tuple[OpenTask, ...]:
     """The `open` of a settlement; empty when there is none or it is damaged (see doctor)."""
     try:
-        return _open.decode(text) if text else ()
+        return open_tasks.open_of(text) if text else ()
     except msgspec.MsgspecError:
         return ()
 

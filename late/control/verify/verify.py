@@ -23,8 +23,7 @@ from late.errors import ConfigError, StoreError
 from late.model.task import OpenTask, Reads
 from late.schema.engine import reading
 from late.schema.tables import lane, lease, settlement
-
-_open_of = msgspec.json.Decoder(tuple[OpenTask, ...]).decode
+from late.store.common.open_tasks import open_of
 
 
 class Ledger(msgspec.Struct, frozen=True):
@@ -163,7 +162,7 @@ def _checkpoint(
             settlement.c.seq == row.seq,
         )
     ).one()
-    return found.cursor, _open_of(found.open)
+    return found.cursor, open_of(found.open)
 
 
 # --- notes ---------------------------------------------------------------------------------------

@@ -212,9 +212,10 @@ class PendingSettlement:
         gone = self._ended.keys() | self._parking.keys()
         lease, seq = self._lease, self.seq + 1
         self.out = Settlement(
-            # Unique without a random: the owner is new for every process, the epoch for every
-            # lease, and a fenced core never builds again.
-            settlement_id=f"{lease.owner}/{lease.epoch}/{seq}",
+            # Unique without a random: the epoch is new for every lease, and a fenced core never
+            # builds again. The end of the owner's name, which is new for every process, tells a
+            # copy of the database from the database.
+            settlement_id=f"{lease.owner[-8:]}/{lease.epoch}/{seq}",
             group=lease.group,
             shard_id=lease.shard_id,
             seq=seq,

@@ -18,8 +18,9 @@ from late.store.cockroach import statements as sql
 from late.store.cockroach.connection import repeated
 from late.store.cockroach.cursor import parse
 from late.store.cockroach.tail import RowsRead
-from late.store.common.columns import journal_values, open_of
+from late.store.common.columns import journal_values
 from late.store.common.groups import reads_of
+from late.store.common.open_tasks import open_of
 from late.store.common.suspects import inherited, suspects_of, suspects_text
 from late.store.postgres.connection import Connection, rows_of, translate
 from late.store.postgres.journal import carried_of, ends_of

@@ -17,7 +17,7 @@ from late.store.base import PruneReport
 from late.store.cockroach import statements as sql
 from late.store.cockroach.connection import repeated
 from late.store.cockroach.cursor import FIRST_ID, LAG_US, CockroachWindow, parse
-from late.store.common.columns import open_of
+from late.store.common.open_tasks import open_of
 from late.store.postgres.connection import Connection, ConnectionPool, rows_of
 from late.store.postgres.statements import CLOCK
 

@@ -6,14 +6,13 @@ from typing import Any
 
 import msgspec
 
-from late.model.task import AttemptError, DeadLetter, OpenTask, Parked, Record
+from late.model.task import AttemptError, DeadLetter, Parked, Record
 from late.store.base import Settlement
+from late.store.common.open_tasks import open_text
 from late.store.common.suspects import suspects_text
 
 _encode = msgspec.json.Encoder().encode
 _errors_of = msgspec.json.Decoder(tuple[AttemptError, ...]).decode
-open_of = msgspec.json.Decoder(tuple[OpenTask, ...]).decode
-"""The open tasks of a checkpoint, from the column `open`."""
 
 
 def journal_values(settlement: Settlement) -> tuple[Any, ...]:
@@ -27,7 +26,7 @@ def journal_values(settlement: Settlement) -> tuple[Any, ...]:
         settlement.epoch,
         settlement.owner,
         settlement.cursor,
-        _encode(settlement.open).decode(),
+        open_text(settlement.open),
         _encode(settlement.usage).decode() if settlement.usage else None,
         suspects_text(settlement.suspects),
     )

@@ -15,8 +15,9 @@ from psycopg import errors
 from late.errors import TransactionAborted
 from late.model.task import Cursor, Epoch, Parked, Reads, ShardId
 from late.store.base import HeldKey, Lease, Settlement, SettleResult, Tick
-from late.store.common.columns import carried, journal_values, open_of
+from late.store.common.columns import carried, journal_values
 from late.store.common.groups import reads_of
+from late.store.common.open_tasks import open_of
 from late.store.common.suspects import suspects_of
 from late.store.postgres import statements as sql
 from late.store.postgres.connection import Connection

@@ -14,8 +14,8 @@ import msgspec
 
 from late.model.task import Cursor, OpenTask
 from late.store.base import PruneReport
-from late.store.common.columns import open_of
 from late.store.common.groups import RETENTION
+from late.store.common.open_tasks import open_of
 from late.store.postgres import statements as sql
 from late.store.postgres.connection import Connection, ConnectionPool, rows_of
 from late.store.postgres.cursor import XID_MAX, PostgresWindow, parse

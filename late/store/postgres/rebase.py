@@ -17,7 +17,7 @@ from typing import Any
 from late.errors import StoreRefused
 from late.model.task import Cursor
 from late.schema.key_order import moved
-from late.store.common.columns import open_of
+from late.store.common.open_tasks import open_of
 from late.store.postgres import statements as sql
 from late.store.postgres.connection import Connection, rows_of
 from late.store.postgres.cursor import Snapshot, parse, parse_snapshot

@@ -20,8 +20,9 @@ from google.cloud.spanner_v1 import COMMIT_TIMESTAMP, KeyRange, KeySet
 
 from late.model.task import HELD_US, Cursor, Epoch, NewTask, Reads, ShardId, TaskId
 from late.store.base import HeldKey, Lease, Settlement, SettleResult, Step
-from late.store.common.columns import journal_values, open_of
+from late.store.common.columns import journal_values
 from late.store.common.groups import reads_of
+from late.store.common.open_tasks import open_of
 from late.store.common.suspects import inherited, suspects_of
 from late.store.spanner.row_codec import (
     DEAD_COLUMNS,

@@ -21,8 +21,8 @@ import msgspec
 from google.cloud.spanner_v1 import KeyRange, KeySet
 
 from late.model.task import OpenTask
-from late.store.common.columns import open_of
 from late.store.common.groups import RETENTION
+from late.store.common.open_tasks import open_of
 from late.store.spanner.cursor import SpannerCursor, nanoseconds, parse, timestamp
 from late.store.spanner.row_codec import LOG, NOW
 

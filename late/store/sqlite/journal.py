@@ -15,8 +15,9 @@ import msgspec
 
 from late.model.task import Cursor, Epoch, NewTask, Reads, ShardId
 from late.store.base import HeldKey, Lease, Settlement, SettleResult, Tick
-from late.store.common.columns import carried, journal_values, open_of
+from late.store.common.columns import carried, journal_values
 from late.store.common.groups import reads_of
+from late.store.common.open_tasks import open_of
 from late.store.common.suspects import inherited, suspects_of
 from late.store.sqlite import statements as sql
 from late.store.sqlite.write_lock import clock, transaction

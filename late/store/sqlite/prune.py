@@ -13,8 +13,8 @@ from itertools import pairwise
 
 import msgspec
 
-from late.store.common.columns import open_of
 from late.store.common.groups import RETENTION
+from late.store.common.open_tasks import open_of
 from late.store.sqlite import statements as sql
 from late.store.sqlite.cursor import position_of
 from late.store.sqlite.write_lock import clock, transaction

@@ -1,0 +1,179 @@
+"""The column `open` of the journal: the tasks that a checkpoint's cursor covers and that go on.
+
+Each settlement repeats all of them, so they are kept short: some 13 characters a task, where JSON
+has 60. An empty list is `[]`. Any other is `1:` and base64url, without padding, of
+
+| bytes | what |
+|---|---|
+| 1 | the form: 0 with ids that are UUIDs, 1 for all else |
+| 3 | the number of tasks |
+| 1 for 8 tasks | a bit for each: started |
+| 1, and so many | the first position |
+| 1, and so many for each task but the first | the difference of each position to the one before |
+| 2 | a bit for each of the 16 bytes of an id: it is not the same in all ids |
+| 0 to 16 | the bytes that are the same in all ids: the shard, and mostly the time |
+| the rest | the others, all first ones before all second ones |
+
+Ids made by one process at about the same time share most of their bytes (`late/model/ids.py`). All
+works on whole columns: a loop over the tasks would take twenty times as long. Form 1 is msgpack of
+all tasks, for ids that are no UUIDs.
+
+Rows of older versions are JSON, and are read as well. An older worker cannot read `1:`, and says
+so: it never takes a shard with open tasks for one without.
+"""
+
+from __future__ import annotations
+
+import binascii
+from array import array
+from collections.abc import Sequence
+from operator import sub
+
+import msgspec
+
+from late.model.task import OpenTask, TaskId
+
+PREFIX = "1:"
+EMPTY = "[]"
+_UUIDS, _ANY = 0, 1
+_DASHES = (8, 13, 18, 23)
+_TO_URL = bytes.maketrans(b"+/", b"-_")
+_FROM_URL = bytes.maketrans(b"-_+/", b"+/!!")  # `!` is refused
+
+_json = msgspec.json.Decoder(tuple[OpenTask, ...]).decode
+_pack = msgspec.msgpack.Encoder().encode
+_unpack = msgspec.msgpack.Decoder(tuple[OpenTask, ...]).decode
+
+
+def open_text(tasks: Sequence[OpenTask]) -> str:
+    """Encode open tasks for the journal. Their order is kept."""
+    if not tasks:
+        return EMPTY
+    body = _uuid_form(tasks)
+    if body is None:
+        body = bytes((_ANY,)) + _pack(tuple(tasks))
+    text = binascii.b2a_base64(body, newline=False).translate(_TO_URL).rstrip(b"=")
+    return PREFIX + text.decode()
+
+
+def open_of(text: str) -> tuple[OpenTask, ...]:
+    """Decode what `open_text` wrote, or the JSON of older versions.
+
+    Raises:
+        msgspec.DecodeError: it is damaged, or of a newer version.
+    """
+    if not text.startswith(PREFIX):
+        return _json(text)
+    try:
+        coded = text[len(PREFIX) :].encode("ascii").translate(_FROM_URL)
+        body = binascii.a2b_base64(coded + b"=" * (-len(coded) % 4), strict_mode=True)
+        if body[0] == _ANY:
+            return _unpack(body[1:])
+        if body[0] != _UUIDS:
+            raise ValueError("unknown form")
+        return _from_uuid_form(body)
+    except (ValueError, IndexError, OverflowError) as error:
+        raise msgspec.DecodeError(f"open tasks cannot be read: {error}") from None
+
+
+def _uuid_form(tasks: Sequence[OpenTask]) -> bytes | None:
+    """Return the short form, or None if an id or a position does not fit."""
+    count = len(tasks)
+    raw = _raw_ids([task.task_id for task in tasks])
+    positions = [task.position for task in tasks]
+    steps = list(map(sub, positions[1:], positions))
+    if raw is None or count >= 1 << 24 or positions[0] < 0 or min(steps, default=0) < 0:
+        return None
+    bits = int("".join(["01"[task.started] for task in tasks]), 2)
+    width = (max(steps, default=0).bit_length() + 7) // 8
+    first_width = (positions[0].bit_length() + 7) // 8
+    if width > 8 or first_width > 8:
+        return None
+    stepped = array("Q", steps)
+    if array("H", (1,)).tobytes() != b"\1\0":
+        stepped.byteswap()
+    step_bytes = stepped.tobytes()
+    columns = [raw[n::16] for n in range(16)]
+    varies = [column.count(column[0]) != count for column in columns]
+    mask = sum(1 << n for n, differs in enumerate(varies) if differs)
+    return b"".join(
+        (
+            bytes((_UUIDS,)),
+            count.to_bytes(3, "little"),
+            bits.to_bytes((count + 7) // 8, "little"),
+            bytes((first_width,)),
+            positions[0].to_bytes(first_width, "little"),
+            bytes((width,)),
+            *[step_bytes[n::8] for n in range(width)],
+            mask.to_bytes(2, "little"),
+            *[column[:1] for column, differs in zip(columns, varies, strict=True) if not differs],
+            *[column for column, differs in zip(columns, varies, strict=True) if differs],
+        )
+    )
+
+
+def _raw_ids(ids: Sequence[str]) -> bytes | None:
+    """Return the 16 bytes of each id; None if one of them is not a UUID in its usual form."""
+    joined = "".join(ids)
+    count = len(ids)
+    if set(map(len, ids)) != {36} or joined.count("-") != 4 * count or joined != joined.lower():
+        return None
+    if any(joined[n::36] != "-" * count for n in _DASHES):
+        return None
+    try:
+        raw = bytes.fromhex(joined.replace("-", ""))
+    except ValueError:
+        return None
+    return raw if len(raw) == 16 * count else None
+
+
+class _Reader:
+    def __init__(self, body: bytes) -> None:
+        self._body = body
+        self._at = 1
+
+    def take(self, size: int) -> bytes:
+        part = self._body[self._at : self._at + size]
+        if len(part) != size:
+            raise ValueError("too short")
+        self._at += size
+        return part
+
+    def number(self, size: int) -> int:
+        return int.from_bytes(self.take(size), "little")
+
+    def end(self) -> None:
+        if self._at != len(self._body):
+            raise ValueError("too long")
+
+
+def _from_uuid_form(body: bytes) -> tuple[OpenTask, ...]:
+    reader = _Reader(body)
+    count = reader.number(3)
+    if not count:
+        raise ValueError("no task")
+    bits = reader.number((count + 7) // 8)
+    if bits >> count:
+        raise ValueError("more bits than tasks")
+    position = reader.number(_at_most(reader.number(1), 8))
+    width = _at_most(reader.number(1), 8)
+    steps = [reader.take(count - 1) for _ in range(width)]
+    mask = reader.number(2)
+    same = {n: reader.take(1) * count for n in range(16) if not mask >> n & 1}
+    columns = [same[n] if n in same else reader.take(count) for n in range(16)]
+    reader.end()
+    tasks = []
+    for number, raw in enumerate(zip(*columns, strict=True)):
+        if number:
+            position += sum(column[number - 1] << 8 * n for n, column in enumerate(steps))
+        text = bytes(raw).hex()
+        task_id = f"{text[:8]}-{text[8:12]}-{text[12:16]}-{text[16:20]}-{text[20:]}"
+        started = bool(bits >> (count - 1 - number) & 1)
+        tasks.append(OpenTask(position, TaskId(task_id), started))
+    return tuple(tasks)
+
+
+def _at_most(size: int, most: int) -> int:
+    if size > most:
+        raise ValueError("a number is too long")
+    return size
