@@ -163,7 +163,7 @@ class WorkerConfig(msgspec.Struct, frozen=True, kw_only=True):
     """The address of that port. The default is for this machine only; any other address needs
     `LATE_WAKE_SECRET`."""
 
-    settle_delay_s: Annotated[float, Meta(ge=0, le=60)] = 0.250
+    settle_delay_s: Annotated[float, Meta(ge=0, le=60)] = 0.400
     """The longest time that an outcome waits for others that share its transaction, if nobody waits
     for it. One that somebody waits for (a result, a retry, a command) is recorded within 10 ms."""
     settle_batch: _Count = 1000

@@ -12,7 +12,7 @@ from __future__ import annotations
 import asyncio
 import random
 from collections import deque
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from math import inf
 from time import monotonic
 
@@ -144,6 +144,11 @@ class Dispatcher:
     def waiting(self) -> int:
         """Attempts that wait for a slot."""
         return len(self._waiting)
+
+    @property
+    def queued(self) -> Iterable[Attempt]:
+        """The attempts that wait for a slot."""
+        return self._waiting
 
     @property
     def dropped(self) -> int:

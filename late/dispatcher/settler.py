@@ -54,7 +54,7 @@ class Settler:
         collect: Callable[[], list[Settlement]],
         on_result: Callable[[Settlement, SettleResult], None],
         on_error: Callable[[Sequence[Settlement], StoreError], None],
-        delay_s: float = 0.250,
+        delay_s: float = 0.400,
         batch: int = 1000,
         rng: random.Random | None = None,
         sleep: Callable[[float], Awaitable[object]] = asyncio.sleep,

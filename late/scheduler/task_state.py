@@ -48,6 +48,8 @@ class Entry(msgspec.Struct, gc=False, eq=False):
     deaths: int = 0
     errors: tuple[AttemptError, ...] = ()
     held_since_us: int = 0
+    start_written: bool = False
+    """The journal has that its attempt is under way."""
     postponed: bool = False
     """Parked by a setting: its due time says nothing of when it may have run."""
     unfetched: bool = False

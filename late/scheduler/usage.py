@@ -17,6 +17,9 @@ _UNRUN = ("expired", "dead")
 _REPEATED = ("stalled", "died", "interrupted")
 """Outcomes of attempts that are made again under the same number."""
 
+LOST = "died"
+"""The outcome of an attempt whose worker is gone."""
+
 _Key = tuple[str, str, str, str, str | None]
 
 
@@ -127,6 +130,19 @@ class UsageCounters:
         row = self._row(record, "", word)
         row.count += 1
         row.bytes += len(record.payload)
+
+    def add_lost(self, record: Record, target: str) -> None:
+        """Count an attempt that the last checkpoint has as started, by an owner that cannot record
+        its end. How long it took is not known, so it counts as nothing.
+
+        A takeover keeps the checkpoint, so this is counted with the first settlement that follows
+        one, and by the successor's successor if there is none.
+        """
+        row = self._row(record, target, LOST)
+        row.count += 1
+        row.retries += 1
+        row.waiting.append(0)
+        row.busy.append(0)
 
     def add_arrived(self, entries: Iterable[Entry], now_us: int) -> None:
         """Count records that the checkpoint has come to cover, with their ages."""

@@ -150,7 +150,7 @@ def core_settings(settings: config.WorkerConfig) -> CoreSettings:
         page_size=settings.page_size,
         horizon_us=round(settings.horizon_s * 1_000_000),
         timers_max=settings.timers_max,
-        soon_us=max(CoreSettings().soon_us, round(settings.settle_delay_s * 4_000_000)),
+        soon_us=max(CoreSettings().soon_us, round(settings.settle_delay_s * 2_500_000)),
         offers=True,
     )
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import random
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING
 
 from late.dispatcher.offers.pool import OfferPool
@@ -86,6 +86,10 @@ class WorkerOffers:
     @property
     def room(self) -> int:
         return self.pool.room
+
+    @property
+    def queued(self) -> Iterable[Attempt]:
+        return self.pool.queued
 
     def submit(self, attempts: Sequence[Attempt]) -> None:
         self.pool.submit(attempts)

@@ -374,3 +374,13 @@ def callers_wait() -> None:
     """Nothing is urgent because somebody waits for it."""
     nobody = property(lambda self: False, lambda self, awaited: None)
     PendingSettlement.awaited = nobody  # type: ignore[assignment, method-assign]
+
+
+def repeats_counted_twice() -> None:
+    """An attempt whose worker is gone counts as two."""
+
+    def add_lost(self: Any, record: Any, target: str) -> None:
+        old(self, record, target)
+        old(self, record, target)
+
+    old = replace(UsageCounters, "add_lost", add_lost)

@@ -420,6 +420,10 @@ _ALL = (
         r"assert", fast=True,
     ),
     Defect(
+        "repeats-counted-twice", "what a death makes others repeat is counted twice",
+        c.repeats_counted_twice, "worlds", r"S20:", worlds=20,
+    ),
+    Defect(
         "callers-wait", "what somebody waits for waits for company like the rest",
         c.callers_wait, COMPANY + "test_an_end_that_somebody_waits_for_is_urgent[a result]",
         r"assert", fast=True,

@@ -41,7 +41,7 @@ from late.store.base import (
 )
 from late.store.common.suspects import inherited
 from tests.simulator.logs import Log
-from tests.simulator.truth import Broken, Journal, Shard, Truth
+from tests.simulator.truth import TAKEOVER, Broken, Journal, Shard, Truth
 
 AGAIN_US = 62_000_000
 """The longest time for which a limit or an outage puts a task off: a minute, or a retry's wait."""
@@ -165,6 +165,7 @@ class Database:
             return SettleResult.FENCED
         if s.epoch != journal.epoch:
             raise Broken(f"S1: {s.owner} settles under epoch {s.epoch}, {journal.epoch} rules")
+        self.truth.judge_lost(s, journal)
         before = journal.cursor
         journal.seq, journal.cursor, journal.open = s.seq, s.cursor, s.open
         journal.suspects = s.suspects
@@ -287,7 +288,7 @@ class Database:
         journal.suspects = inherited(journal.suspects, died=died)
         journal.epoch += 1
         journal.seq += 1
-        journal.ids[journal.seq] = f"takeover/{journal.epoch}"
+        journal.ids[journal.seq] = TAKEOVER.format(journal.epoch)
         held: dict[str, HeldKey] = {}
         for (due_at_us, _), row in journal.timers.items():
             if row.held_key is not None:

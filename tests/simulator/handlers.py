@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import random
 from collections import deque
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 
 import msgspec
 
@@ -47,6 +47,10 @@ class Slots:
     @property
     def load(self) -> int:
         return len(self._waiting) + len(self._running)
+
+    @property
+    def queued(self) -> Iterable[Attempt]:
+        return self._waiting
 
     def submit(self, attempts: Sequence[Attempt]) -> None:
         fresh = sum(attempt.number == 1 for attempt in attempts)

@@ -17,6 +17,7 @@
 | S14 one task of an ordering key at a time; in the order of the inserts, but on cockroach | start |
 | S15 a unique key is free when its task has ended, and not before | each settlement |
 | S16 a task takes down four workers at most; who is buried for it had an endless start | both |
+| S20 an attempt is lost at most once, and only one that had begun | each settlement |
 
 S10, the retry budget, is in `budget`, S17 to S19 are in `orders`, what must hold at the end is in
 `world`.
@@ -45,6 +46,7 @@ from late.model.task import (
     Suspect,
 )
 from late.payload.command import NAMES
+from late.scheduler.usage import LOST
 from late.store.base import Settlement, Tick
 from tests.simulator.budget import Budgets
 from tests.simulator.logs import Log
@@ -58,6 +60,9 @@ POLICY = Policy(max_attempts=5, base_us=200_000, cap_us=2_000_000)
 DEATHS_MAX = 3
 """Starts that took a worker down before a task is given up; one more names nobody."""
 ENDS = ("done", "dead", "expired", "discarded", "cancelled")
+
+TAKEOVER = "takeover/{}"
+"""The id of the settlement that an acquire writes, with its epoch."""
 
 
 class Broken(AssertionError):
@@ -178,6 +183,8 @@ class Truth:
         self._tick_tasks: dict[str, str] = {}
         self.orders = Orders()
         self.budgets = Budgets(QueueSettings())
+        self.begun: set[tuple[str, str, int]] = set()
+        """(group, task, epoch) of all attempts that have begun."""
 
     def broken(self, what: str) -> None:
         """A promise was broken, and whoever did it goes on: the world ends it."""
@@ -199,6 +206,21 @@ class Truth:
                     bisect.insort(queue, (record.sequence, record.task_id, witness))
 
     # ------------------------------------------------------------------ settlements
+
+    def judge_lost(self, s: Settlement, journal: Journal) -> None:
+        """`s` is accepted, `journal` is what it finds.
+
+        Raises:
+            Broken: S20.
+        """
+        lost = sum(usage.count for usage in s.usage if usage.outcome == LOST)
+        taken_over = journal.ids[journal.seq] == TAKEOVER.format(s.epoch)
+        known = sum(task.started for task in journal.open) if taken_over else 0
+        if lost > known:
+            raise Broken(f"S20: {lost} attempts of {s.group}/{s.shard_id} are lost, {known} began")
+        for task in s.open:
+            if task.started and (s.group, task.task_id, s.epoch) not in self.begun:
+                raise Broken(f"S20: {task.task_id} is said to have begun under {s.epoch}")
 
     def judge(self, s: Settlement, journal: Journal, before: Cursor) -> None:
         """`s` was accepted, `journal` is what it has left.
@@ -358,6 +380,7 @@ class Truth:
             objection = self.budgets.objection(worker_id, self.clock.longest_us())
             if objection is not None:
                 self.broken(objection)
+        self.begun.add((attempt.group, record.task_id, attempt.epoch))
         earliest_us = self.clock.earliest_us()
         if alive_until_us <= earliest_us:
             late_s = (earliest_us - alive_until_us) / 1e6

@@ -20,7 +20,6 @@ from late.model.task import (
     Cursor,
     DeadLetter,
     Epoch,
-    OpenTask,
     Options,
     Outcome,
     Parked,
@@ -49,6 +48,7 @@ from late.scheduler.events_effects import (
 )
 from late.scheduler.limits.limits import Limits
 from late.scheduler.settings import CoreSettings
+from late.scheduler.usage import LOST
 from late.store.base import HeldKey, Lease, Page, Settlement
 from late.store.common.suspects import inherited
 
@@ -129,20 +129,8 @@ class World:
         number = len(self.log) + 1
         task_id = TaskId(f"a{number:05d}")
         text = msgspec.json.encode(Options(**options)).decode() if options else None  # type: ignore[arg-type]
-        self.log.append(
-            Record(
-                self.shard_id,
-                number,
-                task_id,
-                queue,
-                name,
-                payload,
-                None,
-                text,
-                self.now_us,
-                number,
-            )
-        )
+        row = (self.shard_id, number, task_id, queue, name, payload, None, text)
+        self.log.append(Record(*row, self.now_us, number))
         return task_id
 
     def turn(self, **queues: QueueSettings) -> None:
@@ -230,7 +218,7 @@ class World:
                 assert self.want is None, "one read at a time"
                 self.want = effect
             case Fetch():
-                found = [r for r in self.log if OpenTask(r.position, r.task_id) in effect.keys]
+                found = [r for r in self.log if r.task_id in {k.task_id for k in effect.keys}]
                 self.answers.append((OpenFetched(found, self.now_us), self.epoch))
             case Load():
                 # Read now, delivered later: the core must bear an answer that is old.
@@ -370,6 +358,7 @@ class World:
         assert s.seq == self.last.seq + 1, "the journal has a gap or a fork"
         assert position_of(s.cursor) >= position_of(self.last.cursor), "the cursor moved back"
         before = self.unsettled()
+        self.judge_lost(s)
         self.last = s
         self.results |= {r.task_id: r.value for r in s.results}
         for key in s.unparked:
@@ -405,6 +394,15 @@ class World:
         for task_id in before - accounted:
             self.judge_command(self.record(task_id))
         assert len(s.open) <= self.settings.window
+
+    def judge_lost(self, s: Settlement) -> None:
+        """Attempts whose end is lost are counted once, by the first settlement of an owner."""
+        known = self.last.open if self.last.seq == self.core.state.lease.seq else ()
+        # Others whose process died took 5 microseconds each: see `finish`.
+        lost = sum(u.count - u.busy_us // 5 for u in s.usage if u.outcome == LOST)
+        assert lost == sum(task.started for task in known)
+        begun = {attempt.record.task_id for attempt in self.starts if attempt.epoch == self.epoch}
+        assert {task.task_id for task in s.open if task.started} <= begun, "said before it began"
 
     def revive(self, s: Settlement) -> set[str]:
         """Dead letters go back to the timer table; their task ids."""

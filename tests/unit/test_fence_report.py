@@ -19,6 +19,7 @@ SHARD = ("default", ShardId(3))
 
 class Slots:
     load = 0
+    queued: tuple[Any, ...] = ()
 
     def submit(self, attempts: Any) -> None:
         pass

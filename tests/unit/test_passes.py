@@ -23,6 +23,7 @@ class Slots:
     """Room for all; what is submitted runs in the next turn of the event loop."""
 
     load = 0
+    queued: tuple[Attempt, ...] = ()
 
     def __init__(self) -> None:
         self.told: list[str] = []

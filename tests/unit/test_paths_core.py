@@ -108,6 +108,7 @@ async def worker() -> AsyncIterator[Tailer]:
         collect=lambda: scheduler.collect(),
         on_result=on_result,
         on_error=lambda settlements, error: None,
+        delay_s=0.01,  # what happens while outcomes wait for company is no part of the path
     )
     tailer = Tailer(
         cast(Store, shelf),

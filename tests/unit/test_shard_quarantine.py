@@ -74,6 +74,7 @@ class Slots:
     """Runs each attempt in no time."""
 
     load = 0
+    queued: tuple[Attempt, ...] = ()
 
     def __init__(self, world: World) -> None:
         self._world = world

@@ -118,6 +118,8 @@ async def test_the_loop_asks_a_quiet_core_when_a_consumer_waits() -> None:
 class FakePool:
     """A pool of which `room` is asked for."""
 
+    queued: tuple[Attempt, ...] = ()
+
     def __init__(self) -> None:
         self.room = 0
         self.got: list[Attempt] = []
@@ -131,6 +133,7 @@ class FakePool:
 
 class Slots:
     load = 0
+    queued: tuple[Attempt, ...] = ()
 
     def submit(self, attempts: Sequence[Attempt]) -> None: ...
 

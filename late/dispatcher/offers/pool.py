@@ -152,6 +152,11 @@ class OfferPool:
         """Attempts that are offered or taken."""
         return len(self._out)
 
+    @property
+    def queued(self) -> list[Attempt]:
+        """Its attempts: of none of them it is known here whether another worker has begun it."""
+        return [out.attempt for out in self._out.values()]
+
     def submit(self, attempts: Sequence[Attempt]) -> None:
         """Accept attempts without a handler here. Never blocks."""
         for attempt in attempts:

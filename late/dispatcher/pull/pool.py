@@ -91,6 +91,11 @@ class PullPool:
         return max(0, min(asked, OUT_MAX - len(self._out), WAITING_MAX - len(self._waiting)))
 
     @property
+    def queued(self) -> list[Attempt]:
+        """The attempts that wait for a consumer."""
+        return [attempt for attempt, _ in self._waiting]
+
+    @property
     def load(self) -> int:
         """Attempts that are here: waiting and handed out."""
         return len(self._waiting) + len(self._out)

@@ -59,6 +59,11 @@ class CrashSuspects:
         return len(self._asked)
 
     @property
+    def unstarted(self) -> frozenset[TaskId]:
+        """The tasks that start when their mark is in the journal."""
+        return frozenset([entry.record.task_id for entry in (*self._asked, *self._out)])
+
+    @property
     def watched(self) -> bool:
         """True while marks or deaths are told by settlements: each change is told at once."""
         return bool(self._asked or self.marked or self.deaths)

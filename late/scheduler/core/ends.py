@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from collections.abc import Set as AbstractSet
 
 from late.model.task import PULL_POOL, Outcome, TaskId
 from late.scheduler import events_effects as m
@@ -108,11 +109,16 @@ def marked(core: CoreState) -> list[Entry]:
     return started
 
 
-def next_settlement(core: CoreState, now_us: int, *, trusted: bool) -> Settlement | None:
+def next_settlement(
+    core: CoreState, now_us: int, waiting: AbstractSet[str], *, trusted: bool
+) -> Settlement | None:
     """Build the next settlement, or return None if there is nothing to settle or one is out.
 
     No schedule fires while the worker is not `trusted`: it has not heard of the database's clock
     for so long that the clock may have been set back.
+
+    Args:
+        waiting: tasks whose attempt is handed over and has not begun.
     """
     core.now_us = max(core.now_us, now_us)
     if core.pending.out is not None or not core.recovered:
@@ -122,6 +128,7 @@ def next_settlement(core: CoreState, now_us: int, *, trusted: bool) -> Settlemen
     if not ticks and not core.write_due():
         return None
     results = core.drain.take_results()
-    built = core.pending.build(core.window, ticks, core.suspects, core.now_us, results)
+    built = core.pending.build(core.window, ticks, core.suspects, core.now_us, results, waiting)
+    core.long_run, core.ran_on = False, set()
     core.limits.outages.settled(core.lease.group, built.usage, core.now_us)
     return built

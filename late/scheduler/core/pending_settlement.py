@@ -7,6 +7,7 @@ unknown; what happens meanwhile is collected for the next one.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Set as AbstractSet
 
 import msgspec
 
@@ -22,12 +23,14 @@ from late.model.task import (
     TaskId,
 )
 from late.scheduler.core.crash_suspects import CrashSuspects
-from late.scheduler.core.window import Window
+from late.scheduler.core.window import NONE, Window
 from late.scheduler.settings import NEVER_US, CoreSettings
 from late.scheduler.task_state import POSTPONED, Entry
 from late.scheduler.usage import UsageCounters
 from late.store.base import Lease, Result, Revival, Settlement, Step, Tick
 
+STARTS_US = 1_000_000
+"""The least time from a settlement to one that tells of nothing but starts."""
 ERROR_CHARS = 500
 """Characters of an error in a history: a settlement may carry thousands of them."""
 _encode = msgspec.json.Encoder().encode
@@ -101,6 +104,10 @@ class PendingSettlement:
         if cursor == self.cursor and not self._steps:
             return False
         return last or now_us - self._settled_at_us >= self._settings.idle_settle_us
+
+    def starts_due_at_us(self) -> int:
+        """Return when starts that the journal does not have are worth a row by themselves."""
+        return NEVER_US if self.out is not None else self._settled_at_us + STARTS_US
 
     def due_at_us(self, cursor: Cursor) -> int:
         """Return when `is_cursor_due` becomes true by time alone."""
@@ -198,11 +205,13 @@ class PendingSettlement:
         suspects: CrashSuspects,
         now_us: int,
         results: Sequence[Result] = (),
+        waiting: AbstractSet[str] = NONE,
     ) -> Settlement:
         """Build the settlement of all that was collected; nothing may be out.
 
         Args:
             results: results besides those of tasks.
+            waiting: tasks whose attempt is handed over and has not begun.
         """
         assert self.out is None
         self.usage.add_arrived(window.arrived(), now_us)
@@ -222,7 +231,7 @@ class PendingSettlement:
             epoch=lease.epoch,
             owner=lease.owner,
             cursor=window.cursor,
-            open=window.open(without=gone),
+            open=window.open(without=gone, waiting=suspects.unstarted | waiting),
             usage=self.usage.take(),
             unparked=tuple(timer for timer in self._unparked if timer[1] not in later),
             parked=tuple(row for _, row in self._parking.values()),

@@ -70,9 +70,12 @@ def open_fetched(core: CoreState, records: Sequence[Record]) -> None:
     is missing was pruned by hand: there is nothing left to run.
     """
     core.recovered = True
+    started = {task.task_id for task in core.lease.open if task.started}
     for record in sorted(records, key=lambda r: (r.sequence, r.task_id)):
         entry = from_record(record, core.policies)
         core.window.reopen(entry)
+        if record.task_id in started:  # by an owner that cannot record how it ended any more
+            core.pending.usage.add_lost(record, entry.policy.target)
         admit(core, entry)
 
 

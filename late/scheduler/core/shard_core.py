@@ -18,6 +18,7 @@ Rules, in the order in which they matter:
 from __future__ import annotations
 
 from collections.abc import Mapping
+from collections.abc import Set as AbstractSet
 
 from late.clock import SET_BACK_US
 from late.model.lanes import Gate
@@ -25,6 +26,7 @@ from late.model.task import Policy
 from late.scheduler import events_effects as m
 from late.scheduler.core import ends, reads, starts, transitions
 from late.scheduler.core.state import CoreState
+from late.scheduler.core.window import NONE
 from late.scheduler.limits.limits import LOCAL_POOL, Limits
 from late.scheduler.settings import NEVER_US, CoreSettings
 from late.scheduler.task_state import Entry
@@ -115,13 +117,20 @@ class ShardCore:
         core.quiet_until_us = min(core.quiet_until_us, due_us)
         return True
 
-    def settlement(self, now_us: int, *, trusted: bool = True) -> Settlement | None:
+    def settlement(
+        self, now_us: int, waiting: AbstractSet[str] = NONE, *, trusted: bool = True
+    ) -> Settlement | None:
         """Return the next settlement, or None if nothing is to be settled or one is still out.
 
         The caller writes it until it knows the outcome, and says `Settled`; fenced, it throws the
-        core away. Without `trusted` no schedule fires: see `ends.next_settlement`.
+        core away.
+
+        Args:
+            now_us: the database's time.
+            waiting: tasks whose attempt is handed over and has not begun.
+            trusted: the worker holds its leases; no schedule fires without.
         """
-        return ends.next_settlement(self.state, now_us, trusted=trusted)
+        return ends.next_settlement(self.state, now_us, waiting, trusted=trusted)
 
     # ------------------------------------------------------------------ for commands
 

@@ -21,6 +21,7 @@ def grant(core: CoreState, rooms: dict[str, int], care: m.Care, effects: list[m.
     for entry in core.timers.pop_due(core.now_us):
         come_due(core, entry)
     park_long_held(core)
+    note_long_runs(core)
     if core.stopped or not core.recovered or max(rooms.values()) <= 0:
         return
     requeue_unclaimed(core, effects)
@@ -87,6 +88,20 @@ def dispatch(core: CoreState, entries: Sequence[Entry], effects: list[m.Effect])
         attempts = [core.limits.timed(attempt) for attempt in attempts]
     if attempts:
         effects.append(m.Dispatch(attempts))
+
+
+def note_long_runs(core: CoreState) -> None:
+    """See which tasks have run for long without a word of that in the journal.
+
+    A death is counted for the tasks that the journal has as started. A quick task is told of by its
+    end, so it pays nothing for that.
+    """
+    if not core.runs_look_due:
+        return
+    core.runs_looked_at_us = core.now_us
+    running = core.window.unwritten_starts()
+    core.long_run = core.long_run or not running.isdisjoint(core.ran_on)
+    core.ran_on = running
 
 
 def park_long_held(core: CoreState) -> None:

@@ -11,7 +11,7 @@ from functools import partial
 
 from late.clock import was_set_back
 from late.model.lanes import Gate
-from late.model.task import Policy
+from late.model.task import Policy, TaskId
 from late.scheduler.core.commands import Commands, TaskActions
 from late.scheduler.core.crash_suspects import CrashSuspects
 from late.scheduler.core.lane_drain import LaneDrain
@@ -26,6 +26,9 @@ from late.scheduler.schedules import ShardSchedules
 from late.scheduler.settings import NEVER_US, CoreSettings
 from late.scheduler.task_state import Entry, expires_at_us
 from late.store.base import Lease, read_below
+
+RUNS_LOOK_US = 500_000
+"""Pause between two looks for tasks that run for long. What both of them see runs for long."""
 
 
 class CoreState:
@@ -76,6 +79,12 @@ class CoreState:
         """A task that was created later cannot have been with a worker that died; -1: none died."""
         self.looked_at_us = 0
         """The time at which `starts.park_long_held` last went over all keys."""
+        self.runs_looked_at_us = 0
+        """The time at which `starts.note_long_runs` last went over what runs."""
+        self.ran_on: set[TaskId] = set()
+        """Tasks that ran then, and the journal does not have it."""
+        self.long_run = False
+        """True when some of that has gone on running: its start is worth a row by itself."""
         self.recovered = not lease.open
         """True once the open tasks of the checkpoint are here."""
         self.asked_open = False
@@ -126,6 +135,12 @@ class CoreState:
         return len(self.window) > room or self.window.bytes > self.settings.window_bytes
 
     @property
+    def runs_look_due(self) -> bool:
+        """True when it is time to see what has run for long."""
+        since_us = self.now_us - self.runs_looked_at_us
+        return self.running > 0 and not 0 <= since_us < RUNS_LOOK_US
+
+    @property
     def look_due(self) -> bool:
         """True when tasks that wait for long are to be parked; not at every grant, as that goes
         over all keys."""
@@ -168,6 +183,7 @@ class CoreState:
             or self.pending.is_cursor_due(self.window.cursor, self.now_us, last=self.stopped)
             or self.suspects.asked > 0
             or self.drain.due
+            or (self.long_run and self.now_us >= self.pending.starts_due_at_us())
         )
 
     @property
@@ -208,6 +224,10 @@ class CoreState:
         if len(self.ready_queues) or self.ready_queues.limited or self.suspects.waiting:
             return 0
         until_us = min(self.timers.load_at_us(), self.pending.due_at_us(self.window.cursor))
+        if self.running:
+            until_us = min(until_us, self.runs_looked_at_us + RUNS_LOOK_US)
+        if self.long_run:
+            until_us = min(until_us, self.pending.starts_due_at_us())
         if len(self.keys):
             until_us = min(until_us, self.looked_at_us + self.settings.held_look_us)
         return min(until_us, self.wake_us)

@@ -146,6 +146,7 @@ def apply_outcome(core: CoreState, entry: Entry, outcome: Outcome) -> None:
     core.pending.note(entry, verdict.word, core.now_us, outcome,
                      until_us=verdict.due_at_us, reason=verdict.reason)  # fmt: skip
     if verdict.again:  # interrupted: first in its queue, nothing durable has changed
+        entry.start_written = False
         entry.move("ready")
         core.ready_queues.push_front(entry)
     elif verdict.final == "dead":

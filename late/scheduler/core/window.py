@@ -18,6 +18,8 @@ from late.model.task import Cursor, OpenTask, TaskId
 from late.scheduler.task_state import Entry
 from late.store.base import Page, cursor_within
 
+NONE: frozenset[str] = frozenset()
+
 
 class Window:
     """Unsettled log records of one shard, in the order in which they were read."""
@@ -97,6 +99,16 @@ class Window:
             else cursor_within(self._edge.window, self._edge.record)
         )
 
+    def unwritten_starts(self) -> set[TaskId]:
+        """Return the tasks that run, and the journal does not have it."""
+        found = set()
+        for entry in self.entries.values():
+            if entry.index is not None and entry.index > self._covered:
+                break
+            if entry.state == "running" and not entry.start_written:
+                found.add(entry.record.task_id)
+        return found
+
     def arrived(self) -> list[Entry]:
         """Return the entries that the cursor has come to cover since the last call.
 
@@ -107,16 +119,20 @@ class Window:
         found, self._uncounted = self._uncounted[:new], self._uncounted[new:]
         return found
 
-    def open(self, *, without: AbstractSet[str]) -> tuple[OpenTask, ...]:
+    def open(
+        self, *, without: AbstractSet[str], waiting: AbstractSet[str] = NONE
+    ) -> tuple[OpenTask, ...]:
         """Return the tasks that the cursor covers and the present settlement does not settle.
 
         Args:
             without: the tasks that it settles.
+            waiting: tasks whose attempt is handed over and has not begun.
         """
         found = []
         for task_id in filterfalse(without.__contains__, self.entries):
             entry = self.entries[task_id]
             if entry.index is not None and entry.index > self._covered:
                 break
-            found.append(OpenTask(entry.record.position, entry.record.task_id))
+            started = entry.start_written = entry.state == "running" and task_id not in waiting
+            found.append(OpenTask(entry.record.position, entry.record.task_id, started))
         return tuple(found)
