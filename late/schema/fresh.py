@@ -28,9 +28,25 @@ RANDOM = {
 }
 """SQL that makes a new name of a deployment, by dialect."""
 
+FIRST_PARTITIONS = """
+do $$ declare low bigint; high bigint; units bigint; begin
+  low := pg_current_xact_id()::text::bigint;
+  insert into late_meta (key, value) values ('xid_sample',
+    low || ',' || (extract(epoch from clock_timestamp()) * 1000000)::bigint);
+  foreach units in array array[1, 1, 1, 16, 256] loop
+    high := low + units * 1024;
+    execute 'create table late_task_' || low || '_' || high || ' partition of late_task for values'
+      || ' from (' || quote_literal(low) || ') to (' || quote_literal(high) || ')';
+    low := high;
+  end loop;
+end $$
+"""
+"""The first ranges of the log on PostgreSQL, as `store/postgres/partitions.py` lays them out. Rows
+leave by TRUNCATE from the first task on, which may come before the first maintenance."""
+
 
 def create(connection: Connection) -> None:
-    """Create every table, the first partition and the first rows, in the caller's transaction.
+    """Create every table, the first partitions and the first rows, in the caller's transaction.
 
     Raises:
         sqlalchemy.exc.DBAPIError: the tables exist already, or the database refuses.
@@ -46,6 +62,7 @@ def create(connection: Connection) -> None:
     tables.create_all(connection, checkfirst=False)
     if dialect == "postgresql":
         connection.execute(text("create table late_task_default partition of late_task default"))
+        connection.exec_driver_sql(FIRST_PARTITIONS)
     connection.execute(insert(revision).values(version_num=SCHEMA_VERSION))
     connection.execute(
         insert(tables.tables["late_lane"]).values(

@@ -200,6 +200,8 @@ settlement = Table(
     Column("usage", Text),  # JSON list of Usage; NULL if there is none.
     Column("settled_at_us", BigInteger, nullable=False),
     Column("suspects", Text),  # JSON list of [task_id, deaths, running]; NULL if there are none.
+    # The first `seq` whose usage is in this row, if compaction has put rows together; else NULL.
+    Column("first_seq", BigInteger),
 )
 
 lease = Table(
@@ -458,7 +460,7 @@ meta = Table(
 """Keys and values: `schema_version`, `deployment` (a name; random if none is given), `identity`
 (the database of this schema: PostgreSQL's system identifier, the file of SQLite), `database_oid`
 (PostgreSQL's, within the cluster), `position_max` (the highest xid seen: a cluster that is below it
-is a restored copy)."""
+is a restored copy), `xid_sample` (an xid and when it was the next, to measure their rate)."""
 
 SHARDS_DEFAULT = 8
 """The number of shards of the lane `default` in a fresh schema."""

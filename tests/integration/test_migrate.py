@@ -92,8 +92,14 @@ POSTGRES_CATALOGUE = {
 def _shape(url: str) -> dict[str, Any]:
     """Everything that the schema is: relations, columns, types, defaults, indexes, checks."""
     if url.startswith("postgresql"):
+        # Without the partitions of the log: they are named by the transaction that made them, and
+        # maintenance makes others.
         return {
-            name: sorted(_lines(url, sql), key=repr) for name, sql in POSTGRES_CATALOGUE.items()
+            name: sorted(
+                (row for row in _lines(url, sql) if not re.search(r"late_task_\d", repr(row))),
+                key=repr,
+            )
+            for name, sql in POSTGRES_CATALOGUE.items()
         }
     engine = make_engine(url)
     with reading(engine) as connection:
@@ -135,7 +141,7 @@ def _seeds(url: str) -> dict[str, Any]:
     return {
         "lane": _lines(url, "select name, first_shard, shards from late_lane"),
         "group": _lines(url, "select name from late_group"),
-        "meta": _lines(url, "select key from late_meta order by key"),
+        "meta": _lines(url, "select key from late_meta where key <> 'xid_sample' order by key"),
         "version": _lines(url, "select value from late_meta where key = 'schema_version'"),
         "revision": _lines(url, "select version_num from late_revision"),
         "log": _lines(url, "select count(*) from late_task"),
@@ -288,14 +294,14 @@ def _count(ran: list[int]) -> Callable[[int], None]:
     return count
 
 
-UNDOABLE = ["0010", "0009", "0008", "0007"]
+UNDOABLE = ["0012", "0010", "0009", "0008", "0007"]
 
 
 def test_going_back_gives_the_earlier_schema(urls: Any) -> None:
     url = urls()
     migrate.upgrade(url)
     for number, version in enumerate(UNDOABLE):
-        to = f"{int(version) - 1:04d}"
+        to = max(each for each in migrate.revisions() if each < version)
         earlier = urls()
         _make(earlier, to)
         assert migrate.downgrade(url, to) == [version], number
@@ -472,7 +478,7 @@ def test_a_file_that_is_no_database_is_refused(tmp_path: Path) -> None:
 def test_revisions_are_numbered_marked_and_independent_of_the_tables() -> None:
     script = ScriptDirectory(str(migrate.directory()))
     numbers = [revision.revision for revision in script.walk_revisions()][::-1]
-    assert numbers == migrate.revisions() == [f"{n:04d}" for n in range(1, len(numbers) + 1)]
+    assert numbers == migrate.revisions() == sorted(set(numbers))
     assert numbers[-1] == SCHEMA_VERSION
     for revision in script.walk_revisions():
         assert revision.module.phase in ("pre", "post"), revision

@@ -51,10 +51,20 @@ def server() -> Iterator[PostgresServer]:
 
 
 @pytest.fixture
-def url(server: PostgresServer) -> Iterator[str]:
+def new_url(server: PostgresServer) -> Iterator[str]:
     made = servers.migrated_database(server.url)
     yield made
     servers.drop_database(server.url, made)
+
+
+@pytest.fixture
+def url(new_url: str) -> str:
+    """A database without the first ranges, as those of older versions and those that nobody has
+    pruned for long: everything falls into the DEFAULT leaf, and a test lays out its own."""
+    with opened(connection := producer(new_url)):
+        for name in leaves(connection):
+            connection.execute(f"drop table {name}")
+    return new_url
 
 
 @pytest.fixture
@@ -153,6 +163,21 @@ async def into_a_range(store: PostgresStore, writer: Producer) -> None:
     """Lay out, and move the present into the first range."""
     await store.prune(journal_keep_s=KEEP_S)
     burn(writer, min(int(name.split("_")[2]) for name in leaves(writer)))
+
+
+async def test_the_rows_of_a_new_database_leave_by_truncate(new_url: str) -> None:
+    """From the first task on, which here comes before the first maintenance."""
+    store = await open_store(new_url)
+    with opened(writer := producer(new_url)):
+        assert len(leaves(writer)) == len(AHEAD)
+        reader = Reader(store)
+        new = [enqueue(writer) for _ in range(5)] + enqueue_many(writer, 3_000)
+        assert rows_in(writer, "only late_task_default") == 0
+        owner = await Owner.of(store)
+        await reader.until(*new)
+        burn(writer, min(int(name.split("_")[3]) for name in leaves(writer)))
+        assert await emptied(store, writer, (owner, reader)) == 0
+    await store.close()
 
 
 async def test_room_is_made_ahead_and_the_present_moves_into_it(
