@@ -192,6 +192,11 @@ class WorkerConfig(msgspec.Struct, frozen=True, kw_only=True):
     journal_keep_s: Annotated[float, Meta(ge=0, le=3_660 * 86_400)] = 7 * 86_400.0
     """The time that settlements and the histories of tasks are kept. The last settlement of each
     shard is kept for ever."""
+    journal_detail_s: Annotated[float, Meta(ge=0, le=3_660 * 86_400)] = 3_600.0
+    """The time that each settlement is a row of its own. After it those of a minute are one, with
+    the sums of their usage."""
+    journal_minute_s: Annotated[float, Meta(ge=0, le=3_660 * 86_400)] = 86_400.0
+    """The time after which those of an hour are one."""
 
     def __post_init__(self) -> None:
         for name, kind in _kinds().items():

@@ -90,7 +90,7 @@ PRUNED = _event(
     "pruned",
     "debug",
     "maintenance done",
-    measures="tasks partitions settlements workers duration_s",
+    measures="tasks partitions settlements workers compacted duration_s",
 )
 
 RPC = _event(

@@ -40,6 +40,10 @@ from late.model.task import (
 )
 
 ALL = Reads()
+JOURNAL_DETAIL_S = 3_600.0
+"""The age from which the settlements of a minute are one row of the journal."""
+JOURNAL_MINUTE_S = 86_400.0
+"""The age from which those of an hour are."""
 WHOLE_WINDOW = 2**64
 """Above every position: the window is read to its end."""
 
@@ -286,6 +290,8 @@ class PruneReport(msgspec.Struct, frozen=True):
     partitions: int = 0
     settlements: int = 0
     workers: int = 0
+    compacted: int = 0
+    """Rows of the journal that went because another one carries their usage now."""
 
 
 class Store(Protocol):
@@ -337,10 +343,20 @@ class Store(Protocol):
         that it carries. Results are in the order of the argument. Idempotent by `settlement_id`.
         """
 
-    async def prune(self, *, journal_keep_s: float) -> PruneReport:
+    async def prune(
+        self,
+        *,
+        journal_keep_s: float,
+        journal_detail_s: float = JOURNAL_DETAIL_S,
+        journal_minute_s: float = JOURNAL_MINUTE_S,
+    ) -> PruneReport:
         """Remove log rows that every group has settled, judged by the journal alone and never by
         age; journal rows older than `journal_keep_s` that are not the last of their shard;
         workers long gone. Makes partitions ahead of time. Any process may call it at any time.
+
+        Puts journal rows together, with their usage added up: those of a minute where they are
+        older than `journal_detail_s`, those of an hour where older than `journal_minute_s`. See
+        `store/common/compaction.py`.
         """
 
     async def heartbeat(self, worker: WorkerInfo, ttl_s: float) -> Membership:

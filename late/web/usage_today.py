@@ -78,5 +78,7 @@ class Today:
 
     def take(self, counted: UsageRead) -> None:
         """Add the counts of one read."""
+        if counted.anew:
+            self.shares = {}
         add(self.shares, counted.usage)
         self._read, self.whole = counted.read, counted.whole

@@ -12,6 +12,7 @@ from typing import Protocol
 
 from late import events
 from late.app.backpressure import EVERY_S, BacklogPublisher
+from late.config import WorkerConfig
 from late.store.base import PruneReport
 from late.worker.background import BackgroundJob
 
@@ -21,36 +22,43 @@ SWEEP_EVERY_S = 600.0
 class Prunable(Protocol):
     """The part of a `Store` that maintenance needs."""
 
-    async def prune(self, *, journal_keep_s: float) -> PruneReport: ...
+    async def prune(
+        self, *, journal_keep_s: float, journal_detail_s: float, journal_minute_s: float
+    ) -> PruneReport: ...
 
 
 def prune_job(
     store: Prunable,
     *,
     is_maintainer: Callable[[], bool],
-    every_s: float,
-    journal_keep_s: float,
+    settings: WorkerConfig,
 ) -> BackgroundJob:
-    """Remove settled rows of the task log, old settlements and dead workers from the store."""
+    """Remove settled rows of the task log, old settlements and dead workers from the store, and put
+    settlements together that are older than their detail is kept."""
 
     async def prune() -> None:
         began = time.monotonic()
-        report = await store.prune(journal_keep_s=journal_keep_s)
+        report = await store.prune(
+            journal_keep_s=settings.journal_keep_s,
+            journal_detail_s=settings.journal_detail_s,
+            journal_minute_s=settings.journal_minute_s,
+        )
         events.default.emit(
             events.PRUNED,
             tasks=report.tasks,
             partitions=report.partitions,
             settlements=report.settlements,
             workers=report.workers,
+            compacted=report.compacted,
             duration_s=time.monotonic() - began,
         )
 
     return BackgroundJob(
         name="prune",
         run=prune,
-        period_s=every_s,
+        period_s=settings.prune_every_s,
         # Soon the first time: on PostgreSQL it lays out the partitions for what is to come.
-        first_s=min(1.0, every_s),
+        first_s=min(1.0, settings.prune_every_s),
         condition=is_maintainer,
     )
 

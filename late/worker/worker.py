@@ -474,12 +474,7 @@ class Worker:
         settings = self.settings
         yield self.refusals.job
         yield backlog_job(self.backlog)
-        yield prune_job(
-            self._store,
-            is_maintainer=self.is_maintainer,
-            every_s=settings.prune_every_s,
-            journal_keep_s=settings.journal_keep_s,
-        )
+        yield prune_job(self._store, is_maintainer=self.is_maintainer, settings=settings)
         yield sweep_job(
             self._sweep, is_maintainer=self.is_maintainer, recheck_s=settings.prune_every_s
         )

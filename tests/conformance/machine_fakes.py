@@ -9,6 +9,8 @@ from typing import Any, TypeVar
 
 from late.model.task import Cursor, NewTask, OpenTask, Parked, Record, ShardId, TaskId
 from late.store.base import (
+    JOURNAL_DETAIL_S,
+    JOURNAL_MINUTE_S,
     Features,
     Lease,
     Membership,
@@ -86,7 +88,13 @@ class FakeStore:
     async def settle(self, settlements: Sequence[Settlement]) -> list[SettleResult]:
         return self._database.settle(settlements)
 
-    async def prune(self, *, journal_keep_s: float) -> PruneReport:
+    async def prune(
+        self,
+        *,
+        journal_keep_s: float,
+        journal_detail_s: float = JOURNAL_DETAIL_S,
+        journal_minute_s: float = JOURNAL_MINUTE_S,
+    ) -> PruneReport:
         return self._database.prune()
 
     async def heartbeat(self, worker: WorkerInfo, ttl_s: float) -> Membership:

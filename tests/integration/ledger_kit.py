@@ -205,6 +205,9 @@ DAMAGES: Mapping[str, Damage] = {
         lambda c, b: c.execute(delete(settlement).where(settlement.c.seq == 3)),
         "journal_hole", "between settlements 2 and 4",
     ),
+    "sums of what is counted elsewhere": Damage(
+        lambda c, b: at(c, 3, first_seq=2), "counted_twice", "settlements 2 to 2 are in the sums"
+    ),
     "an epoch goes back": Damage(
         lambda c, b: at(c, 3, epoch=9), "epoch_back", "settlement 4 is of epoch 1"
     ),

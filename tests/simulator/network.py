@@ -18,6 +18,8 @@ import msgspec
 from late.errors import StoreError, StoreUnavailable, TransactionAborted
 from late.model.task import Cursor, NewTask, OpenTask, Parked, Record, Schedule, ShardId, TaskId
 from late.store.base import (
+    JOURNAL_DETAIL_S,
+    JOURNAL_MINUTE_S,
     Features,
     Lease,
     Membership,
@@ -198,7 +200,13 @@ class NetworkStore:
         written = tuple(settlements)
         return await self._call("settle", lambda: self.database.settle(written))
 
-    async def prune(self, *, journal_keep_s: float) -> PruneReport:
+    async def prune(
+        self,
+        *,
+        journal_keep_s: float,
+        journal_detail_s: float = JOURNAL_DETAIL_S,
+        journal_minute_s: float = JOURNAL_MINUTE_S,
+    ) -> PruneReport:
         return await self._call("prune", self.database.prune)
 
     async def heartbeat(self, worker: WorkerInfo, ttl_s: float) -> Membership:

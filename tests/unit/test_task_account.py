@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import msgspec
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -137,6 +138,19 @@ def settled(seq: int, epoch: int = 1, owner: str = "w1", at: int = 0, ends: int 
     return Settled(seq, epoch, owner, usage, at)
 
 
+def summed(seq: int, first_seq: int, ends: int = 0) -> Settled:
+    return msgspec.structs.replace(settled(seq, ends=ends), first_seq=first_seq)
+
+
+def test_a_row_that_stands_for_others_is_no_hole_and_hides_none() -> None:
+    assert journal_of(settled(1), summed(4, 2, 7), settled(5), ended=7).problems == []
+    assert journal_of(summed(4, 1), summed(9, 5), settled(10)).problems == []
+    (hole,) = journal_of(summed(4, 1), summed(9, 6), settled(10)).problems
+    assert (hole.kind, hole.what) == ("journal_hole", "between settlements 4 and 6 is a hole")
+    (twice,) = journal_of(summed(4, 1), summed(9, 4), settled(10)).problems
+    assert twice.kind == "counted_twice"
+
+
 def test_a_sound_journal() -> None:
     findings = journal_of(
         settled(4, ends=5), settled(5, ends=2), settled(6, 2, "w2"), settled(7, 2, "w2", ends=1),
@@ -193,6 +207,7 @@ def test_where_counts_are_missing_nothing_is_compared() -> None:
 def test_every_fault_of_a_journal() -> None:
     cases = {
         "journal_hole": journal_of(settled(1), settled(3)),
+        "counted_twice": journal_of(settled(4), summed(6, 3)),
         "epoch_back": journal_of(settled(1, 2), settled(2, 1)),
         "two_owners": journal_of(settled(1), settled(2, owner="w2")),
         "usage": journal_of(settled(1), Settled(2, 1, "w1", "{", 0)),

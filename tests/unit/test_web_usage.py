@@ -128,3 +128,14 @@ async def test_a_long_day_holds_up_no_page_and_comes_by_itself(
         monkeypatch.setattr(today, "GLANCE_S", 60.0)
         text = await it.shown("cost")
         assert ("Nothing has been settled today." in text, "being read" in text) == (True, False)
+
+
+async def test_a_journal_that_was_compacted_is_counted_from_the_beginning() -> None:
+    journal = Journal(3)
+    seen = watched(journal)
+    await seen.look()
+    assert ended(seen) == 3
+    seen.take(UsageRead(journal.now_us, (), {}, whole=False, anew=True))
+    assert (ended(seen), seen.whole) == (0, False)
+    await seen.look()
+    assert ended(seen) == 3

@@ -242,14 +242,15 @@ def _faults(
 ) -> Iterator[str]:
     name = f"{key[0]}/{key[1]}"
     recent = (
-        select(settlement.c.seq, settlement.c.epoch)
+        select(settlement.c.seq, settlement.c.epoch, settlement.c.first_seq)
         .where(settlement.c.consumer_group == key[0], settlement.c.shard_id == key[1])
         .order_by(settlement.c.seq.desc())
         .limit(JOURNAL_ROWS)
     )
     rows = connection.execute(recent).all()
-    # The oldest are pruned, so a journal may begin anywhere; a hole inside is a lost settlement.
-    if rows[0].seq - rows[-1].seq + 1 != len(rows):
+    # The oldest are pruned, so a journal may begin anywhere; a hole inside is a lost settlement. A
+    # row may stand for those from its `first_seq` on.
+    if any((newer.first_seq or newer.seq) != older.seq + 1 for newer, older in pairwise(rows)):
         yield f"{name} has a hole between settlements {rows[-1].seq} and {rows[0].seq}"
     if any(newer.epoch < older.epoch for newer, older in pairwise(rows)):
         yield f"{name} has an epoch that goes back"

@@ -26,6 +26,10 @@ LIMIT = 10_000
 _KEY, _BEYOND = "refused/", "refused0"
 
 
+# A row may carry the usage of those before it: then it stands for them all.
+_begins = func.coalesce(settlement.c.first_seq, settlement.c.seq)
+
+
 class Refused(msgspec.Struct, frozen=True):
     """Work that former owners of one (group, shard) did in vain."""
 
@@ -132,8 +136,8 @@ def _tenures(
         select(
             settlement.c.epoch,
             settlement.c.owner,
-            func.min(settlement.c.seq).label("first_seq"),
-            func.count().label("n"),
+            func.min(_begins).label("first_seq"),
+            func.sum(1 + settlement.c.seq - _begins).label("n"),
             func.min(settlement.c.settled_at_us).label("first_us"),
             func.max(settlement.c.settled_at_us).label("last_us"),
         )
@@ -149,7 +153,7 @@ def _tenures(
         Tenure(
             epoch=row.epoch,
             owner=row.owner,
-            settlements=row.n,
+            settlements=int(row.n),
             first_us=row.first_us,
             last_us=row.last_us,
             # What maintenance has removed cannot be told from what lies before the limit.

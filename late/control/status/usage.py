@@ -38,6 +38,9 @@ class UsageRead(msgspec.Struct, frozen=True):
     """The last settlement of each shard that was read: what the next call gets."""
     whole: bool
     """Nothing was left to read."""
+    anew: bool = False
+    """Settlements that were read have been put together with others since. Nothing is in `usage`:
+    what was added up is to be thrown away, and the next call begins at `since_us` again."""
 
 
 def usage_since(
@@ -62,6 +65,8 @@ def usage_since(
         reached |= _before(connection, begun, since_us)
         counts: Counter[Key] = Counter()
         for key, row in _following(connection, [(key, reached[key]) for key in today], rows):
+            if row.first_seq is not None and row.first_seq <= read.get(key, 0):
+                return UsageRead(now, (), {}, whole=False, anew=True)
             counts[key] += 1
             reached[key] = max(reached[key], row.seq)
             try:
@@ -79,7 +84,12 @@ def _following(
 
     def leg(name: Value, shard_id: Value, after: Value) -> Select[Any]:
         return (
-            select(settlement.c.seq, settlement.c.settled_at_us, settlement.c.usage)
+            select(
+                settlement.c.seq,
+                settlement.c.settled_at_us,
+                settlement.c.usage,
+                settlement.c.first_seq,
+            )
             .where(
                 settlement.c.consumer_group == name,
                 settlement.c.shard_id == shard_id,

@@ -1,7 +1,8 @@
 """The journal of one (group, shard), judged row by row: pure.
 
 Rules of `docs/design/0002`: one settlement follows the other without a hole (retention takes the
-oldest and never the last), epochs never go back, an epoch has one owner.
+oldest and never the last, compaction makes one row of neighbours, which says where they begin),
+epochs never go back, an epoch has one owner.
 """
 
 from __future__ import annotations
@@ -33,6 +34,13 @@ class Settled(msgspec.Struct, frozen=True):
     owner: str
     usage: str | None
     settled_at_us: int
+    first_seq: int | None = None
+    """The first settlement whose usage it carries; None: it carries its own."""
+
+    @property
+    def begins(self) -> int:
+        """The first settlement that the row stands for."""
+        return self.seq if self.first_seq is None else self.first_seq
 
 
 class Journal:
@@ -59,9 +67,14 @@ class Journal:
         if before is None:
             self.first = self.since = row
             return
-        if row.seq != before.seq + 1:
+        if row.begins > before.seq + 1:
             self._counts_whole = False
-            self._add("journal_hole", f"between settlements {before.seq} and {row.seq} is a hole")
+            self._add("journal_hole", f"between settlements {before.seq} and {row.begins} is a"
+                                      " hole")  # fmt: skip
+        elif row.begins <= before.seq:
+            self._counts_whole = False
+            self._add("counted_twice", f"settlements {row.begins} to {before.seq} are in the sums"
+                                       f" of settlement {row.seq}, too")  # fmt: skip
         if row.epoch < before.epoch:
             self._add("epoch_back", f"settlement {row.seq} is of epoch {row.epoch}, the one before"
                                     f" it of {before.epoch}")  # fmt: skip

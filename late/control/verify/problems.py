@@ -26,6 +26,7 @@ REMEDIES: Mapping[str, str] = {
     "uncounted": "tasks were lost or skipped: compare with a backup, then enqueue them again",
     "checkpoint": "restore the row from a backup; until then the shard cannot be taken over",
     "journal_hole": "rows were deleted by hand: nothing to do if the tasks add up",
+    "counted_twice": "sums of usage are too high, tasks are not affected: report the defect",
     "epoch_back": "a fenced owner has settled: compare the tasks of that time with their effects",
     "two_owners": "two workers held one lease: compare the tasks of that time with their effects",
     "settlement_twice": "a settlement was written twice: compare the tasks of that time",

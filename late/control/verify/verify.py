@@ -129,7 +129,7 @@ def _ledger(
 
 def _journal(connection: Connection, shard: Shard, findings: Problems) -> Journal:
     journal = Journal(shard, findings)
-    columns = ("seq", "epoch", "owner", "usage", "settled_at_us")
+    columns = Settled.__struct_fields__
     statement = (
         select(*(settlement.c[name] for name in columns))
         .where(settlement.c.consumer_group == shard[0], settlement.c.shard_id == shard[1])

@@ -17,7 +17,9 @@ from late.store.base import PruneReport
 from late.store.cockroach import statements as sql
 from late.store.cockroach.connection import repeated
 from late.store.cockroach.cursor import FIRST_ID, LAG_US, CockroachWindow, parse
+from late.store.common.compaction import Compactor
 from late.store.common.open_tasks import open_of
+from late.store.postgres.compaction import SERIALIZABLE, compact
 from late.store.postgres.connection import Connection, ConnectionPool, rows_of
 from late.store.postgres.statements import CLOCK
 
@@ -41,10 +43,13 @@ class CockroachPruner:
     """One round of pruning, step by step; each step holds a connection only while it runs. Any
     number may run at once, anywhere."""
 
-    def __init__(self, links: ConnectionPool) -> None:
+    def __init__(self, links: ConnectionPool, compactor: Compactor) -> None:
         self._links = links
+        self._compactor = compactor
 
-    async def run(self, journal_keep_s: float) -> PruneReport:
+    async def run(
+        self, journal_keep_s: float, journal_detail_s: float, journal_minute_s: float
+    ) -> PruneReport:
         """Prune once. Cancelling it between two steps is fine."""
         async with self._links.use() as connection:
             groups = frozenset(name for (name,) in await rows_of(connection, sql.GROUPS))
@@ -54,10 +59,19 @@ class CockroachPruner:
             tasks += await self._rows(groups, shard_id)
         for group, shard_id in leases:
             settlements += await self._journal(group, shard_id, journal_keep_s)
+        compacted = await compact(
+            self._links,
+            self._compactor,
+            detail_s=journal_detail_s,
+            minute_s=journal_minute_s,
+            isolation=SERIALIZABLE,
+        )
         async with self._links.use() as connection:
             keep_us = WORKER_KEEP_S * 1_000_000
             workers = (await connection.execute(sql.DELETE_WORKERS, (keep_us,))).rowcount
-        return PruneReport(tasks=tasks, settlements=settlements, workers=workers)
+        return PruneReport(
+            tasks=tasks, settlements=settlements, workers=workers, compacted=compacted
+        )
 
     async def _rows(self, groups: frozenset[str], shard_id: int) -> int:
         deleted, after = 0, FIRST_ID

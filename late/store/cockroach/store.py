@@ -17,6 +17,8 @@ from functools import partial
 from late.errors import StoreError
 from late.model.task import Cursor, OpenTask, Parked, Record, ShardId, TaskId
 from late.store.base import (
+    JOURNAL_DETAIL_S,
+    JOURNAL_MINUTE_S,
     Features,
     Lease,
     Membership,
@@ -32,6 +34,7 @@ from late.store.cockroach.guard import CockroachGuard, checked, cluster_of
 from late.store.cockroach.prune import CockroachPruner
 from late.store.cockroach.rebase import rebase
 from late.store.common.columns import parked_of
+from late.store.common.compaction import Compactor
 from late.store.postgres import statements as postgres_sql
 from late.store.postgres import timers
 from late.store.postgres.connection import StorePools, rows_of, translate
@@ -69,6 +72,7 @@ class CockroachStore:
         self._settler = journal.CockroachSettler(self._rows_read)
         make = partial(connect, self._conninfo)
         self._pools = StorePools(make, connections, CockroachGuard(deployment), NAME)
+        self._compactor = Compactor()
 
     @property
     def features(self) -> Features:
@@ -133,9 +137,16 @@ class CockroachStore:
         async with self._pools.settling.use() as connection:
             return [await self._settler.settle(connection, each) for each in settlements]
 
-    async def prune(self, *, journal_keep_s: float) -> PruneReport:
+    async def prune(
+        self,
+        *,
+        journal_keep_s: float,
+        journal_detail_s: float = JOURNAL_DETAIL_S,
+        journal_minute_s: float = JOURNAL_MINUTE_S,
+    ) -> PruneReport:
         """Remove the rows that every group has settled; see `Store.prune`."""
-        return await CockroachPruner(self._pools.working).run(journal_keep_s)
+        pruner = CockroachPruner(self._pools.working, self._compactor)
+        return await pruner.run(journal_keep_s, journal_detail_s, journal_minute_s)
 
     async def rebase(self) -> None:
         """Adopt a restored or copied database. For operators, with producers stopped."""

@@ -14,9 +14,11 @@ import msgspec
 
 from late.model.task import Cursor, OpenTask
 from late.store.base import PruneReport
+from late.store.common.compaction import Compactor
 from late.store.common.groups import RETENTION
 from late.store.common.open_tasks import open_of
 from late.store.postgres import statements as sql
+from late.store.postgres.compaction import compact
 from late.store.postgres.connection import Connection, ConnectionPool, rows_of
 from late.store.postgres.cursor import XID_MAX, PostgresWindow, parse
 from late.store.postgres.guard import POSITION_MAX
@@ -118,10 +120,13 @@ class PostgresPruner:
     """One round of pruning, step by step; each step holds a connection only while it runs. Any
     number may run at once, anywhere."""
 
-    def __init__(self, links: ConnectionPool) -> None:
+    def __init__(self, links: ConnectionPool, compactor: Compactor) -> None:
         self._links = links
+        self._compactor = compactor
 
-    async def run(self, journal_keep_s: float) -> PruneReport:
+    async def run(
+        self, journal_keep_s: float, journal_detail_s: float, journal_minute_s: float
+    ) -> PruneReport:
         """Prune once. Cancelling it between two steps is fine."""
         async with self._links.use() as connection:
             journal = await _journal(connection)
@@ -137,11 +142,18 @@ class PostgresPruner:
             removed += await lay_out(connection)
         keep_us = round(journal_keep_s * 1_000_000)
         settlements = await self._repeat(_DELETE_SETTLEMENTS, {"keep_us": keep_us, "batch": BATCH})
+        compacted = await compact(
+            self._links, self._compactor, detail_s=journal_detail_s, minute_s=journal_minute_s
+        )
         async with self._links.use() as connection:
             workers = await connection.execute(_DELETE_WORKERS, (WORKER_KEEP_S * 1_000_000,))
             await connection.execute(POSITION_MAX)
         return PruneReport(
-            tasks=tasks, partitions=removed, settlements=settlements, workers=workers.rowcount
+            tasks=tasks,
+            partitions=removed,
+            settlements=settlements,
+            workers=workers.rowcount,
+            compacted=compacted,
         )
 
     async def _truncate(self, partition: Partition, journal: LastCheckpoints) -> int:

@@ -13,6 +13,7 @@ from __future__ import annotations
 
 from late.model.task import HELD_US
 from late.schema.key_order import in_order
+from late.store.common.compaction import COLUMNS
 
 NOW = "(extract(epoch from clock_timestamp()) * 1000000)::bigint"
 
@@ -141,6 +142,24 @@ SETTLEMENT_ID = (
     "select settlement_id from late_settlement"
     " where consumer_group = %s and shard_id = %s and seq = %s"
 )
+# Compaction: see `store/common/compaction.py`.
+LAST_SETTLEMENTS = """
+select e.consumer_group, e.shard_id, p.seq from late_lease e cross join lateral (
+  select s.seq from late_settlement s
+   where s.consumer_group = e.consumer_group and s.shard_id = e.shard_id
+   order by s.seq desc limit 1) p
+"""
+COMPACTED = f"""
+select {COLUMNS} from late_settlement
+ where consumer_group = %s and shard_id = %s and seq >= %s and seq < %s order by seq limit %s
+"""
+DELETE_SUMMED = """
+delete from late_settlement where consumer_group = %s and shard_id = %s and seq >= %s and seq < %s
+"""
+UPDATE_SUM = """
+update late_settlement set first_seq = %s, usage = %s
+ where consumer_group = %s and shard_id = %s and seq = %s
+"""
 # The timers, too, come as one JSON text: seventeen arrays took 11 µs of the worker's loop per row,
 # during which nothing else starts. Payloads are in it as base64.
 _TIMER = "consumer_group text, shard_id smallint, due_at_us bigint, task_id uuid"

@@ -18,6 +18,8 @@ from typing import Any
 
 from late.model.task import Cursor, OpenTask, Parked, Record, ShardId, TaskId
 from late.store.base import (
+    JOURNAL_DETAIL_S,
+    JOURNAL_MINUTE_S,
     Features,
     Lease,
     Membership,
@@ -28,6 +30,7 @@ from late.store.base import (
     WorkerInfo,
 )
 from late.store.common.columns import parked_of
+from late.store.common.compaction import Compactor
 from late.store.postgres import journal, membership, timers
 from late.store.postgres import statements as sql
 from late.store.postgres.connection import StorePools, connect, conninfo_of, translated
@@ -73,6 +76,7 @@ class PostgresStore:
         make = partial(connect, self._conninfo)
         self._pools = StorePools(make, connections, PostgresGuard(deployment))
         self._tail = PostgresTail(durable=durable)
+        self._compactor = Compactor()
 
     @property
     def features(self) -> Features:
@@ -140,9 +144,16 @@ class PostgresStore:
         async with self._pools.settling.use() as connection:
             return await journal.settle(connection, settlements)
 
-    async def prune(self, *, journal_keep_s: float) -> PruneReport:
+    async def prune(
+        self,
+        *,
+        journal_keep_s: float,
+        journal_detail_s: float = JOURNAL_DETAIL_S,
+        journal_minute_s: float = JOURNAL_MINUTE_S,
+    ) -> PruneReport:
         """Remove the rows that every group has settled; see `Store.prune`."""
-        return await PostgresPruner(self._pools.working).run(journal_keep_s)
+        pruner = PostgresPruner(self._pools.working, self._compactor)
+        return await pruner.run(journal_keep_s, journal_detail_s, journal_minute_s)
 
     async def rebase(self) -> None:
         """Adopt a restored or copied database. For operators, with producers stopped.

@@ -1,7 +1,7 @@
 """Settlements, takeovers and releases on Spanner, one transaction per shard.
 
-A settlement is two round trips: one read of the two keys that decide (the row that must exist, the
-row that must not), and one commit of mutations. Nothing here is a single-use transaction: those
+A settlement is two round trips: one read of the end of the journal, which decides, and one commit
+of mutations. Nothing here is a single-use transaction: those
 have no protection against a commit that is sent twice.
 
 Mutations of one commit, as Spanner counts them: 14 for the journal row with its index, 17 for a
@@ -61,20 +61,22 @@ SEQ_MAX = 2**62
 def settle(transaction: Any, settlement: Settlement, now_us: int) -> SettleResult:
     """Write one settlement and all that it carries.
 
-    The key alone would not do as a fence. A zombie that slept through the journal's retention
-    finds its next `seq` free again, because the row that fenced it was pruned. The last row is
-    always kept and the journal has no holes, so the row before must be there. Both reads hold
-    their keys until the commit, also the one that found nothing.
+    The key alone would not do as a fence. A zombie that slept for long finds its next `seq` free
+    again, because retention or compaction has removed the row that fenced it. The last row is
+    always kept, so the row before must be there and must be the last. The read holds all keys from
+    there on until the commit, also those that it found nothing for.
     """
     group, shard_id, seq = settlement.group, settlement.shard_id, settlement.seq
-    keys = [[group, shard_id, seq - 1], [group, shard_id, seq]]
-    rows = transaction.read("late_settlement", ("seq", "settlement_id"), KeySet(keys=keys))
+    end = KeyRange(start_closed=[group, shard_id, seq - 1], end_closed=[group, shard_id])
+    rows = transaction.read(
+        "late_settlement", ("seq", "settlement_id"), KeySet(ranges=[end]), limit=2
+    )
     found = dict(map(tuple, rows))
     if seq in found:
         # Our own id: an earlier call with an unknown outcome had committed after all.
         ours = found[seq] == settlement.settlement_id
         return SettleResult.SETTLED if ours else SettleResult.FENCED
-    if seq != 1 and seq - 1 not in found:
+    if list(found) != ([] if seq == 1 else [seq - 1]):
         return SettleResult.FENCED
     schedules = _schedules(transaction, settlement)
     keys_held = _unique_keys(transaction, settlement)

@@ -21,6 +21,7 @@ import msgspec
 from google.cloud.spanner_v1 import KeyRange, KeySet
 
 from late.model.task import OpenTask
+from late.store.common.compaction import PROBE, Compacted, JournalRow, Stretch, plan_sums
 from late.store.common.groups import RETENTION
 from late.store.common.open_tasks import open_of
 from late.store.spanner.cursor import SpannerCursor, nanoseconds, parse, timestamp
@@ -212,6 +213,35 @@ def delete_settlements(transaction: Any, journal: JournalRange, last: int) -> No
     low, high = ([journal.group, journal.shard_id, seq] for seq in (journal.first, last))
     old = KeyRange(start_closed=low, end_closed=high)
     transaction.delete("late_settlement", KeySet(ranges=[old]))
+
+
+_COMPACTED = JournalRow.__struct_fields__
+
+
+def compact(reader: Any, stretch: Stretch, limit: int) -> Compacted:
+    """Put the rows of one batch together, in a read-write transaction: see
+    `store/common/compaction.py`. With `PROBE` it only reads, and a snapshot will do."""
+    journal = [stretch.group, stretch.shard_id]
+    keys = KeyRange(start_closed=[*journal, stretch.start], end_open=[*journal, stretch.last])
+    found = reader.read("late_settlement", _COMPACTED, KeySet(ranges=[keys]), limit=limit)
+    done = plan_sums([JournalRow(*row) for row in found], stretch, limit)
+    if done.sums:
+        gone = [
+            KeyRange(start_closed=[*journal, each.low], end_open=[*journal, each.seq])
+            for each in done.sums
+        ]
+        sums = [(*journal, each.seq, each.first_seq, each.usage) for each in done.sums]
+        reader.delete("late_settlement", KeySet(ranges=gone))
+        reader.update(
+            "late_settlement", ("consumer_group", "shard_id", "seq", "first_seq", "usage"), sums
+        )
+    return done
+
+
+def probe(database: Any, stretch: Stretch) -> Compacted:
+    """Find out whether there is anything to compact."""
+    with database.snapshot() as snapshot:
+        return compact(snapshot, stretch, PROBE)
 
 
 def delete_workers(transaction: Any) -> int:

@@ -24,6 +24,8 @@ from late.clock import DatabaseClock
 from late.errors import ConfigError, StoreClosed
 from late.model.task import Cursor, OpenTask, Parked, Record, ShardId, TaskId
 from late.store.base import (
+    JOURNAL_DETAIL_S,
+    JOURNAL_MINUTE_S,
     Features,
     Lease,
     Membership,
@@ -33,6 +35,7 @@ from late.store.base import (
     SettleResult,
     WorkerInfo,
 )
+from late.store.common.compaction import PROBE, Compacted, Compactor, Stretch
 from late.store.spanner import guard, journal, membership, prune, rebase, tail
 from late.store.spanner.client import place_of
 from late.store.spanner.connection import SpannerClients
@@ -79,6 +82,7 @@ class SpannerStore:
         self._pruned: dict[int, prune.Key] = {}
         # The `seq` below which each journal is known to be empty, by (group, shard).
         self._journals: dict[tuple[str, int], int] = {}
+        self._compactor = Compactor()
 
     @property
     def features(self) -> Features:
@@ -157,7 +161,13 @@ class SpannerStore:
             [clients.write(journal.settle, settlement, now_us) for settlement in settlements]
         )
 
-    async def prune(self, *, journal_keep_s: float) -> PruneReport:
+    async def prune(
+        self,
+        *,
+        journal_keep_s: float,
+        journal_detail_s: float = JOURNAL_DETAIL_S,
+        journal_minute_s: float = JOURNAL_MINUTE_S,
+    ) -> PruneReport:
         """Remove the rows that every group has settled; see `Store.prune`. It may be cancelled."""
         clients = self._opened_clients
         background = partial(clients.call, role="background")
@@ -168,8 +178,22 @@ class SpannerStore:
         horizon_us = plan.now_us - round(journal_keep_s * 1_000_000)
         for kept in plan.journals:
             settlements += await self._prune_journal(kept, horizon_us)
+        compacted = await self._compactor.run(
+            [(each.group, each.shard_id, each.last) for each in plan.journals],
+            self._compact,
+            now_us=plan.now_us,
+            detail_s=journal_detail_s,
+            minute_s=journal_minute_s,
+        )
         workers = await clients.write(prune.delete_workers, role="background")
-        return PruneReport(tasks=tasks, settlements=settlements, workers=workers)
+        return PruneReport(
+            tasks=tasks, settlements=settlements, workers=workers, compacted=compacted
+        )
+
+    async def _compact(self, stretch: Stretch, limit: int) -> Compacted:
+        if limit == PROBE:
+            return await self._clients.call(prune.probe, stretch, role="background")
+        return await self._clients.write(prune.compact, stretch, limit, role="background")
 
     async def _prune_shard(self, settled: SettledShard) -> int:
         after, deleted, more = self._pruned.get(settled.shard_id, (0, "")), 0, True

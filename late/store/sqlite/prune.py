@@ -13,6 +13,7 @@ from itertools import pairwise
 
 import msgspec
 
+from late.store.common.compaction import PROBE, Compacted, JournalRow, Stretch, plan_sums
 from late.store.common.groups import RETENTION
 from late.store.common.open_tasks import open_of
 from late.store.sqlite import statements as sql
@@ -119,6 +120,30 @@ def delete_settlements(
     with transaction(connection, durable=False):
         deleted = connection.execute(sql.DELETE_SETTLEMENTS, (group, shard_id, before))
     return deleted.rowcount
+
+
+def journals(connection: sqlite3.Connection) -> list[tuple[str, int, int]]:
+    """Read (group, shard, last seq) of every journal."""
+    found = connection.execute(sql.LAST_SETTLEMENTS).fetchall()
+    return [(group, shard_id, last) for group, shard_id, last in found if last is not None]
+
+
+def compact(connection: sqlite3.Connection, stretch: Stretch, limit: int) -> Compacted:
+    """Put the rows of one batch together: see `store/common/compaction.py`."""
+    if limit == PROBE:
+        return plan_sums(_journal_rows(connection, stretch, limit), stretch, limit)
+    journal = (stretch.group, stretch.shard_id)
+    with transaction(connection, durable=False):
+        done = plan_sums(_journal_rows(connection, stretch, limit), stretch, limit)
+        for each in done.sums:
+            connection.execute(sql.DELETE_SUMMED, (*journal, each.low, each.seq))
+            connection.execute(sql.UPDATE_SUM, (each.first_seq, each.usage, *journal, each.seq))
+    return done
+
+
+def _journal_rows(connection: sqlite3.Connection, stretch: Stretch, limit: int) -> list[JournalRow]:
+    values = (stretch.group, stretch.shard_id, stretch.start, stretch.last, limit)
+    return [JournalRow(*row) for row in connection.execute(sql.COMPACTED, values)]
 
 
 def delete_workers(connection: sqlite3.Connection) -> int:

@@ -9,6 +9,7 @@ from late.model.task import (
     HELD_US,
 )
 from late.schema.tables import NOW_US
+from late.store.common.compaction import COLUMNS
 
 NOW = f"select {NOW_US['sqlite']}"
 
@@ -239,5 +240,21 @@ JOURNAL_KEEP = (
 )
 DELETE_SETTLEMENTS = (
     "delete from late_settlement where consumer_group = ? and shard_id = ? and seq < ?"
+)
+# Compaction: see `store/common/compaction.py`.
+LAST_SETTLEMENTS = (
+    "select l.consumer_group, l.shard_id, (select max(seq) from late_settlement s"
+    " where s.consumer_group = l.consumer_group and s.shard_id = l.shard_id) from late_lease l"
+)
+COMPACTED = (
+    f"select {COLUMNS} from late_settlement where consumer_group = ? and shard_id = ?"
+    " and seq >= ? and seq < ? order by seq limit ?"
+)
+DELETE_SUMMED = (
+    "delete from late_settlement where consumer_group = ? and shard_id = ? and seq >= ? and seq < ?"
+)
+UPDATE_SUM = (
+    "update late_settlement set first_seq = ?, usage = ? where consumer_group = ?"
+    " and shard_id = ? and seq = ?"
 )
 DELETE_WORKERS = "delete from late_worker where expires_at_us < ?"

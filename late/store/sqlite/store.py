@@ -14,10 +14,13 @@ import json
 import sqlite3
 import time
 from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 from typing import TypeVar
 
 from late.model.task import Cursor, OpenTask, Parked, Record, ShardId, TaskId
 from late.store.base import (
+    JOURNAL_DETAIL_S,
+    JOURNAL_MINUTE_S,
     Features,
     Lease,
     Membership,
@@ -28,6 +31,7 @@ from late.store.base import (
     WorkerInfo,
 )
 from late.store.common.columns import parked_of
+from late.store.common.compaction import Compactor
 from late.store.sqlite import guard, journal, membership, prune, rebase, tail
 from late.store.sqlite import statements as sql
 from late.store.sqlite.connection import ConnectionThread
@@ -65,6 +69,7 @@ class SqliteStore:
         self._path = guard.path_of(url)
         self._thread = ConnectionThread(url)
         self._tail = SqliteTail()  # the thread's
+        self._compactor = Compactor()
 
     @property
     def features(self) -> Features:
@@ -160,7 +165,13 @@ class SqliteStore:
 
         return await self._on_connection(settle) if settlements else []
 
-    async def prune(self, *, journal_keep_s: float) -> PruneReport:
+    async def prune(
+        self,
+        *,
+        journal_keep_s: float,
+        journal_detail_s: float = JOURNAL_DETAIL_S,
+        journal_minute_s: float = JOURNAL_MINUTE_S,
+    ) -> PruneReport:
         """Remove the rows that every group has settled; see `Store.prune`.
 
         In batches, each a transaction of its own and then a pause as long as it took: a writer that
@@ -177,8 +188,17 @@ class SqliteStore:
         ):
             for before in (*range(first + prune.BATCH, keep, prune.BATCH), keep):
                 settlements += await self._paced(prune.delete_settlements, group, shard_id, before)
+        compacted = await self._compactor.run(
+            await self._on_connection(prune.journals),
+            partial(self._paced, prune.compact),
+            now_us=await self.now(),
+            detail_s=journal_detail_s,
+            minute_s=journal_minute_s,
+        )
         workers = await self._on_connection(prune.delete_workers)
-        return PruneReport(tasks=tasks, settlements=settlements, workers=workers)
+        return PruneReport(
+            tasks=tasks, settlements=settlements, workers=workers, compacted=compacted
+        )
 
     async def heartbeat(self, worker: WorkerInfo, ttl_s: float) -> Membership:
         """Record that the worker lives for `ttl_s` from now; 0 means that it leaves."""

@@ -1,0 +1,203 @@
+"""Compaction of the journal: which rows become one, and with what usage. The planning is pure.
+
+The rows of one bucket of time (a minute, later an hour, of the database's clock) become its last
+row. That one keeps its `seq`, its checkpoint and its time, gets the sums of their usage, and its
+`first_seq` says where they began. So a reader that follows the journal by `seq` sees no hole, and
+one that counts it sees each settlement once:
+
+    seq        41   42   43   44   45   46          41..44 in one minute, 45.. in the next
+    first_seq   -    -    -    -    -    -
+    after                     44   45   46          44 carries the usage of 41..44
+                              41    -    -
+
+- **The fence is not touched.** The last row of a journal is neither removed nor changed, and a
+  settlement must follow it. That is all that the fence looks at.
+- **Only neighbours of one owner and epoch become one**, so that the terms stay in the journal, and
+  a hole (which is damage) stays a hole.
+- **Only whole buckets that are older than their time**, and only behind others that are, so that a
+  clock that went back changes nothing, and each row is written once for each width.
+- **Nothing is counted twice or lost**: a store reads the rows, deletes all but the last and changes
+  that in one transaction, in which nobody else has changed any of them. A round that is killed has
+  done some of these transactions, and the next one goes on.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable, Iterable, Sequence
+
+import msgspec
+
+from late.errors import TransactionAborted
+from late.model.task import Usage
+from late.model.usage_sums import summed
+
+MINUTE_US = 60_000_000
+HOUR_US = 3_600_000_000
+BATCH = 200
+"""Rows per transaction: their usage is decoded and added up while it is open."""
+PROBE = 2
+"""Rows that tell whether there is anything to do: the last sum, and the row behind it."""
+
+_encode = msgspec.json.Encoder().encode
+_decode = msgspec.json.Decoder(tuple[Usage, ...]).decode
+
+
+class JournalRow(msgspec.Struct, frozen=True):
+    """A row of the journal without its checkpoint. The columns are in the order of the fields."""
+
+    seq: int
+    first_seq: int | None
+    epoch: int
+    owner: str
+    usage: str | None
+    settled_at_us: int
+
+    @property
+    def first(self) -> int:
+        """The first settlement whose usage it carries."""
+        return self.seq if self.first_seq is None else self.first_seq
+
+
+COLUMNS = ", ".join(JournalRow.__struct_fields__)
+
+
+class Stretch(msgspec.Struct, frozen=True):
+    """The rows of one journal with `start` <= seq < `last`, and what is to become of them."""
+
+    group: str
+    shard_id: int
+    start: int
+    last: int
+    """The last `seq` of the journal, whose row stays as it is."""
+    width_us: int
+    before_us: int
+    """The time before which buckets of this width are to be one row."""
+
+
+class Sum(msgspec.Struct, frozen=True):
+    """Rows that become one: those with `low` <= seq < `seq` go, and that of `seq` changes."""
+
+    low: int
+    seq: int
+    first_seq: int
+    usage: str | None
+    removed: int
+    """The number of rows that go."""
+
+
+class Compacted(msgspec.Struct, frozen=True):
+    """The plan for one batch of rows."""
+
+    sums: tuple[Sum, ...]
+    resume: int
+    """The `seq` at which the next batch begins."""
+    more: bool
+
+    @property
+    def removed(self) -> int:
+        """The number of rows that go."""
+        return sum(each.removed for each in self.sums)
+
+
+def plan_sums(rows: Sequence[JournalRow], stretch: Stretch, limit: int) -> Compacted:
+    """Decide on the first `limit` rows of a stretch, ascending by seq. With `PROBE` the plan only
+    says whether there is more to do than to look."""
+    runs: list[list[JournalRow]] = []
+    ended = len(rows) < limit
+    for row in rows:
+        if row.settled_at_us >= stretch.before_us:
+            ended = True
+            break
+        if runs and _joins(runs[-1][-1], row, stretch.width_us):
+            runs[-1].append(row)
+        else:
+            runs.append([row])
+    if not runs:
+        return Compacted((), stretch.start, more=False)
+    if limit == PROBE:
+        return Compacted((), stretch.start, more=not ended or len(runs[0]) > 1)
+    resume = runs[-1][-1].seq
+    if not ended and len(runs) > 1:
+        resume = runs.pop()[0].seq  # it may go on behind the batch
+    sums = [each for run in runs if len(run) > 1 and (each := _sum(run)) is not None]
+    return Compacted(tuple(sums), resume, more=not ended)
+
+
+def _joins(before: JournalRow, row: JournalRow, width_us: int) -> bool:
+    return (
+        row.first == before.seq + 1
+        and row.epoch == before.epoch
+        and row.owner == before.owner
+        and row.settled_at_us // width_us == before.settled_at_us // width_us
+    )
+
+
+def _sum(run: list[JournalRow]) -> Sum | None:
+    """Return the sum of a run; None if it has usage that cannot be read: `late verify` names it."""
+    usages: list[Usage] = []
+    try:
+        for row in run:
+            usages += _decode(row.usage or "[]")
+    except msgspec.MsgspecError:
+        return None
+    usage = _encode(summed(usages)).decode() if usages else None
+    return Sum(run[0].seq, run[-1].seq, run[0].first, usage, len(run) - 1)
+
+
+Step = Callable[[Stretch, int], Awaitable[Compacted]]
+"""Reads the first rows of a stretch, up to a number of them, and carries out the plan for them."""
+
+
+class Compactor:
+    """Compacts journals, batch by batch, and remembers how far it has come.
+
+    Any number of them may work on one journal at once. What they remember only saves reads.
+    """
+
+    def __init__(self) -> None:
+        self._reached: dict[tuple[str, int, int], int] = {}
+
+    async def run(
+        self,
+        journals: Iterable[tuple[str, int, int]],
+        step: Step,
+        *,
+        now_us: int,
+        detail_s: float,
+        minute_s: float,
+    ) -> int:
+        """Compact whatever is old enough; return the number of rows that went.
+
+        Args:
+            journals: group, shard and last `seq` of each.
+            detail_s: the age from which a minute is one row.
+            minute_s: the age from which an hour is.
+        """
+        removed = 0
+        for group, shard_id, last in journals:
+            reached = 0
+            for width_us, age_s in ((HOUR_US, minute_s), (MINUTE_US, detail_s)):
+                before_us = (now_us - round(age_s * 1_000_000)) // width_us * width_us
+                key = (group, shard_id, width_us)
+                # A journal that was begun anew is shorter than what is remembered of it.
+                start = max(reached, min(self._reached.get(key, 0), last))
+                stretch = Stretch(group, shard_id, start, last, width_us, before_us)
+                gone, reached = await _compact(stretch, step)
+                self._reached[key] = reached
+                removed += gone
+        return removed
+
+
+async def _compact(stretch: Stretch, step: Step) -> tuple[int, int]:
+    """Compact one journal with one width: (rows that went, where the next round begins)."""
+    removed, limit = 0, PROBE
+    while True:
+        try:
+            done = await step(stretch, limit)
+        except TransactionAborted:
+            return removed, stretch.start  # another process does it at this moment
+        removed += done.removed
+        stretch = msgspec.structs.replace(stretch, start=done.resume)
+        if not done.more:
+            return removed, stretch.start
+        limit = BATCH
