@@ -5,7 +5,21 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterable
 
+import msgspec
+
 from late.model.task import Histogram, Usage
+
+_NUMBERS = (
+    "count",
+    "attempts",
+    "busy_us",
+    "waiting_us",
+    "payload_bytes",
+    "retries",
+    "lateness_us",
+    "delayed",
+)
+"""The fields that add up; with the two histograms and the key they are all that there is."""
 
 Key = tuple[str, str, str, str, str | None]
 
@@ -26,26 +40,42 @@ def summed(usages: Iterable[Usage]) -> tuple[Usage, ...]:
     return tuple(_sum(rows[key]) for key in keys)
 
 
+def difference(whole: Iterable[Usage], part: Iterable[Usage]) -> tuple[Usage, ...]:
+    """Take the counts of `part`, which are in those of `whole`, out of them.
+
+    Raises:
+        ValueError: `part` has counts that `whole` does not have.
+    """
+    taken = [_negative(each) for each in part]
+    left = summed([*whole, *taken])
+    for usage in left:
+        counts = [*_numbers(usage), *(n for _, n in usage.waiting), *(n for _, n in usage.busy)]
+        if min(counts) < 0:
+            raise ValueError(f"more of {key_of(usage)} than there is")
+    return tuple(usage for usage in left if any(_numbers(usage)) or usage.waiting or usage.busy)
+
+
+def _numbers(usage: Usage) -> tuple[int, ...]:
+    return tuple(getattr(usage, name) for name in _NUMBERS)
+
+
+def _negative(usage: Usage) -> Usage:
+    return msgspec.structs.replace(
+        usage,
+        waiting=tuple((index, -count) for index, count in usage.waiting),
+        busy=tuple((index, -count) for index, count in usage.busy),
+        **{name: -getattr(usage, name) for name in _NUMBERS},
+    )
+
+
 def _sum(rows: list[Usage]) -> Usage:
-    first = rows[0]
     if len(rows) == 1:
-        return first
-    return Usage(
-        first.queue,
-        first.name,
-        first.target,
-        first.outcome,
-        count=sum(row.count for row in rows),
-        attempts=sum(row.attempts for row in rows),
-        busy_us=sum(row.busy_us for row in rows),
-        waiting_us=sum(row.waiting_us for row in rows),
-        payload_bytes=sum(row.payload_bytes for row in rows),
-        retries=sum(row.retries for row in rows),
-        lateness_us=sum(row.lateness_us for row in rows),
-        delayed=sum(row.delayed for row in rows),
+        return rows[0]
+    return msgspec.structs.replace(
+        rows[0],
         waiting=_merged(row.waiting for row in rows),
         busy=_merged(row.busy for row in rows),
-        tenant=first.tenant,
+        **{name: sum(getattr(row, name) for row in rows) for name in _NUMBERS},
     )
 
 
@@ -54,4 +84,4 @@ def _merged(histograms: Iterable[Histogram]) -> Histogram:
     for histogram in histograms:
         for index, count in histogram:
             counts[index] += count
-    return tuple(sorted(counts.items()))
+    return tuple(sorted((index, count) for index, count in counts.items() if count))

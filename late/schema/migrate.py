@@ -67,7 +67,7 @@ def upgrade(url: str) -> list[str]:
     engine = make_engine(url, create=True)
     try:
         if engine.dialect.name == "sqlite":
-            _use_wal(engine)
+            _prepare_file(engine)
         with writing(engine) as connection:
             _lock(connection)
             before = version_of(connection)
@@ -145,14 +145,16 @@ def _lock(connection: Connection) -> None:
         connection.execute(text("select pg_advisory_xact_lock(:key)"), {"key": _LOCK})
 
 
-def _use_wal(engine: Engine) -> None:
-    """Switch the file to WAL, outside any transaction. Readers then do not wait for a writer."""
+def _prepare_file(engine: Engine) -> None:
+    """Switch the file to WAL, outside any transaction, so that readers do not wait for a writer.
+    Before that, let a new one give pages back: later only a VACUUM changes this."""
     if engine.url.database in (None, "", ":memory:"):
         raise ConfigError("a migration of an in-memory database would be lost at once")
     # It may fail while others use the file. The store tries again when it opens the file.
     with suppress(TransactionAborted), translated():
         connection = engine.raw_connection()
         try:
+            connection.cursor().execute("PRAGMA auto_vacuum=INCREMENTAL")
             connection.cursor().execute("PRAGMA journal_mode=WAL")
         finally:
             connection.close()

@@ -64,7 +64,14 @@ def export(
         _sweep(folder, manifest)
         _same(url, manifest)
         gaps: list[Stretch] | None = [] if accept_gaps else None
-        plan = live.plan(url, "usage", Bounds(), after=manifest.after(), gaps=gaps)
+        plan = live.plan(
+            url,
+            "usage",
+            Bounds(),
+            after=manifest.after(),
+            gaps=gaps,
+            known=lake.known(url, folder, manifest),
+        )
         if gaps:
             manifest = msgspec.structs.replace(
                 manifest, gaps=(*manifest.gaps, *_remembered(url, manifest, gaps))
@@ -140,16 +147,20 @@ def _same(url: str, manifest: Manifest) -> None:
             )
 
 
-def _row(url: str, group: str, shard_id: int, seq: int) -> Any:
+def _row(url: str, group: str, shard_id: int, seq: int, *, or_behind: bool = False) -> Any:
+    """The row of a settlement; or the next one, into which compaction may have put it."""
     engine = make_engine(url)
     try:
         with reading(engine) as connection:
             return connection.execute(
-                select(settlement.c.settlement_id, settlement.c.settled_at_us).where(
+                select(settlement.c.settlement_id, settlement.c.settled_at_us)
+                .where(
                     settlement.c.consumer_group == group,
                     settlement.c.shard_id == shard_id,
-                    settlement.c.seq == seq,
+                    settlement.c.seq >= seq if or_behind else settlement.c.seq == seq,
                 )
+                .order_by(settlement.c.seq)
+                .limit(1)
             ).first()
     finally:
         engine.dispose()
@@ -158,7 +169,7 @@ def _row(url: str, group: str, shard_id: int, seq: int) -> Any:
 def _remembered(url: str, manifest: Manifest, gaps: list[Stretch]) -> Iterator[Gap]:
     journals = {(each.group, each.shard_id): each for each in manifest.journals}
     for each in gaps:
-        next_one = _row(url, each.group, each.shard_id, each.last + 1)
+        next_one = _row(url, each.group, each.shard_id, each.last + 1, or_behind=True)
         before = journals[each.group, each.shard_id]
         yield Gap(each.group, each.shard_id, each.first, each.last,
                   before.last_us, next_one.settled_at_us)  # fmt: skip
@@ -173,7 +184,7 @@ def _grown(url: str, manifest: Manifest, stretches: list[Stretch], files: list[F
             raise JournalPruned(f"settlement {each.last:,} of {each.group}/{each.shard_id} is gone")
         known = journals.get(key)
         first, first_us = (
-            (each.first, _row(url, *key, each.first).settled_at_us)
+            (each.first, _row(url, *key, each.first, or_behind=True).settled_at_us)
             if known is None
             else (known.first, known.first_us)
         )

@@ -13,20 +13,24 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import msgspec
 
 from late.errors import ConfigError
+from late.model.task import Usage
+from late.model.usage_sums import summed
 from late_spark.parts import JournalPruned
 from late_spark.schema import USAGE
-from late_spark.source import after_text
+from late_spark.source import after_text, known_text
 from late_spark.times import shown
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
+
+    from late_spark.live import Crossing, Known
 
 FORMAT = 1
 FOLDER = "_late"
@@ -164,6 +168,73 @@ def _file(version: int) -> str:
     return f"manifest-{version:06d}.json"
 
 
+BUCKET_US = 3_720_000_000
+"""An hour is the widest bucket of a compacted row, and database clocks are corrected."""
+
+
+def known(url: str, folder: Path, manifest: Manifest) -> Known:
+    """Add up what the lake has of rows of the journal that go on behind its end.
+
+    Raises:
+        JournalPruned: the lake has not all of the settlements before its end that such a row has.
+    """
+    from late_spark import live
+
+    found = {}
+    for row in live.crossings(url, manifest.after()):
+        key = (row.group, row.shard_id)
+        begun = any(
+            (j.group, j.shard_id) == key and j.first <= row.begins for j in manifest.journals
+        )
+        if not begun or any(
+            (g.group, g.shard_id) == key and g.first <= row.last and g.last >= row.begins
+            for g in manifest.gaps
+        ):
+            raise JournalPruned(
+                f"settlements {row.begins:,}..{row.last:,} of {row.group}/{row.shard_id} were put"
+                " together with later ones, and the lake has not all of them: export into another"
+                " folder"
+            )
+        files = [
+            folder / each.path
+            for each in manifest.files
+            if each.from_us <= row.settled_at_us + BUCKET_US
+            and each.to_us >= row.settled_at_us - BUCKET_US
+        ]
+        counts = (usage for file in files for usage in _counts(file, row))
+        found[key] = (row.begins, summed(counts))
+    return found
+
+
+def _counts(file: Path, of: Crossing) -> Iterator[Usage]:
+    import pyarrow.parquet as pq
+
+    chosen = [
+        ("consumer_group", "=", of.group),
+        ("shard_id", "=", of.shard_id),
+        ("seq", ">=", of.begins),
+        ("seq", "<=", of.last),
+    ]
+    for row in pq.read_table(file, filters=chosen, partitioning=None).to_pylist():
+        yield Usage(
+            row["queue"],
+            row["name"],
+            row["target"],
+            row["outcome"],
+            row["count"],
+            row["attempts"],
+            row["busy_us"],
+            row["waiting_us"],
+            row["bytes"],
+            row["retries"],
+            row["lateness_us"],
+            row["delayed"],
+            tuple(row["waiting_hist"] or ()),
+            tuple(row["busy_hist"] or ()),
+            row["tenant"],
+        )
+
+
 def frame(
     spark: SparkSession,
     folder: Path | str,
@@ -200,7 +271,14 @@ def frame(
         found = spark.read.schema(USAGE).parquet(*paths).select(*USAGE.names)
     if url is None:
         return found
-    behind = tail(spark, url, manifest.after(), from_us=from_us, to_us=to_us)
+    behind = tail(
+        spark,
+        url,
+        manifest.after(),
+        from_us=from_us,
+        to_us=to_us,
+        counted=known(url, folder, manifest),
+    )
     return found.unionByName(behind)
 
 
@@ -211,12 +289,18 @@ def tail(
     *,
     from_us: int | None = None,
     to_us: int | None = None,
+    counted: Known | None = None,
 ) -> DataFrame:
     """Usage of the store's journal behind `after`, settled in the range: read once and kept, for a
-    report goes over it several times, and each of them must see the same moment."""
+    report goes over it several times, and each of them must see the same moment.
+
+    Args:
+        counted: see `known`.
+    """
     from pyspark import StorageLevel
 
     reader = spark.read.format("late").option("url", url).option("table", "usage")
+    reader = reader.option("known", known_text(counted or {}))
     found = reader.option("after", after_text(after or {})).load()
     if from_us is not None:
         found = found.where(found["settled_us"] >= from_us)

@@ -12,13 +12,15 @@ timestamp of Spanner.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
 
 from sqlalchemy import Connection, func, select
 
 from late.control.sql.rows import log_of
 from late.model.queue_settings import decode
+from late.model.task import Usage
 from late.schema.engine import make_engine
 from late.schema.migrate import version_of
 from late.schema.tables import queue, settlement
@@ -31,6 +33,21 @@ SETTLEMENTS = 20_000
 """The approximate size of one part: some seconds of work for one core."""
 CLOCK_BACK_US = 120_000_000
 """The time by which a settlement may lie before its predecessor: database clocks are corrected."""
+
+
+Known = Mapping[tuple[str, int], tuple[int, tuple[Usage, ...]]]
+"""(group, shard) -> the first settlement of a row, and the counts in it that are not wanted."""
+
+
+@dataclass(frozen=True)
+class Crossing:
+    """A row of the journal that has settlements `begins`..`last`, which are known, and others."""
+
+    group: str
+    shard_id: int
+    begins: int
+    last: int
+    settled_at_us: int
 
 
 @dataclass(frozen=True)
@@ -52,6 +69,7 @@ def plan(
     after: dict[tuple[str, int], int] | None = None,
     parts: int = 0,
     gaps: list[Stretch] | None = None,
+    known: Known | None = None,
 ) -> Plan:
     """Divide a read into parts that are one snapshot.
 
@@ -61,6 +79,8 @@ def plan(
         after: (group, shard) -> the last settlement that the reader has from elsewhere.
         parts: how many there are to be at least, if there is so much to read.
         gaps: takes what is missing behind `after`, instead of an error.
+        known: the counts of settlements up to `after` that compaction has put into one row with
+            later ones; see `crossings`.
 
     Raises:
         JournalPruned: the range begins before what is kept of a journal, or a journal no longer
@@ -76,8 +96,13 @@ def plan(
             check(version_of(connection), where=str(engine.url.database))
             owners = _owners(connection)
             if journal:
-                found = _stretches(connection, bounds, after or {}, gaps)
-                return Plan(tuple(_divided(found, parts)), owners, moment)
+                found = _stretches(connection, bounds, after or {}, gaps, known or {})
+
+                def cut(stretch: Stretch, seq: int) -> int:
+                    row = _row_at(connection, stretch, seq)
+                    return stretch.last if row is None else min(stretch.last, row.seq)
+
+                return Plan(tuple(_divided(found, parts, cut)), owners, moment)
             if moment.at_ns is not None:
                 from late_spark import spanner
 
@@ -109,9 +134,11 @@ def _stretches(
     bounds: Bounds,
     after: dict[tuple[str, int], int],
     gaps: list[Stretch] | None,
+    counted: Known,
 ) -> list[Stretch]:
     of = (settlement.c.consumer_group, settlement.c.shard_id)
-    ends = select(*of, func.min(settlement.c.seq), func.max(settlement.c.seq)).group_by(*of)
+    begins = func.coalesce(settlement.c.first_seq, settlement.c.seq)
+    ends = select(*of, func.min(begins), func.max(settlement.c.seq)).group_by(*of)
     found = []
     for group, shard_id, first, last in connection.execute(ends.order_by(*of)).all():
         if not bounds.takes(group, shard_id):
@@ -120,12 +147,14 @@ def _stretches(
         if known is not None:
             first = _behind(group, shard_id, known, first, last, gaps)
         whole = Stretch(group, shard_id, first, last)
+        if known is not None and whole.first <= whole.last:
+            whole = _without_known(connection, whole, counted)
         if bounds.from_us is not None:
             kept_all = first == 1 or known is not None
             whole = _from(connection, whole, bounds.from_us, kept_all=kept_all)
         if bounds.to_us is not None:
             end = _first_at(connection, whole, bounds.to_us + CLOCK_BACK_US)
-            whole = Stretch(group, shard_id, whole.first, end - 1)
+            whole = replace(whole, last=end - 1)
         if whole.first <= whole.last:
             found.append(whole)
     return found
@@ -161,7 +190,9 @@ def _from(connection: Connection, whole: Stretch, from_us: int, *, kept_all: boo
             f" {shown(begins_us)}, the range at {shown(from_us)}; read the lake, or a later range"
         )
     first = _first_at(connection, whole, from_us - CLOCK_BACK_US)
-    return Stretch(whole.group, whole.shard_id, first, whole.last)
+    return (
+        whole if first == whole.first else Stretch(whole.group, whole.shard_id, first, whole.last)
+    )
 
 
 def _first_at(connection: Connection, within: Stretch, at_us: int) -> int:
@@ -178,17 +209,57 @@ def _first_at(connection: Connection, within: Stretch, at_us: int) -> int:
 
 
 def _settled_at(connection: Connection, within: Stretch, seq: int) -> int | None:
+    """When the row was settled that has the usage of settlement `seq`."""
+    row = _row_at(connection, within, seq)
+    return None if row is None else int(row.settled_at_us)
+
+
+def _row_at(connection: Connection, within: Stretch, seq: int) -> Any:
+    """The first row at or behind `seq`: compaction may have put a settlement into a later row."""
+    of = settlement.c
     return connection.execute(
-        select(settlement.c.settled_at_us).where(
-            settlement.c.consumer_group == within.group,
-            settlement.c.shard_id == within.shard_id,
-            settlement.c.seq == seq,
+        select(of.seq, of.first_seq, of.settled_at_us)
+        .where(of.consumer_group == within.group, of.shard_id == within.shard_id, of.seq >= seq)
+        .order_by(of.seq)
+        .limit(1)
+    ).first()
+
+
+def crossings(url: str, after: Mapping[tuple[str, int], int]) -> Iterator[Crossing]:
+    """Find rows into which compaction has put settlements of before and of behind `after`."""
+    engine = make_engine(url)
+    try:
+        with snapshot_of(engine, NOW) as connection:
+            for (group, shard_id), last in after.items():
+                row = _row_at(connection, Stretch(group, shard_id, 0, 0), last + 1)
+                if row is not None and row.first_seq is not None and row.first_seq <= last:
+                    yield Crossing(group, shard_id, row.first_seq, last, row.settled_at_us)
+    finally:
+        engine.dispose()
+
+
+def _without_known(connection: Connection, whole: Stretch, counted: Known) -> Stretch:
+    """Say what is to be taken out of the first row, if settlements before `first` are in it."""
+    row = _row_at(connection, whole, whole.first)
+    if row is None or row.first_seq is None or row.first_seq >= whole.first:
+        return whole
+    begins, usage = counted.get((whole.group, whole.shard_id), (None, ()))
+    if begins != row.first_seq:
+        raise JournalPruned(
+            f"settlements {row.first_seq:,}..{row.seq:,} of {whole.group}/{whole.shard_id} were put"
+            f" together, and those up to {whole.first - 1:,} are known: read it again"
         )
-    ).scalar()
+    return replace(whole, known=usage, begins=begins)
 
 
-def _divided(found: list[Stretch], least: int) -> Iterator[Part]:
-    """Parts of about `SETTLEMENTS`: long stretches are cut, short ones put together."""
+def _divided(
+    found: list[Stretch], least: int, cut: Callable[[Stretch, int], int] = lambda _, seq: seq
+) -> Iterator[Part]:
+    """Parts of about `SETTLEMENTS`: long stretches are cut, short ones put together.
+
+    Args:
+        cut: says at which `seq` at or behind the one that is given a row ends.
+    """
     total = sum(each.last - each.first + 1 for each in found)
     size = max(1, min(SETTLEMENTS, -(-total // least) if least else SETTLEMENTS))
     part: list[Stretch] = []
@@ -196,11 +267,17 @@ def _divided(found: list[Stretch], least: int) -> Iterator[Part]:
     for each in found:
         first = each.first
         while first <= each.last:
-            last = min(each.last, first + room - 1)
-            part.append(Stretch(each.group, each.shard_id, first, last))
+            last = each.last
+            if last > first + room - 1:
+                last = cut(each, first + room - 1)
+            part.append(
+                replace(each, last=last)
+                if first == each.first
+                else Stretch(each.group, each.shard_id, first, last)
+            )
             room -= last - first + 1
             first = last + 1
-            if room == 0:
+            if room <= 0:
                 yield Part(tuple(part))
                 part, room = [], size
     if part:

@@ -11,6 +11,7 @@ from sqlalchemy import BigInteger, Select, Text, cast, func, literal, select
 
 from late.control.sql.rows import SPANNER, log_table_of
 from late.errors import ConfigError, StoreError
+from late.model.task import Usage
 from late.schema.engine import make_engine, parse
 from late.schema.tables import dead, settlement, timer
 from late_spark import usage
@@ -33,6 +34,11 @@ class Stretch:
     shard_id: int
     first: int
     last: int
+    known: tuple[Usage, ...] = ()
+    """Usage of settlements before `first` that compaction has put into the first row: the reader
+    has it from elsewhere, and it is taken out."""
+    begins: int | None = None
+    """The first settlement in that row; None: nothing before `first` is in it."""
 
 
 @dataclass(frozen=True)
@@ -68,25 +74,48 @@ def read(
             yield usage.placed(batch, columns)
         return
     for each in part.stretches:
-        seen = 0
-        for batch in _journal(url, each, table, columns, moment):
-            seen += batch.num_rows
+        known = each.known
+        for batch in _checked(each, _journal(url, each, table, columns, moment)):
             if table == "journal":
                 yield usage.placed(batch, columns)
             else:
-                yield usage.rows(batch, columns, bounds.queues, owners)
-        missing = each.last - each.first + 1 - seen
-        if missing:
-            raise JournalPruned(
-                f"{missing:,} of the settlements {each.first:,}..{each.last:,} of {each.group}/"
-                f"{each.shard_id} are gone from the journal: it was pruned while it was read"
-            )
+                yield usage.rows(batch, columns, bounds.queues, owners, known)
+            known = ()
+
+
+def _checked(stretch: Stretch, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+    """Pass batches on that have each settlement of a stretch, and each of them once.
+
+    Raises:
+        JournalPruned: one is missing, or is in a row that has others of before the stretch.
+    """
+    name = f"{stretch.group}/{stretch.shard_id}"
+    reached, seen = stretch.first - 1, 0
+    for batch in batches:
+        ends = (batch.column("first_seq").to_pylist(), batch.column("seq").to_pylist())
+        for first_seq, seq in zip(*ends, strict=True):
+            begins = seq if first_seq is None else first_seq
+            if begins <= reached and (seen or begins != stretch.begins):
+                raise JournalPruned(
+                    f"settlements {begins:,}..{seq:,} of {name} were put together, and the read"
+                    f" begins behind {reached:,}: read it again"
+                )
+            seen += seq - max(reached, begins - 1)
+            reached = seq
+        yield batch
+    missing = stretch.last - stretch.first + 1 - seen
+    if missing:
+        raise JournalPruned(
+            f"{missing:,} of the settlements {stretch.first:,}..{stretch.last:,} of {name} are gone"
+            " from the journal: it was pruned, or compacted, while it was read"
+        )
 
 
 def _journal(
     url: str, stretch: Stretch, table: str, columns: list[str], moment: Moment
 ) -> Iterator[pa.RecordBatch]:
-    wanted = usage.NEEDED if table == "usage" else usage.sources(columns)
+    found = usage.NEEDED if table == "usage" else usage.sources(columns)
+    wanted = list(dict.fromkeys([*found, "seq", "first_seq"]))
     chosen = (
         select(*(settlement.c[name] for name in wanted))
         .where(

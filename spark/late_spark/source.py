@@ -20,17 +20,20 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from datetime import datetime
 from typing import TYPE_CHECKING, Any
 
+import msgspec
 from pyspark.sql.datasource import DataSource, DataSourceReader, Filter, InputPartition
 from pyspark.sql.types import StructType
 
 from late.errors import ConfigError
+from late.model.task import Usage
 from late_spark.schema import TABLES
 from late_spark.times import micros
 
 if TYPE_CHECKING:
     from late_spark.fetch import Moment
+    from late_spark.live import Known
 
-OPTIONS = ("url", "table", "parts", "snapshot", "asOf", "dataBoost", "after")
+OPTIONS = ("url", "table", "parts", "snapshot", "asOf", "dataBoost", "after", "known")
 
 _KNOWN = frozenset(name.lower() for name in OPTIONS)
 
@@ -107,6 +110,7 @@ class LateReader(DataSourceReader):
             columns=self._columns,
             moment=moment_of(self._options),
             after=after_of(self._options.get("after")),
+            known=known_of(self._options.get("known")),
             parts=parts_of(self._options),
         )
         # Spark takes a plan without partitions for one partition of None.
@@ -168,3 +172,15 @@ def after_text(after: Mapping[tuple[str, int], int]) -> str:
 def after_of(text: str | None) -> dict[tuple[str, int], int]:
     """The reverse of `after_text`."""
     return {(group, int(shard)): int(seq) for group, shard, seq in json.loads(text or "[]")}
+
+
+def known_text(known: Known) -> str:
+    """The option `known`: (group, shard) -> counts that are in a row and not wanted."""
+    rows = [(group, shard_id, *rest) for (group, shard_id), rest in sorted(known.items())]
+    return msgspec.json.encode(rows).decode()
+
+
+def known_of(text: str | None) -> Known:
+    """The reverse of `known_text`."""
+    rows = msgspec.json.decode(text or "[]", type=list[tuple[str, int, int, tuple[Usage, ...]]])
+    return {(group, shard_id): (begins, usage) for group, shard_id, begins, usage in rows}

@@ -12,6 +12,7 @@ import pyarrow.compute as pc
 
 from late.errors import StoreError
 from late.model.task import Usage
+from late.model.usage_sums import difference
 
 _decode = msgspec.json.Decoder(tuple[Usage, ...]).decode
 _TIME = pa.timestamp("us", "UTC")
@@ -33,6 +34,7 @@ RAW = pa.schema(
         ("usage", pa.string()),
         ("settled_at_us", pa.int64()),
         ("suspects", pa.string()),
+        ("first_seq", pa.int64()),
         ("task_id", pa.string()),
         ("position", pa.int64()),
         ("sequence", pa.int64()),
@@ -122,8 +124,12 @@ def rows(
     columns: list[str],
     queues: frozenset[str] | None,
     owners: Mapping[str, str],
+    known: tuple[Usage, ...] = (),
 ) -> pa.RecordBatch:
     """The usage of settlements, one row per (queue, name, target, outcome, tenant).
+
+    Args:
+        known: counts that are in the first row and are not wanted.
 
     Raises:
         StoreError: a row of the journal whose usage cannot be read, with its name.
@@ -137,6 +143,11 @@ def rows(
             usages = _decode(text)
         except msgspec.MsgspecError as error:
             raise StoreError(f"{_name(batch, place)} has an unreadable usage: {error}") from error
+        if place == 0 and known:
+            try:
+                usages = difference(usages, known)
+            except ValueError as error:
+                raise StoreError(f"{_name(batch, place)} has not what was read: {error}") from error
         for each in usages:
             if queues is None or each.queue in queues:
                 found.append(each)

@@ -15,11 +15,15 @@ from late.model.task import Usage
 from late.model.usage_sums import summed
 from late.store.base import PruneReport, SettleResult, Store
 from late.store.common import compaction
+from late.store.postgres import compaction as of_postgres
+from late.store.spanner import prune as of_spanner
+from late.store.sqlite import prune as of_sqlite
 from tests.conformance.backends import Backend, Raw
 from tests.conformance.kit import Owner, open_of, own, read_all, task
 
 MINUTE_US = 60_000_000
 HOUR_US = 60 * MINUTE_US
+PLANNERS = (of_postgres, of_spanner, of_sqlite)
 KEEP_S = 30 * 86_400.0
 _usage_of = msgspec.json.Decoder(tuple[Usage, ...]).decode
 
@@ -327,3 +331,46 @@ async def test_the_sum_of_a_day_begins_again(store: Store, raw: Raw, url: str) -
         assert whole.whole
         (shard,) = control.status.owners(only=("default", 0)).shards
         assert [tenure.settlements for tenure in shard.history] == [6]
+
+
+@pytest.mark.parametrize("ends", ["between two writes", "anywhere"])
+async def test_a_compaction_that_ends_is_gone_on_with(
+    store: Store, raw: Raw, monkeypatch: pytest.MonkeyPatch, ends: str
+) -> None:
+    monkeypatch.setattr(compaction, "BATCH", 5)
+    owner = await own(store)
+    await past(owner, raw, 30, ago_us=26 * HOUR_US, apart_us=30_000_000)
+    counted = sums(raw)
+    plan, left = compaction.plan_sums, 0
+
+    def dies(*given: Any) -> compaction.Compacted:
+        """The delete of the n-th sum is written, and its update is none that a database takes."""
+        nonlocal left
+        done = plan(*given)
+        left -= len(done.sums)
+        if not done.sums or left >= 0:
+            return done
+        broken: Any = object()
+        last = msgspec.structs.replace(done.sums[-1], usage=broken)
+        return msgspec.structs.replace(done, sums=(*done.sums[:-1], last))
+
+    for round_ in range(10):
+        with monkeypatch.context() as patched:
+            pruning = asyncio.ensure_future(compact(store))
+            if ends == "anywhere":
+                for _ in range(round_ * 3):
+                    await asyncio.sleep(0.001)
+                pruning.cancel()
+            else:
+                left = round_ % 3
+                for module in PLANNERS:
+                    patched.setattr(module, "plan_sums", dies)
+            (ended,) = await asyncio.gather(pruning, return_exceptions=True)
+            assert round_ or isinstance(ended, BaseException)
+        assert sums(raw) == counted
+        assert tiles(raw)
+
+    await compact(store)
+    assert sums(raw) == counted
+    assert tiles(raw)
+    assert len(rows(raw)) <= 3

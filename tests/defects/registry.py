@@ -20,6 +20,7 @@ COMMANDS = "tests/unit/test_core_commands.py::"
 API = "tests/unit/test_api_bad_input.py::"
 AUTOSCALER = "tests/unit/test_autoscaler_policy.py::"
 LANES = "tests/unit/test_lanes.py::"
+COMPACTION = "tests/conformance/test_compaction.py::"
 PRUNE = "tests/conformance/test_prune.py::"
 TAIL = "tests/conformance/test_tail.py::"
 FENCE = (
@@ -272,6 +273,16 @@ _ALL = (
         s.journal_without_its_last_row,
         PRUNE + "test_the_journal_keeps_its_last_row_and_the_young_ones[sqlite]",
         r"assert",
+    ),
+    Defect(
+        "journal-end-compacted", "compaction takes the last row of a journal",
+        s.compaction_of_the_last_row, COMPACTION + "test_the_fence_is_as_before[sqlite]",
+        r"the last row is not touched", fast=True,
+    ),
+    Defect(
+        "summed-twice", "a row stays whose usage compaction has added to another",
+        s.sums_beside_what_they_sum, COMPACTION + "test_sums_are_the_same_in_fewer_rows[sqlite-0]",
+        r"assert", fast=True,
     ),
     Defect(
         "tick-twice", "a tick takes effect whatever its schedule expects",

@@ -11,6 +11,7 @@ from sqlalchemy.dialects.sqlite.base import SQLiteDDLCompiler
 
 from late.model.task import Suspect
 from late.store.base import Page, Settlement, SettleResult
+from late.store.common import compaction
 from late.store.postgres import (
     cursor as postgres_cursor,
 )
@@ -245,6 +246,21 @@ def journal_without_its_last_row() -> None:
         sqlite_sql, "JOURNAL_KEEP", "(select max(seq) from late_settlement",
         "(select max(seq) + 1 from late_settlement",
     )  # fmt: skip
+
+
+def compaction_of_the_last_row() -> None:
+    """Compaction puts the last row of a journal together with those before it."""
+    _edit(sqlite_sql, "COMPACTED", "and seq < ?", "and seq <= ?")
+
+
+def sums_beside_what_they_sum() -> None:
+    """Compaction leaves the first row of a bucket, whose usage is in the sum, too."""
+
+    def make(run: list[compaction.JournalRow]) -> compaction.Sum | None:
+        made = old(run)
+        return made and msgspec.structs.replace(made, low=made.low + 1)
+
+    old = replace(compaction, "_sum", make)
 
 
 def rowids_given_again() -> None:

@@ -11,6 +11,7 @@ from contextlib import closing
 from pathlib import Path
 
 import pytest
+from sqlalchemy import text
 
 from late.errors import (
     SchemaMismatch,
@@ -20,6 +21,8 @@ from late.errors import (
 )
 from late.model.ids import new_id
 from late.model.task import OpenTask, ShardId
+from late.schema import migrate
+from late.schema.engine import make_engine, reading, writing
 from late.store.base import Settlement, SettleResult
 from late.store.sqlite import (
     prune as sqlite_prune,
@@ -290,3 +293,28 @@ async def test_pruning_leaves_gaps_for_writers(
         await asyncio.get_running_loop().shutdown_default_executor()
 
     assert len({left for left in seen if 0 < left < 200}) > 1
+
+
+async def test_the_file_shrinks_when_its_rows_have_gone(tmp_path: Path) -> None:
+    url = f"sqlite:///{tmp_path}/late.db"
+    migrate.upgrade(url)
+    engine = make_engine(url)
+    with writing(engine) as connection:
+        connection.execute(text("create table ballast (payload blob)"))
+        for _ in range(20):
+            connection.execute(text("insert into ballast values (zeroblob(1000000))"))
+    with writing(engine) as connection:
+        connection.execute(text("drop table ballast"))
+
+    store = SqliteStore(url)
+    await store.open()
+    await store.prune(journal_keep_s=3_600)
+    await store.close()
+
+    with reading(engine) as connection:
+        pages = connection.execute(text("pragma page_count")).scalar_one()
+        free = connection.execute(text("pragma freelist_count")).scalar_one()
+        whole = connection.execute(text("pragma integrity_check")).scalar_one()
+    engine.dispose()
+    assert (free, whole) == (512, "ok")
+    assert pages < 700

@@ -10,9 +10,10 @@ import pyarrow as pa
 from late_spark import live, parts
 from late_spark.bounds import Bounds
 from late_spark.schema import TABLES
-from sqlalchemy import delete, insert
+from sqlalchemy import delete, insert, select, update
 
 from late.model.task import Usage
+from late.model.usage_sums import summed
 from late.schema.engine import make_engine, writing
 from late.schema.tables import settlement
 
@@ -63,6 +64,24 @@ def prune(url: str, through: int, *, shard: int = 0) -> None:
     with writing(engine) as connection:
         connection.execute(
             delete(settlement).where(settlement.c.shard_id == shard, settlement.c.seq <= through)
+        )
+    engine.dispose()
+
+
+def put_together(url: str, first: int, last: int, *, shard: int = 0) -> None:
+    """What compaction does: rows `first`..`last` become the last of them."""
+    engine = make_engine(url)
+    of = settlement.c
+    chosen = (of.shard_id == shard, of.seq.between(first, last))
+    with writing(engine) as connection:
+        found = connection.execute(select(of.usage).where(*chosen)).scalars().all()
+        usage = summed(each for text in found for each in msgspec.json.decode(
+            text or "[]", type=tuple[Usage, ...]))  # fmt: skip
+        connection.execute(delete(settlement).where(*chosen, of.seq < last))
+        connection.execute(
+            update(settlement)
+            .where(*chosen)
+            .values(first_seq=first, usage=msgspec.json.encode(usage).decode())
         )
     engine.dispose()
 

@@ -10,7 +10,8 @@ import msgspec
 import pyarrow.parquet as pq
 import pytest
 from late_spark import export as exporting
-from late_spark import lake, lake_files, live, parts
+from late_spark import lake, lake_files, live, parts, source
+from late_spark.bounds import Bounds
 from late_spark.export import export
 from late_spark.parts import JournalPruned
 from late_spark.schema import USAGE
@@ -18,7 +19,7 @@ from pyspark.sql import SparkSession
 
 from late.errors import ConfigError
 from tests.conformance.backends import BACKENDS
-from tests.spark.kit import SECOND, START_US, done, prune, settled, write
+from tests.spark.kit import SECOND, START_US, done, prune, put_together, settled, write
 from tests.unit.cli_kit import Cli
 
 # The first query of a session takes most of a minute on a machine that does other things too.
@@ -68,6 +69,42 @@ def test_the_journal_may_be_pruned_behind_an_export(file_url: str, folder: Path)
     write(file_url, [settled(4, [done(1)])])
     export(file_url, folder)
     assert rows(folder) == Counter((0, seq) for seq in (1, 2, 3, 4))
+
+
+def test_what_is_compacted_across_the_end_of_a_lake_is_exported_once(
+    file_url: str, folder: Path
+) -> None:
+    """The export takes what it has already out of the row that has both."""
+    write(file_url, [settled(seq, [done(seq)]) for seq in range(1, 8)])
+    export(file_url, folder)
+    write(file_url, [settled(seq, [done(seq)]) for seq in range(8, 12)])
+    put_together(file_url, 6, 7)
+    put_together(file_url, 3, 9)
+    manifest = lake.load(folder)
+    assert manifest is not None
+    counted = source.known_of(source.known_text(lake.known(file_url, folder, manifest)))
+    after = manifest.after()
+    [part] = live.plan(file_url, "usage", Bounds(), after=after, known=counted).parts
+    [tail] = parts.read(file_url, "usage", part, ["seq", "count"], Bounds(), {})
+    assert tail.to_pylist()[0] == {"seq": 9, "count": 17}
+    assert (part.stretches[0].begins, part.stretches[0].first) == (3, 8)
+    assert export(file_url, folder).settlements == 4
+    assert rows(folder) == Counter((0, seq) for seq in (1, 2, 3, 4, 5, 6, 7, 9, 10, 11))
+    manifest = lake.load(folder)
+    assert manifest is not None
+    tables = [pq.ParquetFile(folder / each.path).read() for each in manifest.files]
+    for column, each in (("count", 1), ("busy_us", 100), ("bytes", 10)):
+        assert sum(sum(t[column].to_pylist()) for t in tables) == each * sum(range(1, 12))
+    assert sum(n for t in tables for h in t["busy_hist"].to_pylist() for _, n in h) == 66
+    # The same once more, a bucket of what was taken out of a bucket.
+    write(file_url, [settled(12, [done(12)])])
+    put_together(file_url, 3, 11)
+    put_together(file_url, 1, 12)
+    export(file_url, folder)
+    manifest = lake.load(folder)
+    assert manifest is not None
+    tables = [pq.ParquetFile(folder / each.path).read() for each in manifest.files]
+    assert sum(sum(t["count"].to_pylist()) for t in tables) == sum(range(1, 13))
 
 
 def test_files_are_by_the_date_of_the_settlement(file_url: str, folder: Path) -> None:

@@ -19,7 +19,7 @@ from late.schema.engine import make_engine, writing
 from late.schema.tables import dead, timer
 from late.store.base import Store
 from tests.conformance.backends import BACKENDS, Backend
-from tests.spark.kit import SECOND, START_US, done, prune, read, settled, write
+from tests.spark.kit import SECOND, START_US, done, prune, put_together, read, settled, write
 
 SQLITE = next(each for each in BACKENDS if not each.network)
 
@@ -249,3 +249,35 @@ def test_the_past_is_read_where_it_is_kept(url: str, backend: Backend, boost: bo
         live.plan(url, "tasks", Bounds(), moment=Moment(as_of_us=2**52))
     with pytest.raises(ConfigError, match="a snapshot is of PostgreSQL"):
         live.plan(url, "tasks", Bounds(), moment=Moment("00000003-1"))
+
+
+def test_a_compacted_journal_is_read_to_the_settlement(file_url: str) -> None:
+    write(file_url, [settled(seq, [done(1)]) for seq in range(1, 13)])
+    put_together(file_url, 1, 4)
+    put_together(file_url, 6, 9)
+    found = read(file_url, parts=12)
+    assert found.column("seq").to_pylist() == [4, 5, 9, 10, 11, 12]
+    assert found.column("count").to_pylist() == [4, 1, 4, 1, 1, 1]
+    assert read(file_url, "journal").num_rows == 6
+    begins = Bounds(from_us=START_US + 5 * SECOND)
+    assert read(file_url, bounds=begins).column("count").to_pylist()[-1] == 1
+    assert read(file_url, after={("default", 0): 9}).num_rows == 3
+    # What is known ends within a row, and nobody says what that was.
+    with pytest.raises(JournalPruned, match=r"settlements 6..9 .* up to 7 are known"):
+        live.plan(file_url, "usage", Bounds(), after={("default", 0): 7})
+
+
+@pytest.mark.parametrize(("first", "last"), [(1, 4), (4, 6), (2, 12)])
+def test_compaction_across_the_ends_of_a_part_is_refused(
+    file_url: str, first: int, last: int
+) -> None:
+    """Nothing is counted twice or left out: the read fails, and the next one is whole."""
+    write(file_url, [settled(seq, [done(1)]) for seq in range(1, 13)])
+    plan = live.plan(file_url, "usage", Bounds(), after={("default", 0): 2})
+    [part] = plan.parts
+    [ended] = live.plan(file_url, "usage", Bounds(to_us=START_US + 4 * SECOND)).parts
+    ended = Part((Stretch("default", 0, 3, 5),))
+    put_together(file_url, first, last)
+    wanted = part if first < 3 else ended
+    with pytest.raises(JournalPruned):
+        list(parts.read(file_url, "usage", wanted, ["count"], Bounds(), {}))

@@ -161,6 +161,8 @@ _count("late_rpc_retries_total", "Calls that repeated one before.", "method role
 _count("late_pruned_tasks_total", "Rows removed from the log.", "", events.PRUNED, "tasks")
 _count("late_pruned_settlements_total", "Rows removed from the journal.", "", events.PRUNED,
        "settlements")  # fmt: skip
+_count("late_compacted_settlements_total", "Rows of the journal added to others.", "",
+       events.PRUNED, "compacted")  # fmt: skip
 
 # --- the autoscaler ------------------------------------------------------------------------------
 

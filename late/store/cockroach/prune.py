@@ -17,8 +17,8 @@ from late.store.base import PruneReport
 from late.store.cockroach import statements as sql
 from late.store.cockroach.connection import repeated
 from late.store.cockroach.cursor import FIRST_ID, LAG_US, CockroachWindow, parse
-from late.store.common.compaction import Compactor
 from late.store.common.open_tasks import open_of
+from late.store.compactor import Compactor
 from late.store.postgres.compaction import SERIALIZABLE, compact
 from late.store.postgres.connection import Connection, ConnectionPool, rows_of
 from late.store.postgres.statements import CLOCK

@@ -34,7 +34,7 @@ from late.store.cockroach.guard import CockroachGuard, checked, cluster_of
 from late.store.cockroach.prune import CockroachPruner
 from late.store.cockroach.rebase import rebase
 from late.store.common.columns import parked_of
-from late.store.common.compaction import Compactor
+from late.store.compactor import Compactor
 from late.store.postgres import statements as postgres_sql
 from late.store.postgres import timers
 from late.store.postgres.connection import StorePools, rows_of, translate

@@ -13,11 +13,11 @@ from functools import partial
 from late.store.common.compaction import (
     PROBE,
     Compacted,
-    Compactor,
     JournalRow,
     Stretch,
     plan_sums,
 )
+from late.store.compactor import Compactor
 from late.store.postgres import statements as sql
 from late.store.postgres.connection import Connection, ConnectionPool, rows_of
 

@@ -14,9 +14,9 @@ import msgspec
 
 from late.model.task import Cursor, OpenTask
 from late.store.base import PruneReport
-from late.store.common.compaction import Compactor
 from late.store.common.groups import RETENTION
 from late.store.common.open_tasks import open_of
+from late.store.compactor import Compactor
 from late.store.postgres import statements as sql
 from late.store.postgres.compaction import compact
 from late.store.postgres.connection import Connection, ConnectionPool, rows_of

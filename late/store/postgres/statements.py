@@ -13,7 +13,7 @@ from __future__ import annotations
 
 from late.model.task import HELD_US
 from late.schema.key_order import in_order
-from late.store.common.compaction import COLUMNS
+from late.store.common.compaction import COLUMNS as _JOURNAL_COLUMNS
 
 NOW = "(extract(epoch from clock_timestamp()) * 1000000)::bigint"
 
@@ -150,7 +150,7 @@ select e.consumer_group, e.shard_id, p.seq from late_lease e cross join lateral 
    order by s.seq desc limit 1) p
 """
 COMPACTED = f"""
-select {COLUMNS} from late_settlement
+select {_JOURNAL_COLUMNS} from late_settlement
  where consumer_group = %s and shard_id = %s and seq >= %s and seq < %s order by seq limit %s
 """
 DELETE_SUMMED = """

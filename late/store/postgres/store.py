@@ -30,7 +30,7 @@ from late.store.base import (
     WorkerInfo,
 )
 from late.store.common.columns import parked_of
-from late.store.common.compaction import Compactor
+from late.store.compactor import Compactor
 from late.store.postgres import journal, membership, timers
 from late.store.postgres import statements as sql
 from late.store.postgres.connection import StorePools, connect, conninfo_of, translated

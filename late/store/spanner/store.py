@@ -35,7 +35,8 @@ from late.store.base import (
     SettleResult,
     WorkerInfo,
 )
-from late.store.common.compaction import PROBE, Compacted, Compactor, Stretch
+from late.store.common.compaction import PROBE, Compacted, Stretch
+from late.store.compactor import Compactor
 from late.store.spanner import guard, journal, membership, prune, rebase, tail
 from late.store.spanner.client import place_of
 from late.store.spanner.connection import SpannerClients

@@ -22,6 +22,12 @@ from late.store.sqlite.write_lock import clock, transaction
 
 BATCH = 2_000
 """Rows per transaction: some ten milliseconds under the write lock that all producers share."""
+INCREMENTAL = 2
+"""`auto_vacuum` of a file that can give pages back."""
+FREE_PAGES = 512
+"""Free pages that the file keeps in any case, 2 MiB: what the next seconds write."""
+VACUUM_PAGES = 500
+"""Pages that one transaction gives back: some milliseconds of work."""
 WORKER_KEEP_US = 3_600_000_000
 """The time after which the row of a silent worker goes: nobody needs it any more."""
 
@@ -144,6 +150,22 @@ def compact(connection: sqlite3.Connection, stretch: Stretch, limit: int) -> Com
 def _journal_rows(connection: sqlite3.Connection, stretch: Stretch, limit: int) -> list[JournalRow]:
     values = (stretch.group, stretch.shard_id, stretch.start, stretch.last, limit)
     return [JournalRow(*row) for row in connection.execute(sql.COMPACTED, values)]
+
+
+def shrink(connection: sqlite3.Connection) -> bool:
+    """Give pages at the end of the file back, a few at a time, where more are free than the next
+    tasks need; return True if there are more. A file of an older version keeps its size until
+    somebody runs VACUUM: see `docs/stores.md`."""
+    if connection.execute("pragma auto_vacuum").fetchone()[0] != INCREMENTAL:
+        return False
+    free: int = connection.execute("pragma freelist_count").fetchone()[0]
+    pages: int = connection.execute("pragma page_count").fetchone()[0]
+    surplus = free - max(FREE_PAGES, (pages - free) // 4)
+    if surplus <= 0:
+        return False
+    # As a script, which runs to its end: `execute` stops after each page.
+    connection.executescript(f"pragma incremental_vacuum({min(surplus, VACUUM_PAGES)})")
+    return surplus > VACUUM_PAGES
 
 
 def delete_workers(connection: sqlite3.Connection) -> int:

@@ -9,7 +9,7 @@ from late.model.task import (
     HELD_US,
 )
 from late.schema.tables import NOW_US
-from late.store.common.compaction import COLUMNS
+from late.store.common.compaction import COLUMNS as _JOURNAL_COLUMNS
 
 NOW = f"select {NOW_US['sqlite']}"
 
@@ -247,7 +247,7 @@ LAST_SETTLEMENTS = (
     " where s.consumer_group = l.consumer_group and s.shard_id = l.shard_id) from late_lease l"
 )
 COMPACTED = (
-    f"select {COLUMNS} from late_settlement where consumer_group = ? and shard_id = ?"
+    f"select {_JOURNAL_COLUMNS} from late_settlement where consumer_group = ? and shard_id = ?"
     " and seq >= ? and seq < ? order by seq limit ?"
 )
 DELETE_SUMMED = (

@@ -31,7 +31,7 @@ from late.store.base import (
     WorkerInfo,
 )
 from late.store.common.columns import parked_of
-from late.store.common.compaction import Compactor
+from late.store.compactor import Compactor
 from late.store.sqlite import guard, journal, membership, prune, rebase, tail
 from late.store.sqlite import statements as sql
 from late.store.sqlite.connection import ConnectionThread
@@ -196,6 +196,8 @@ class SqliteStore:
             minute_s=journal_minute_s,
         )
         workers = await self._on_connection(prune.delete_workers)
+        while await self._paced(prune.shrink):
+            pass
         return PruneReport(
             tasks=tasks, settlements=settlements, workers=workers, compacted=compacted
         )
