@@ -89,6 +89,8 @@ class Settler:
         """Outcomes a second between the last two collections."""
         self._due: float | None = None
         """Monotonic; None while nothing waits."""
+        self._urgent = False
+        """True when `_due` is as soon as can be."""
         self._poked = asyncio.Event()
         self._writing = asyncio.Lock()
         self._unresolved: list[Settlement] = []
@@ -117,10 +119,11 @@ class Settler:
             urgent: somebody waits for them.
         """
         self._outcomes += outcomes
-        wait_s = self.wait_s(urgent=urgent or self._outcomes >= self._enough)
-        due = self._monotonic() + wait_s
-        if self._due is None or due < self._due:
-            self._due = due
+        urgent = urgent or self._outcomes >= self._enough
+        if self._due is None or (urgent and not self._urgent):
+            due = self._monotonic() + self.wait_s(urgent=urgent)
+            self._due = due if self._due is None else min(due, self._due)
+            self._urgent = urgent
             self._poked.set()
         elif self._outcomes >= self._batch:
             self._poked.set()
@@ -162,7 +165,7 @@ class Settler:
         async with self._writing:
             if not self._unresolved:
                 self._note_rate()
-                self._outcomes, self._due = 0, None
+                self._outcomes, self._due, self._urgent = 0, None, False
                 self._unresolved = list(self._collect())
             if not self._unresolved:
                 return False
