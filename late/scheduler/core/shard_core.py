@@ -89,7 +89,9 @@ class ShardCore:
 
     def _tell(self, effects: list[m.Effect]) -> None:
         core = self.state
-        told = (len(core.pending) + core.suspects.asked, core.awaited)
+        # It stays urgent until the settlement is asked for.
+        urgent = (core.told is not None and core.told[1]) or core.awaited
+        told = (len(core.pending) + core.suspects.asked, urgent)
         if told != core.told:
             known = 0 if core.told is None else core.told[0]
             effects.append(m.SettleSoon(max(0, told[0] - known), told[1]))
