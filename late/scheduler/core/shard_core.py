@@ -89,12 +89,12 @@ class ShardCore:
 
     def _tell(self, effects: list[m.Effect]) -> None:
         core = self.state
+        known, urgent = core.told or (0, False)
+        outcomes = len(core.pending) + core.suspects.asked
         # It stays urgent until the settlement is asked for.
-        urgent = (core.told is not None and core.told[1]) or core.awaited
-        told = (len(core.pending) + core.suspects.asked, urgent)
+        told = (outcomes, urgent or core.awaited)
         if told != core.told:
-            known = 0 if core.told is None else core.told[0]
-            effects.append(m.SettleSoon(max(0, told[0] - known), told[1]))
+            effects.append(m.SettleSoon(max(0, outcomes - known), told[1]))
             core.told = told
 
     def skip_page(self, page: Page) -> bool:
