@@ -59,8 +59,7 @@ def new_url(server: PostgresServer) -> Iterator[str]:
 
 @pytest.fixture
 def url(new_url: str) -> str:
-    """A database without the first ranges, as those of older versions and those that nobody has
-    pruned for long: everything falls into the DEFAULT leaf, and a test lays out its own."""
+    """A database without the first ranges, as an older version made it: rows are in DEFAULT."""
     with opened(connection := producer(new_url)):
         for name in leaves(connection):
             connection.execute(f"drop table {name}")

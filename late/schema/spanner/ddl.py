@@ -258,6 +258,6 @@ STATEMENTS = {
     "0008": OFFERS,
     "0009": ("ALTER TABLE late_worker ADD COLUMN IF NOT EXISTS ends STRING(MAX)",),
     "0010": ("ALTER TABLE late_worker ADD COLUMN IF NOT EXISTS handlers STRING(MAX)",),
-    "0012": ("ALTER TABLE late_settlement ADD COLUMN IF NOT EXISTS first_seq INT64",),
+    "0011": ("ALTER TABLE late_settlement ADD COLUMN IF NOT EXISTS first_seq INT64",),
 }
 """The statements of each version, in order. They never change: a new schema is a new version."""

@@ -9,7 +9,7 @@ from __future__ import annotations
 import sqlalchemy as sa
 from alembic import op
 
-revision = "0012"
+revision = "0011"
 down_revision = "0010"
 branch_labels = None
 depends_on = None
@@ -40,7 +40,7 @@ def upgrade() -> None:
     op.add_column("late_settlement", sa.Column("first_seq", sa.BigInteger))
     if op.get_context().dialect.name == "postgresql":
         op.execute(FIRST_PARTITIONS)
-    op.execute("update late_meta set value = '0012' where key = 'schema_version'")
+    op.execute("update late_meta set value = '0011' where key = 'schema_version'")
 
 
 def downgrade() -> None:
