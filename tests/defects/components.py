@@ -49,7 +49,7 @@ def scalar_cursor() -> None:
 
 def scalar_checkpoint() -> None:
     """The checkpoint is a cursor alone: what started and has not ended is not in it."""
-    replace(Window, "open", lambda self, *, without: ())
+    replace(Window, "open", lambda self, **_: ())
 
 
 def settled_before_run() -> None:

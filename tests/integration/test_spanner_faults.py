@@ -155,8 +155,8 @@ async def test_a_key_that_exists_although_none_was_seen_decides(
         def __init__(self, transaction: Any) -> None:
             self._transaction = transaction
 
-        def read(self, *given: Any) -> Any:
-            rows = list(self._transaction.read(*given))
+        def read(self, *given: Any, **options: Any) -> Any:
+            rows = list(self._transaction.read(*given, **options))
             return [row for row in rows if row[0] != settlement.seq]
 
         def __getattr__(self, name: str) -> Any:
