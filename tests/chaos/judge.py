@@ -15,6 +15,7 @@ from late.control.sql.last_settlement import journals
 from late.control.sql.rows import now_us, open_of
 from late.model.task import Usage
 from late.scheduler.scheduler import UNRECORDED_MAX
+from late.scheduler.usage import LOST
 from late.schema.engine import make_engine, reading
 from late.schema.tables import dead, settlement, timer
 from tests.chaos.producers import TABLE
@@ -58,6 +59,8 @@ class Ledger(msgspec.Struct):
 
     ended: dict[str, int]
     attempts: int
+    lost: int
+    """Attempts that began, and whose end nobody could record."""
     outcomes: dict[str, int]
 
 
@@ -160,7 +163,7 @@ def left(url: str) -> list[str]:
 def _ledger(connection: Connection) -> Ledger:
     ended: Counter[str] = Counter()
     outcomes: Counter[str] = Counter()
-    attempts = 0
+    attempts = lost = 0
     rows = connection.execute(
         select(settlement.c.consumer_group, settlement.c.usage).where(
             settlement.c.usage.is_not(None)
@@ -170,8 +173,9 @@ def _ledger(connection: Connection) -> Ledger:
         for usage in _usages.decode(text):
             outcomes[usage.outcome] += usage.count
             attempts += usage.attempts
+            lost += usage.attempts if usage.outcome == LOST else 0
             ended[group] += usage.count if usage.outcome in FINAL else 0
-    return Ledger(dict(ended), attempts, dict(outcomes))
+    return Ledger(dict(ended), attempts, lost, dict(outcomes))
 
 
 def judge(
@@ -237,10 +241,13 @@ def _accounts(report: Report, ledger: Ledger, events: Sequence[Event]) -> None:
     if ended != report.tasks:
         report.broken["ledger"] = [f"{ended} ends of {report.tasks} committed tasks"]
     # An attempt that ended is counted once; not if its worker died before it could be recorded, or
-    # its result came after the shard had gone.
+    # its result came after the shard had gone. Then it may be counted as lost, once as well.
     ends = sum(event.f == "exec_end" for event in events)
-    if ledger.attempts > ends or (not report.duplicates_max and ledger.attempts < ends):
-        report.broken["attempts"] = [f"{ledger.attempts} in the journal, {ends} ended"]
+    whole = ledger.attempts - ledger.lost
+    if whole > ends or (not report.duplicates_max and ledger.attempts != ends):
+        report.broken["attempts"] = [f"{whole} in the journal, {ends} ended"]
+    if ledger.lost > report.duplicates_max:
+        report.broken["lost"] = [f"{ledger.lost} lost > {report.duplicates_max}"]
     if report.duplicates > report.duplicates_max:
         report.broken["bound"] = [f"{report.duplicates} > {report.duplicates_max}"]
 

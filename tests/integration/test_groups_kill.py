@@ -24,7 +24,8 @@ GROUPS = ("default", "audit", "post")
 def fleet(backend: Backend, url: str, tmp_path: Path) -> Iterator[Fleet]:
     folder = tmp_path / "witness"
     folder.mkdir()
-    settings = {"LATE_PRUNE_EVERY_S": "0.3"} | (
+    # Without a wait for company a death repeats little more than what runs.
+    settings = {"LATE_PRUNE_EVERY_S": "0.3", "LATE_SETTLE_DELAY_S": "0.01"} | (
         {"LATE_LEASE_TTL_S": "5"} if backend.emulated else {}
     )
     made = Fleet(url, folder, settings, GROUPS)
