@@ -156,6 +156,13 @@ class WorkerConfig(msgspec.Struct, frozen=True, kw_only=True):
     """The address of that port. The default is for this machine only; use `0.0.0.0` or `::` if a
     probe comes from another machine."""
 
+    waking: Literal["auto", "on", "off"] = "auto"
+    """`auto`: a worker that sleeps is told of commits where that is safe. `on`: also on a
+    PostgreSQL that allows prepared transactions; those that enqueue then set `late.wake` to `off`.
+    `off`: tasks are found by polling."""
+    listen_url: _Text | None = None
+    """The address at which a worker LISTENs on PostgreSQL. The default is that of the database; it
+    is for workers behind a PgBouncer in transaction mode."""
     wake_port: Annotated[int, Meta(ge=0, le=65_535)] | None = None
     """The port of wake-ups by datagram (`late/notify/notifier.py`). By default there is none; 0
     takes any free port."""

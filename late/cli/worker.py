@@ -15,7 +15,7 @@ from late.errors import ConfigError, UnknownTask
 if TYPE_CHECKING:
     from late.app.app import App
 
-TEXTS = ("membership", "member", "health_host", "wake_host")
+TEXTS = ("membership", "member", "health_host", "wake_host", "waking", "listen_url")
 """The settings whose values are texts."""
 
 AppArgument = Annotated[

@@ -98,6 +98,7 @@ def _enqueuer(role: str) -> str:
 GRANT INSERT ({INSERTED}) ON late_task TO {role};
 GRANT SELECT, INSERT, DELETE ON late_unique TO {role};
 GRANT SELECT ON late_lane TO {role};
+GRANT SELECT ON SEQUENCE late_waiting TO {role};
 {_functions(role)}
 """
 
@@ -110,6 +111,7 @@ GRANT SELECT, DELETE, INSERT ({INSERTED}) ON late_task TO {role};
 {_each(role, "SELECT, DELETE, TRUNCATE", partitions=True)}
 GRANT SELECT, INSERT ON late_audit TO {role};
 GRANT SELECT ON late_token TO {role};
+GRANT SELECT, UPDATE ON SEQUENCE late_waiting TO {role};
 """
 
 

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 
 from late.errors import ConfigError
-from late.store.base import Store
+from late.store.base import Store, WakeUps
 
 POSTGRES_SCHEMES = ("postgresql", "postgresql+psycopg")
 COCKROACH_SCHEMES = ("cockroachdb", "cockroachdb+psycopg")
@@ -50,6 +50,23 @@ def open_store(url: str) -> Store:
         f"no store for {shown}: use sqlite:///FILE, postgresql://..., "
         "postgresql+psycopg://..., spanner+spanner:///... or cockroachdb://..."
     )
+
+
+def open_wake_ups(url: str, *, listen_url: str | None, prepared: bool) -> WakeUps | None:
+    """Return what tells of commits in the database of `url`, or None if nothing does.
+
+    Args:
+        listen_url: where LISTEN works, if that is not `url`; for PostgreSQL.
+        prepared: also where transactions may be prepared; for PostgreSQL.
+
+    Raises:
+        ConfigError: `listen_url` cannot be read.
+    """
+    if url.partition("://")[0] in POSTGRES_SCHEMES:
+        from late.store.postgres.wake_ups import PostgresWakeUps
+
+        return PostgresWakeUps(listen_url or url, prepared=prepared)
+    return None
 
 
 @contextmanager

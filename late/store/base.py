@@ -18,7 +18,7 @@ says whether they are transient. Retry, batching and pacing live once, above the
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from enum import Enum
 from typing import Literal, Protocol
 
@@ -64,6 +64,8 @@ class Features(msgspec.Struct, frozen=True):
     """The most tasks that one enqueue statement carries."""
     experimental: bool = False
     """The store has never been run on the database that it is for. Every start says so."""
+    poll_stream_s: float | None = None
+    """The pause between two polls while a few records come each time; None: `poll_min_s`."""
     lease_margin_min_s: float = 0.0
     """The largest difference between the clocks that judge a lease: an owner stops that much
     earlier."""
@@ -379,3 +381,25 @@ class Store(Protocol):
 
     async def close(self) -> None:
         """Close all connections. Calling it twice, or before `open`, is fine."""
+
+
+class WakeUps(Protocol):
+    """Notices of commits, from the database itself, for one tail that sleeps.
+
+    They are hints: any may be lost, late or needless, and what is lost costs what polling costs. No
+    method raises an error of the database; after one `ready` is False until `run` has repaired it.
+    """
+
+    @property
+    def ready(self) -> bool:
+        """True if notices can arrive."""
+
+    async def run(self, heard: Callable[[], None]) -> None:
+        """Call `heard` for each notice, in this event loop, until it is cancelled."""
+
+    async def announce(self) -> bool:
+        """Ask for a notice of each commit that inserts from now on, for some seconds. True: nobody
+        had asked, so the caller must look once more before it sleeps."""
+
+    async def withdraw(self) -> None:
+        """Take that back, for all workers: those that sleep ask again soon."""

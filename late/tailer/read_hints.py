@@ -14,6 +14,9 @@ and it is not trusted, because anything may come by datagram. So:
   many come, `CREDIT` looks are made at once and `CREDIT_PER_S` a second from then on**.
 
 A hint that waits is taken along by any other look, for nothing.
+
+A notice of the database itself is sure: it asks for one look, without credit; `announcement.py`
+bounds how many there are.
 """
 
 from __future__ import annotations
@@ -49,6 +52,8 @@ class Hints:
         self._began_s = 0.0
         self._taken = False
         self._paid = False
+        self._charged = False
+        self._sure = False
 
     def heard(self, now_s: float) -> None:
         """Take in a hint: there may be something to read."""
@@ -56,23 +61,30 @@ class Hints:
         self._quick = 0
         self.due_s = min(self.due_s, max(now_s, self._free_s, self._creditable_s(now_s)))
 
+    def told(self, now_s: float) -> None:
+        """Take in a notice of the database: there was a commit, and it can be read. Its look costs
+        no credit and is not repeated; whoever calls this bounds their number."""
+        self.waits = self._sure = True
+        self.due_s = min(self.due_s, max(now_s, self._free_s))
+
     def begin(self, now_s: float) -> None:
         """Begin a look at everything, whatever its reason is."""
         self._taken = self.due_s < math.inf
         self._paid = self.due_s <= now_s
         self._began_s = now_s
-        if self._paid:
+        self._charged = self._paid and not self._sure
+        if self._charged:
             self._refill(now_s)
             self._credit -= 1
         self.due_s = math.inf
-        self.waits = False
+        self.waits = self._sure = False
 
     def end(self, now_s: float, found: bool) -> None:
         """End the look; `found`: it brought records. Not called after one that failed: what
         follows an error is a look at everything."""
         if self._paid:
             self._free_s = max(self._began_s + self.spacing_s, 2 * now_s - self._began_s)
-            if found:
+            if found and self._charged:
                 self._credit = min(CREDIT, self._credit + 1)
             # What was heard during it may have been too late for it, and stays due.
             self.due_s = max(self.due_s, self._free_s)

@@ -8,11 +8,14 @@ nothing to forget.
 
 Pace, for the whole worker:
 
-- records come: every `poll_min_s` of the store's features, counted from the start of a read;
+- records come: every `poll_min_s` of the store's features, counted from the start of a read, and
+  after `poll_stream_s` where a few came;
 - nothing comes: a 32nd of the silence so far, up to `poll_max_s` (`backoff.poll_after_s`);
 - a page was full: at once, for that shard alone, while the others keep their pace;
 - `wake()`: at once;
 - `hint()`: as soon as `read_hints.py` lets it;
+- nothing comes, and the database can tell of commits: the tail announces that it sleeps, looks once
+  more and sleeps (`announcement.py`);
 - a transient error: full jitter from 0.1 to 30 s, and neither of these shortens it.
 """
 
@@ -28,13 +31,16 @@ from late.errors import StoreError
 from late.events import Emitter
 from late.model.backoff import Backoff, poll_after_s
 from late.model.task import Cursor, ShardId
-from late.store.base import Features, Page
+from late.store.base import Features, Page, WakeUps
+from late.tailer.announcement import Announcement
 from late.tailer.ownership import Key
 from late.tailer.read_hints import Hints
 
 PAGE_BYTES = 8 * 1024 * 1024
 REST_SHARE = 0.2
 """The share of the time between two reads that is a pause, at least."""
+FEW = 16
+"""So many records of one look may be a stream whose next one comes sooner than the next poll."""
 FIRST_LIMIT = 125
 """Records of the first read, when nothing is known of their size: 125 MiB at the very worst."""
 
@@ -59,6 +65,7 @@ class Tailer:
         page_size: most records per shard and read.
         poll_max_s: longest wait between two reads when nothing happens.
         rng: the source of jitter.
+        wake_ups: what tells of commits while the tail sleeps; None: nothing does.
     """
 
     def __init__(
@@ -71,6 +78,7 @@ class Tailer:
         poll_max_s: float = 1.0,
         rng: random.Random | None = None,
         emitter: Emitter = events.default,
+        wake_ups: WakeUps | None = None,
     ) -> None:
         self._store = store
         self._wanted = wanted
@@ -82,7 +90,12 @@ class Tailer:
         self._rng = rng or random.Random()
         self._emitter = emitter
         self._backoff = Backoff(self._rng)
+        self._stream_s = min(store.features.poll_stream_s or self._poll_min_s, poll_max_s)
         self._hints = Hints(self._poll_min_s)
+        self._wake_ups = wake_ups
+        self._announcement = Announcement(self._poll_min_s)
+        self._told = False
+        """True if the next look is made because a commit was told of."""
         self._woken = False
         self._stirred = asyncio.Event()
         """Set when the wait for the next read may be over early."""
@@ -134,6 +147,8 @@ class Tailer:
             self.reading = False
             self._backoff.reset()
             self._pace(records, began_s, everything)
+            if everything and wanted and self._wake_ups is not None:
+                await self._announce(self._wake_ups)
             # Stores may answer without waiting, and a long backlog must not starve the loop.
             await asyncio.sleep(0)
         self.reading = False
@@ -162,6 +177,21 @@ class Tailer:
             self._hints.heard(_now_s())
             self._stirred.set()
 
+    async def listen(self) -> None:
+        """Take the notices of `wake_ups` until cancelled."""
+        if self._wake_ups is not None:
+            await self._wake_ups.run(self.told)
+
+    def told(self) -> None:
+        """Take in a notice of `wake_ups`: there was a commit."""
+        now_s = _now_s()
+        if self._announcement.heard(now_s):
+            self._told = True
+            self._hints.told(now_s)
+            self._stirred.set()
+        else:
+            self.hint(())
+
     def stop(self) -> None:
         """Let `run` return. Pages of a read that is under way are dropped. Calling it twice, or
         before `run`, is fine."""
@@ -179,11 +209,34 @@ class Tailer:
             self._quiet_since_s = now_s
         if everything:
             self._hints.end(now_s, records > 0)
-            wait_s = poll_after_s(
-                now_s - self._quiet_since_s, self._poll_min_s, self._poll_max_s, self._rng
-            )
+            wait_s = self._wait_s(records, now_s - self._quiet_since_s)
             # A slow read is not followed by the next one at once: others want the database too.
             self._due_s = max(began_s + wait_s, now_s + wait_s * REST_SHARE)
+
+    def _wait_s(self, records: int, quiet_s: float) -> float:
+        told, self._told = self._told, self._hints.waits and self._told
+        if records:
+            self._announcement.found(told)
+        if self._announcement.stands:
+            return self._announcement.look_after_s(quiet_s, self._poll_max_s)
+        least_s = self._stream_s if 0 < records < FEW else self._poll_min_s
+        return poll_after_s(quiet_s, least_s, self._poll_max_s, self._rng)
+
+    async def _announce(self, wake_ups: WakeUps) -> None:
+        """Announce that this tail is about to sleep, or that it sleeps on; or take it back."""
+        announcement, now_s = self._announcement, _now_s()
+        if not wake_ups.ready:
+            announcement.lost()
+        elif announcement.overrun:
+            announcement.withdrawn(now_s)
+            await wake_ups.withdraw()
+            self._due_s = min(self._due_s, _now_s() + self._poll_min_s)
+        elif announcement.due(now_s, now_s - self._quiet_since_s) and not self._behind:
+            if await wake_ups.announce():
+                # What was committed before the announcement, nobody tells of: look once more.
+                self._due_s = 0.0
+            if wake_ups.ready:
+                announcement.made(now_s)
 
     async def _read_all(self, cursors: Mapping[Key, Cursor]) -> int:
         """Read each group's shards in one statement; returns how many records came."""

@@ -27,7 +27,8 @@ from late.scheduler.limits.limits import LOCAL_POOL
 from late.scheduler.limits.outages import Outages
 from late.scheduler.scheduler import Scheduler
 from late.scheduler.settings import CoreSettings
-from late.store.base import Membership, NameEnds, WorkerInfo
+from late.store import open_wake_ups
+from late.store.base import Membership, NameEnds, WakeUps, WorkerInfo
 from late.tailer.discovery import own_name
 from late.tailer.heartbeat import Exchange
 from late.tailer.tailer import Tailer
@@ -166,20 +167,33 @@ def open_listener(settings: config.WorkerConfig, heard: notifier.Heard) -> HintL
     return HintListener(settings.wake_host, settings.wake_port, notifier.secret(), heard)
 
 
-async def listen_for_hints(listener: HintListener | None, heard: notifier.Heard) -> None:
-    """Take the hints of this process, and with a `listener` those of others, until cancelled."""
+async def listen_for_hints(listener: HintListener | None, tailer: Tailer) -> None:
+    """Take the hints of this process, with a `listener` those of others, and the notices of the
+    database, until cancelled."""
     loop = asyncio.get_running_loop()
 
     def from_any_thread(shards: notifier.Shards) -> None:
         with contextlib.suppress(RuntimeError):  # the loop is closed: the worker stops
-            loop.call_soon_threadsafe(heard, shards)
+            loop.call_soon_threadsafe(tailer.hint, shards)
 
     with notifier.listening(from_any_thread):
         if listener is None:
+            await tailer.listen()
             await loop.create_future()
         else:
             events.default.emit(events.HINTS_HEARD, host=listener.host, port=listener.port)
-            await listener.run()
+            await asyncio.gather(listener.run(), tailer.listen())
+
+
+def wake_ups_of(url: str, settings: config.WorkerConfig) -> WakeUps | None:
+    """Return what tells a worker of commits while it sleeps, or None if nothing does.
+
+    Raises:
+        ConfigError: `listen_url` cannot be read.
+    """
+    if settings.waking == "off":
+        return None
+    return open_wake_ups(url, listen_url=settings.listen_url, prepared=settings.waking == "on")
 
 
 async def until(event: asyncio.Event, work: Coroutine[Any, Any, None]) -> None:

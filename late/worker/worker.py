@@ -169,6 +169,7 @@ class Worker:
             page_size=settings.page_size,
             poll_max_s=settings.poll_max_s,
             rng=self._rng,
+            wake_ups=assembly.wake_ups_of(app.url, settings),
         )
         self.scheduler = Scheduler(
             store,
@@ -350,7 +351,7 @@ class Worker:
             ("scheduler", self.scheduler.run),
             ("settler", self.settler.run),
             ("tailer", self.tailer.run),
-            ("hints", partial(assembly.listen_for_hints, self.listener, self.tailer.hint)),
+            ("hints", partial(assembly.listen_for_hints, self.listener, self.tailer)),
             ("keeper", self.keeper.run),
             ("members", self.members.run),
             ("settings", self.settings_sync.run),

@@ -26,7 +26,7 @@ ROWS = 1_000
 """Rows of one (group, shard) that are looked at."""
 LATE_S = 60.0
 TRANSACTION_S = 60.0
-PER_WORKER = 8
+PER_WORKER = 9
 """Connections to PostgreSQL that one worker takes at most, its heartbeat's among them."""
 
 
@@ -44,6 +44,7 @@ def examine(connection: Connection) -> Iterator[Check]:
         yield _transactions(connection)
         yield _durability(connection)
         yield _connections(connection)
+        yield _waking(connection)
 
 
 def _live(connection: Connection) -> list[tuple[str, frozenset[str]]]:
@@ -255,3 +256,22 @@ def _connections(connection: Connection) -> Check:
         f"{detail}, and {len(_live(connection))} workers may take {wanted}: raise max_connections, "
         "or put PgBouncer between",
     )  # fmt: skip
+
+
+def _waking(connection: Connection) -> Check:
+    """Workers that are not told of commits find the first task after a silence late."""
+    prepared, sequence = connection.execute(
+        text(
+            "select current_setting('max_prepared_transactions')::int,"
+            " to_regclass('late_waiting') is not null"
+        )
+    ).one()
+    if not sequence:
+        return Check("wake-ups", "warning", "the sequence late_waiting is missing: late migrate")
+    if prepared:
+        return Check(
+            "wake-ups", "ok",
+            f"max_prepared_transactions is {prepared}: only workers with waking=on are told of "
+            "commits while they sleep (docs/waking.md)",
+        )  # fmt: skip
+    return Check("wake-ups", "ok", "workers that sleep are told of commits")

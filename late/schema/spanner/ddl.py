@@ -259,5 +259,6 @@ STATEMENTS = {
     "0009": ("ALTER TABLE late_worker ADD COLUMN IF NOT EXISTS ends STRING(MAX)",),
     "0010": ("ALTER TABLE late_worker ADD COLUMN IF NOT EXISTS handlers STRING(MAX)",),
     "0011": ("ALTER TABLE late_settlement ADD COLUMN IF NOT EXISTS first_seq INT64",),
+    "0012": (),
 }
 """The statements of each version, in order. They never change: a new schema is a new version."""

@@ -1,0 +1,108 @@
+"""Decide when a tail announces that it sleeps, and when it takes that back. Pure.
+
+Who has announced it is told of each commit (`late.store.base.WakeUps`), which costs the committing
+transaction something. So:
+
+- a tail announces after `SLEEP_AFTER` shortest polls in which nothing came. Then it **looks once
+  more**, and only then it sleeps: what was committed before the announcement is found by that
+  look, and what is inserted after it is told of;
+- it stays announced while commits are told of at `NOTICES_PER_S` or less; at such a rate a
+  notice costs little, and the tail needs no polls. At a higher rate it takes the announcement back
+  and polls. **A busy path pays `NOTICES` notices and then none**;
+- after that it announces no sooner than `HOLD_S` later. If the announcement lasted for less than
+  `LASTED_S`, the next time is twice as long, up to `HOLD_MAX_S`: another worker's shards may be
+  busy while ours are silent.
+
+While it sleeps it polls all the same, each time after as much silence again, `LOOK_MAX_S` at most:
+a transaction that inserted before the announcement and committed after the second look tells
+nobody.
+"""
+
+from __future__ import annotations
+
+import math
+
+SLEEP_AFTER = 4
+LOOK_SHARE = 0.5
+LOOK_MAX_S = 1.0
+RENEW_S = 0.8
+NOTICES = 25.0
+NOTICES_PER_S = 250.0
+HOLD_S = 0.25
+HOLD_MAX_S = 4.0
+LASTED_S = 1.0
+
+
+class Announcement:
+    """The announcement of one tail. All times are seconds of one monotonic clock.
+
+    Args:
+        poll_min_s: the store's shortest pause between two polls.
+    """
+
+    def __init__(self, poll_min_s: float) -> None:
+        self._poll_min_s = poll_min_s
+        self._since_s: float | None = None
+        self._renewed_s = -math.inf
+        self._free_s = -math.inf
+        """Before this time it is not announced."""
+        self._hold_s = HOLD_S
+        self._notices = NOTICES
+        self._counted_s = -math.inf
+        self._told = False
+
+    @property
+    def stands(self) -> bool:
+        """True if commits are told of, as far as this tail knows."""
+        return self._since_s is not None
+
+    @property
+    def overrun(self) -> bool:
+        """True if it must be taken back: too many commits are told of."""
+        return self.stands and self._notices < 1
+
+    def due(self, now_s: float, quiet_s: float) -> bool:
+        """Tell whether to announce now, or to renew. `quiet_s`: the silence so far."""
+        if self.stands:
+            return now_s - self._renewed_s >= RENEW_S
+        return now_s >= self._free_s and quiet_s >= SLEEP_AFTER * self._poll_min_s
+
+    def made(self, now_s: float) -> None:
+        """Note that it was announced, or renewed."""
+        if self._since_s is None:
+            self._since_s = now_s
+            self._refill(now_s)
+        self._renewed_s = now_s
+
+    def lost(self) -> None:
+        """Note that it does not stand: it could not be made, or nobody listens."""
+        self._since_s = None
+
+    def withdrawn(self, now_s: float) -> None:
+        """Note that it was taken back, because too many commits were told of."""
+        lasted_s = now_s - (self._since_s if self._since_s is not None else now_s)
+        self._hold_s = min(HOLD_MAX_S, self._hold_s * 2) if lasted_s < LASTED_S else HOLD_S
+        self._free_s = now_s + self._hold_s
+        self._since_s = None
+
+    def heard(self, now_s: float) -> bool:
+        """Count a notice of a commit; False: it is one too many, or nothing was announced."""
+        self._refill(now_s)
+        self._notices = max(0.0, self._notices - 1)
+        return self.stands and self._notices >= 1
+
+    def found(self, told: bool) -> None:
+        """Note that a look brought records; `told`: it was made because of a notice."""
+        self._told = told
+
+    def look_after_s(self, quiet_s: float, most_s: float) -> float:
+        """Return the wait before the next look of a tail that sleeps."""
+        # If records come of which nobody tells, they are looked for as if nothing was announced.
+        least_s = self._poll_min_s * (2 if self._told else 1)
+        return min(most_s, LOOK_MAX_S, max(least_s, quiet_s * LOOK_SHARE))
+
+    def _refill(self, now_s: float) -> None:
+        passed_s = now_s - self._counted_s
+        if passed_s > 0:
+            self._notices = min(NOTICES, self._notices + passed_s * NOTICES_PER_S)
+            self._counted_s = now_s

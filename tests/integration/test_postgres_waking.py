@@ -1,0 +1,221 @@
+"""A worker that sleeps is told of commits by the database, and only while it has asked for that."""
+
+from __future__ import annotations
+
+import asyncio
+import secrets
+from collections.abc import AsyncIterator, Callable, Iterator
+from contextlib import asynccontextmanager, closing
+from typing import Any
+
+import psycopg
+import pytest
+
+import late
+from late.config import WorkerConfig
+from late.outbox import connect
+from late.schema import migrate
+from late.store.postgres import wake_ups
+from late.store.postgres.wake_ups import PostgresWakeUps
+from late.testing.servers.postgres import PostgresServer
+from late.worker.worker import Worker
+from tests.servers import drop_database, migrated_database, postgres_url
+
+INSERT = (
+    "insert into late_task (shard_id, task_id, queue, name, payload)"
+    " values (0, gen_random_uuid(), 'default', 'note', '{}')"
+)
+
+
+@pytest.fixture
+def url() -> Iterator[str]:
+    admin = postgres_url()
+    if admin is None:
+        pytest.skip("no PostgreSQL: set LATE_TEST_POSTGRES_URL or install one")
+    made = migrated_database(admin)
+    yield made.replace("+psycopg", "")
+    drop_database(admin, made)
+
+
+@asynccontextmanager
+async def listening(made: PostgresWakeUps) -> AsyncIterator[asyncio.Queue[None]]:
+    heard: asyncio.Queue[None] = asyncio.Queue()
+    task = asyncio.create_task(made.run(lambda: heard.put_nowait(None)))
+    try:
+        await until(lambda: made.ready or made.unable)
+        yield heard
+    finally:
+        task.cancel()
+        await asyncio.gather(task, return_exceptions=True)
+
+
+async def until(condition: Callable[[], object]) -> None:
+    async with asyncio.timeout(30):
+        while True:
+            if condition():
+                return
+            await asyncio.sleep(0.02)
+
+
+def producer(url: str, **more: Any) -> psycopg.Connection[Any]:
+    return psycopg.connect(url, autocommit=True, **more)
+
+
+async def nothing_heard(heard: asyncio.Queue[None], made: PostgresWakeUps) -> bool:
+    """Tell whether nothing came before an answer that the server gave later."""
+    await made._call("select 1")
+    return heard.empty()
+
+
+async def test_commits_are_told_of_from_the_announcement_until_it_is_taken_back(url: str) -> None:
+    made = PostgresWakeUps(url, prepared=True)
+    async with listening(made) as heard, asyncio.timeout(30):
+        with closing(producer(url)) as service:
+            service.execute(INSERT)
+            assert await nothing_heard(heard, made)
+            assert await made.announce(), "nobody had asked before"
+            assert not await made.announce()
+            service.execute(INSERT)
+            await heard.get()
+            service.execute("select late_enqueue('note')")
+            await heard.get()
+            with service.transaction(force_rollback=True):
+                service.execute(INSERT)
+            assert await nothing_heard(heard, made)
+            await made.withdraw()
+            service.execute(INSERT)
+            assert await nothing_heard(heard, made)
+
+
+async def test_the_announcement_of_a_dead_worker_ends_by_itself(url: str) -> None:
+    made = PostgresWakeUps(url, prepared=True)
+    async with listening(made) as heard, asyncio.timeout(60):
+        assert await made.announce()
+        with closing(producer(url)) as service:
+            ended = "select last_value < extract(epoch from clock_timestamp()) from late_waiting"
+            await until(lambda: service.execute(ended).fetchall()[0][0])
+            service.execute(INSERT)
+            assert await nothing_heard(heard, made)
+        assert await made.announce(), "it had ended, so there is one more look"
+
+
+async def test_an_announcement_costs_no_transaction_id(url: str) -> None:
+    made = PostgresWakeUps(url, prepared=True)
+    async with listening(made):
+        with closing(producer(url)) as service:
+            if service.info.server_version < 150_000:
+                pytest.skip("an unlogged sequence needs PostgreSQL 15")
+            next_xid = "select pg_snapshot_xmax(pg_current_snapshot())::text"
+            before = service.execute(next_xid).fetchall()
+            assert await made.announce()
+            await made.withdraw()
+            assert service.execute(next_xid).fetchall() == before
+
+
+async def test_a_transaction_can_be_prepared_where_nobody_may_announce(url: str) -> None:
+    made = PostgresWakeUps(url)
+    async with listening(made):
+        with closing(producer(url)) as service:
+            (allowed,) = service.execute("show max_prepared_transactions").fetchall()[0]
+            if allowed == "0":
+                pytest.skip("max_prepared_transactions is 0")
+            assert "max_prepared_transactions" in made.unable
+            assert not made.ready
+            await made.announce()
+            two_phase(service, "")
+
+
+async def test_one_that_says_so_is_prepared_beside_a_sleeper(url: str) -> None:
+    made = PostgresWakeUps(url, prepared=True)
+    async with listening(made) as heard:
+        assert await made.announce()
+        with closing(producer(url)) as service:
+            (allowed,) = service.execute("show max_prepared_transactions").fetchall()[0]
+            if allowed == "0":
+                pytest.skip("max_prepared_transactions is 0")
+            two_phase(service, "set local late.wake = off")
+            assert await nothing_heard(heard, made)
+
+
+def two_phase(service: psycopg.Connection[Any], first: str) -> None:
+    name = f"late-{secrets.token_hex(4)}"
+    service.execute("begin")
+    if first:
+        service.execute(first)
+    service.execute(INSERT)
+    service.execute(f"prepare transaction '{name}'")
+    service.execute(f"commit prepared '{name}'")
+
+
+async def test_a_broken_connection_is_made_anew(url: str) -> None:
+    made = PostgresWakeUps(url, prepared=True)
+    async with listening(made) as heard, asyncio.timeout(30):
+        rows = await made._call("select pg_backend_pid()")
+        with closing(producer(url)) as service:
+            service.execute("select pg_terminate_backend(%s)", rows[0])
+            await until(lambda: not made.ready)
+            assert not await made.announce(), "no error either"
+            await until(lambda: made.ready)
+            await made.announce()
+            service.execute(INSERT)
+            await heard.get()
+
+
+async def test_a_schema_without_the_sequence_is_polled(url: str) -> None:
+    with closing(producer(url)) as service:
+        migrate.downgrade(url, "0009")
+        made = PostgresWakeUps(url, prepared=True)
+        async with listening(made):
+            assert "late_waiting" in made.unable
+        service.execute(INSERT)
+
+
+async def test_a_worker_that_never_polls_runs_what_it_is_told_of(
+    url: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    app = late.App(url, shards=2)
+    ran: asyncio.Queue[int] = asyncio.Queue()
+
+    @app.task
+    async def note(number: int) -> None:
+        await ran.put(number)
+
+    worker = Worker(app, settings=WorkerConfig(waking="on", grace_s=5.0))
+    await worker.start()
+    try:
+        async with asyncio.timeout(30):
+            await until(lambda: worker.tailer._announcement.stands)
+            monkeypatch.setattr(
+                "late.tailer.announcement.Announcement.look_after_s", lambda *_: 3_600.0
+            )
+            monkeypatch.setattr("late.notify.notifier._here", set())  # a hint of this process
+            for number in range(3):
+                # The announcement is renewed by looks, of which there are none.
+                await worker.tailer._wake_ups.announce()  # type: ignore[union-attr]
+                with connect(url) as tx:
+                    note.enqueue(tx, number)
+                assert await ran.get() == number
+    finally:
+        await worker.stop()
+
+
+def test_a_plain_server_allows_it() -> None:
+    """As PostgreSQL is installed: nothing has to be set."""
+    with PostgresServer(settings={"fsync": "off", "max_prepared_transactions": "0"}) as server:
+        migrate.upgrade(server.url)
+
+        async def told() -> None:
+            made = PostgresWakeUps(server.url)
+            async with listening(made) as heard, asyncio.timeout(30):
+                assert await made.announce()
+                with closing(producer(server.url)) as service:
+                    service.execute(INSERT)
+                await heard.get()
+
+        asyncio.run(told())
+
+
+def test_the_bounds_fit() -> None:
+    from late.tailer import announcement
+
+    assert announcement.RENEW_S + announcement.LOOK_MAX_S < wake_ups.ANNOUNCED_S - 1

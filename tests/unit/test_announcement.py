@@ -1,0 +1,90 @@
+"""The announcement of a tail that sleeps: when it is made, and when it is taken back."""
+
+from __future__ import annotations
+
+from late.tailer import announcement as limits
+from late.tailer.announcement import Announcement
+
+POLL_S = 0.005
+SILENCE_S = POLL_S * limits.SLEEP_AFTER
+
+
+def announced(now_s: float = 0.0) -> Announcement:
+    made = Announcement(POLL_S)
+    assert not made.due(now_s, SILENCE_S / 2)
+    assert made.due(now_s, SILENCE_S)
+    made.made(now_s)
+    return made
+
+
+def storm(made: Announcement, now_s: float) -> int:
+    """Notices until it must be taken back, all at once."""
+    count = 0
+    while not made.overrun:
+        count += 1
+        made.heard(now_s)
+    return count
+
+
+def test_it_stands_while_commits_are_told_of_at_a_low_rate() -> None:
+    made = announced()
+    assert all(made.heard(number / 100) for number in range(1_000))
+    assert made.stands
+    assert not made.overrun
+
+
+def test_a_storm_of_notices_is_bounded() -> None:
+    made = announced(10.0)
+    assert storm(made, 10.0) <= limits.NOTICES
+    made.withdrawn(10.0)
+    assert not made.heard(10.0), "what comes late is a hint as any other"
+    assert not made.due(10.0 + limits.HOLD_S, SILENCE_S)
+
+
+def test_one_that_never_lasts_is_made_less_and_less_often() -> None:
+    """Other shards are busy while ours are silent: their producers pay for each announcement."""
+    made, now_s, notices = announced(), 0.0, 0
+    while now_s < 60:
+        notices += storm(made, now_s)
+        made.withdrawn(now_s)
+        while not made.due(now_s, 60.0):
+            now_s += 0.01
+        made.made(now_s)
+    assert notices <= 60 / limits.HOLD_MAX_S * limits.NOTICES + 4 * limits.NOTICES
+
+
+def test_one_that_lasted_may_be_made_soon_again() -> None:
+    made = announced()
+    for now_s in (0.0, 10.0):
+        storm(made, now_s)
+        made.withdrawn(now_s)
+        made.made(now_s + 1)
+    storm(made, 20.0)
+    made.withdrawn(20.0)
+    assert made.due(20.0 + limits.HOLD_S, SILENCE_S)
+
+
+def test_it_is_renewed_before_it_ends() -> None:
+    made = announced()
+    assert not made.due(limits.RENEW_S / 2, 100.0)
+    assert made.due(limits.RENEW_S, 0.0)
+
+
+def test_a_sleeper_looks_after_as_much_silence_again() -> None:
+    made = announced()
+    made.found(told=True)
+    now_s, looks = SILENCE_S, 0
+    while now_s < 1.0:
+        wait_s = made.look_after_s(now_s, 1.0)
+        assert wait_s <= max(2 * POLL_S, now_s / 2)
+        now_s += wait_s
+        looks += 1
+    assert looks <= 12
+    assert made.look_after_s(100.0, 1.0) == limits.LOOK_MAX_S
+    assert made.look_after_s(100.0, 0.2) == 0.2
+
+
+def test_records_that_nobody_tells_of_keep_the_pace_of_polls() -> None:
+    made = announced()
+    made.found(told=False)
+    assert made.look_after_s(0.0, 1.0) == POLL_S

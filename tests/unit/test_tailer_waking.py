@@ -1,0 +1,128 @@
+"""The tail that announces its sleep, under a virtual clock."""
+
+from __future__ import annotations
+
+import asyncio
+import random
+from collections.abc import Callable
+
+from late.tailer import announcement
+from late.testing.clock import VirtualClock
+from tests.unit.tailer_kit import POLL_MIN_S, Log, Reader, running
+
+ASLEEP_S = 20.0
+
+
+class Told:
+    """A stand-in for a database that tells of commits: only of those after an announcement."""
+
+    def __init__(self, reader: Reader) -> None:
+        self.ready = True
+        self.notices = self.asked = self.withdrawals = 0
+        self.standing = False
+        self.before_it_stands: Callable[[], None] = lambda: None
+        self._reader = reader
+        reader.tailer._wake_ups = self
+
+    async def run(self, heard: Callable[[], None]) -> None:
+        await asyncio.Event().wait()
+
+    async def announce(self) -> bool:
+        self.asked += 1
+        self.before_it_stands()
+        lapsed, self.standing = not self.standing, True
+        return lapsed
+
+    async def withdraw(self) -> None:
+        self.withdrawals += 1
+        self.standing = False
+
+    def commit(self) -> None:
+        told = self.standing
+        self._reader.log.commit(1)
+        if told:
+            self.notices += 1
+            self._reader.tailer.told()
+
+
+async def test_what_a_sleeper_is_told_of_starts_at_once() -> None:
+    with VirtualClock() as clock:
+        reader = Reader(Log(clock), 1)
+        told = Told(reader)
+        async with running(reader):
+            for _ in range(5):
+                await asyncio.sleep(ASLEEP_S)
+                told.commit()
+            await asyncio.sleep(0.1)
+        assert reader.lateness_s == [0.0] * 5
+
+
+async def test_it_looks_once_more_after_it_has_announced() -> None:
+    """A commit that comes right before the announcement, of which nobody tells."""
+    with VirtualClock() as clock:
+        reader = Reader(Log(clock), 1)
+        told = Told(reader)
+        told.before_it_stands = lambda: None if told.standing else told.commit()
+        async with running(reader):
+            await asyncio.sleep(ASLEEP_S)
+        assert told.notices == 0
+        assert reader.lateness_s == [0.0]
+
+
+async def test_a_lost_notice_costs_what_a_poll_costs() -> None:
+    with VirtualClock() as clock:
+        reader = Reader(Log(clock), 1)
+        Told(reader)
+        async with running(reader):
+            for _ in range(20):
+                await asyncio.sleep(ASLEEP_S)
+                reader.log.commit(1)
+            await asyncio.sleep(2)
+        assert len(reader.lateness_s) == 20
+        assert max(reader.lateness_s) <= announcement.LOOK_MAX_S
+
+
+async def test_a_busy_stream_is_told_of_some_commits_and_then_of_none() -> None:
+    rng = random.Random(3)
+    with VirtualClock() as clock:
+        log = Log(clock)
+        reader = Reader(log, 1, page_size=1000)
+        told = Told(reader)
+        async with running(reader):
+            await asyncio.sleep(ASLEEP_S)
+            for _ in range(20_000):
+                await asyncio.sleep(rng.expovariate(1_000))
+                told.commit()
+            await asyncio.sleep(1)
+        assert told.withdrawals == 1
+        assert told.notices <= 2 * announcement.NOTICES
+        assert max(reader.lateness_s) <= POLL_MIN_S * 1.3
+
+
+async def test_without_a_connection_it_keeps_the_pace_of_polls() -> None:
+    with VirtualClock() as clock:
+        reader, plain = Reader(Log(clock), 1), Reader(Log(clock), 1)
+        told = Told(reader)
+        told.ready = False
+        async with running(reader), running(plain):
+            await asyncio.sleep(ASLEEP_S)
+        assert told.asked == 0
+        assert len(reader.log.reads) == len(plain.log.reads)
+
+
+async def test_a_sleeper_reads_less_than_one_that_polls() -> None:
+    with VirtualClock() as clock:
+        reader, plain = Reader(Log(clock), 1), Reader(Log(clock), 1)
+        Told(reader)
+        async with running(reader), running(plain):
+            await asyncio.sleep(ASLEEP_S)
+        assert len(reader.log.reads) * 3 < len(plain.log.reads)
+
+
+async def test_one_that_has_no_shard_announces_nothing() -> None:
+    with VirtualClock() as clock:
+        reader = Reader(Log(clock))
+        told = Told(reader)
+        async with running(reader):
+            await asyncio.sleep(ASLEEP_S)
+        assert told.asked == 0
