@@ -32,6 +32,7 @@ from late.scheduler.usage import UsageCounters
 from late.store.postgres import cursor as postgres_cursor
 from late.tailer.heartbeat import Heartbeat
 from late.tailer.lease_keeper import LeaseKeeper
+from late.tailer.tailer import Tailer
 from tests.simulator import logs
 
 
@@ -40,6 +41,17 @@ def replace(owner: Any, name: str, new: Any) -> Any:
     old = getattr(owner, name)
     setattr(owner, name, new)
     return old
+
+
+def asleep_at_once() -> None:
+    """A tail sleeps as soon as it has announced that, without one more look."""
+
+    async def announce(self: Any, wake_ups: Any) -> None:
+        due_s = self._due_s
+        await old(self, wake_ups)
+        self._due_s = due_s
+
+    old = replace(Tailer, "_announce", announce)
 
 
 def scalar_cursor() -> None:

@@ -439,6 +439,12 @@ _ALL = (
         c.callers_wait, COMPANY + "test_an_end_that_somebody_waits_for_is_urgent[a result]",
         r"assert", fast=True,
     ),
+    Defect(
+        "asleep-at-once", "a tail sleeps without one more look after it has announced that",
+        c.asleep_at_once,
+        "tests/unit/test_tailer_waking.py::test_it_looks_once_more_after_it_has_announced",
+        r"assert", fast=True,
+    ),
 )  # fmt: skip
 
 DEFECTS: dict[str, Defect] = {defect.name: defect for defect in _ALL}

@@ -199,6 +199,34 @@ async def test_a_worker_that_never_polls_runs_what_it_is_told_of(
         await worker.stop()
 
 
+async def test_a_pooler_that_forgets_the_listener_is_found_out(
+    url: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As PgBouncer in transaction mode: LISTEN succeeds, and goes with its session."""
+
+    async def pooled(conninfo: dict[str, object]) -> Any:
+        connection = await connect_direct(conninfo)
+        execute = connection.execute
+
+        async def run(statement: Any, *more: Any) -> Any:
+            cursor = await execute(statement, *more)
+            await execute("unlisten *")
+            return cursor
+
+        connection.execute = run  # type: ignore[method-assign, assignment]
+        return connection
+
+    connect_direct = wake_ups.connect
+    monkeypatch.setattr(wake_ups, "connect", pooled)
+    monkeypatch.setattr(wake_ups, "TEST_S", 0.2)
+    made = PostgresWakeUps(url, prepared=True)
+    async with listening(made):
+        assert "LATE_LISTEN_URL" in made.unable
+        assert not await made.announce()
+        with closing(producer(url)) as service:
+            assert service.execute("select last_value from late_waiting").fetchall() == [(1,)]
+
+
 def test_a_plain_server_allows_it() -> None:
     """As PostgreSQL is installed: nothing has to be set."""
     with PostgresServer(settings={"fsync": "off", "max_prepared_transactions": "0"}) as server:

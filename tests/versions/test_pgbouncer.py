@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import time
 from collections.abc import Iterator
 from contextlib import closing
@@ -14,6 +15,7 @@ from late.control import Control
 from late.errors import LateError
 from late.outbox import connect
 from late.schema import migrate
+from late.store.postgres.wake_ups import PostgresWakeUps
 from late.testing.servers.postgres import PostgresServer
 from tests.integration.kill_app import app, count
 from tests.integration.kill_kit import Fleet, enqueue, settled, until
@@ -88,3 +90,18 @@ def waiting(url: str) -> int:
     with Control(url) as control:
         [queue] = control.status.read().queues
     return queue.depth.n
+
+
+async def test_a_worker_behind_it_announces_nothing(bouncer: PgBouncer) -> None:
+    made = PostgresWakeUps(f"{bouncer.url}/postgres", prepared=True)
+    task = asyncio.create_task(made.run(lambda: None))
+    try:
+        async with asyncio.timeout(30):
+            while True:
+                if made.unable or made.ready:
+                    break
+                await asyncio.sleep(0.05)
+        assert "LATE_LISTEN_URL" in made.unable
+    finally:
+        task.cancel()
+        await asyncio.gather(task, return_exceptions=True)

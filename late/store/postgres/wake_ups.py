@@ -7,7 +7,7 @@ ends by itself. The sequence is unlogged where PostgreSQL has that (15 and newer
 costs no transaction id, no WAL and no flush.
 
 LISTEN needs a session. A PgBouncer in transaction mode has none to give, and accepts LISTEN all the
-same, so each new connection first tells itself something.
+same, so each new connection first waits for a notice of another one.
 """
 
 from __future__ import annotations
@@ -126,8 +126,8 @@ class PostgresWakeUps:
         loop = asyncio.get_running_loop()
         self._socket = descriptor = connection.fileno()
         try:
-            async with asyncio.timeout(CALL_S):
-                self._schema = await check(connection, prepared=self._prepared)
+            async with asyncio.timeout(2 * CALL_S + TEST_S):
+                self._schema = await self._check(connection)
             self._broken.clear()
             self._backoff.reset()
             self._connection, self.unable = connection, ""
@@ -185,34 +185,36 @@ class PostgresWakeUps:
             self._connection = None
             self._broken.set()
 
+    async def _check(self, connection: Connection) -> str:
+        """Listen, and hear what another connection tells; return the schema of the log.
 
-async def check(connection: Connection, *, prepared: bool) -> str:
-    """Listen, and hear what this connection tells itself; return the schema of the log.
-
-    Raises:
-        Unable: there can be no notices, and why.
-    """
-    cursor = await connection.execute(FACTS)
-    row: Any = await cursor.fetchone()
-    schema, transactions, allowed = row
-    if not allowed:
+        Raises:
+            Unable: there can be no notices, and why.
+        """
+        cursor = await connection.execute(FACTS)
+        row: Any = await cursor.fetchone()
+        schema, transactions, allowed = row
+        if not allowed:
+            raise Unable(
+                "the sequence late_waiting is missing, or this role may not write it: run `late"
+                " migrate` and `late roles sql`"
+            )
+        if transactions and not self._prepared:
+            raise Unable(
+                f"max_prepared_transactions is {transactions}, and a transaction that has notified"
+                " cannot be prepared: see docs/waking.md"
+            )
+        word = secrets.token_hex(8)
+        await connection.execute(f"listen {CHANNEL}")
+        # From another session: behind a pooler the answer to a statement may carry its own notice,
+        # and what comes between two statements is lost.
+        async with await connect(self._conninfo) as other:
+            await other.execute("select pg_notify(%s, %s)", (CHANNEL, word))
+        with contextlib.suppress(TimeoutError):
+            async for notice in connection.notifies(timeout=TEST_S):
+                if notice.payload == word:
+                    return str(schema)
         raise Unable(
-            "the sequence late_waiting is missing, or this role may not write it: run `late"
-            " migrate` and `late roles sql`"
+            "LISTEN does not work over this connection (a pooler in transaction mode?): set"
+            " LATE_LISTEN_URL to the server's own address"
         )
-    if transactions and not prepared:
-        raise Unable(
-            f"max_prepared_transactions is {transactions}, and a transaction that has notified"
-            " cannot be prepared: see docs/waking.md"
-        )
-    word = secrets.token_hex(8)
-    await connection.execute(f"listen {CHANNEL}")
-    await connection.execute("select pg_notify(%s, %s)", (CHANNEL, word))
-    with contextlib.suppress(TimeoutError):
-        async for notice in connection.notifies(timeout=TEST_S):
-            if notice.payload == word:
-                return str(schema)
-    raise Unable(
-        "LISTEN does not work over this connection (a pooler in transaction mode?): set"
-        " LATE_LISTEN_URL to the server's own address"
-    )
