@@ -163,7 +163,7 @@ async def test_a_broken_connection_is_made_anew(url: str) -> None:
 
 async def test_a_schema_without_the_sequence_is_polled(url: str) -> None:
     with closing(producer(url)) as service:
-        migrate.downgrade(url, "0009")
+        migrate.downgrade(url, "0011")
         made = PostgresWakeUps(url, prepared=True)
         async with listening(made):
             assert "late_waiting" in made.unable
