@@ -3,26 +3,6 @@
 -- which is so wherever there is work, the trigger's condition is all that an insert pays: one look at
 -- a page in memory. PostgreSQL only; see docs/design/0023-wake-ups.md.
 
--- A trigger is made under a lock that waits for the transactions that have enqueued, and everybody who
--- enqueues meanwhile waits behind it. So it is asked for in short turns, with pauses between them. The
--- revisions before this one may hold locks of their tables until the end: hence not for long.
-DO $$ BEGIN
-  FOR turn IN 1..10 LOOP
-    BEGIN
-      SET LOCAL lock_timeout = '250ms';
-      LOCK TABLE late_task IN SHARE ROW EXCLUSIVE MODE;
-      SET LOCAL lock_timeout TO DEFAULT;
-      RETURN;
-    EXCEPTION WHEN lock_not_available THEN
-      IF turn = 10 THEN
-        RAISE lock_not_available USING MESSAGE =
-          'a transaction that has enqueued stays open: end it and run `late migrate` again';
-      END IF;
-      PERFORM pg_sleep(0.25);
-    END;
-  END LOOP;
-END $$;
-
 -- To write an unlogged one costs no transaction id, no WAL and no flush.
 DO $$ BEGIN
   IF current_setting('server_version_num')::int >= 150000 THEN

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 
@@ -66,6 +67,10 @@ def open_wake_ups(url: str, *, listen_url: str | None, prepared: bool) -> WakeUp
         from late.store.postgres.wake_ups import PostgresWakeUps
 
         return PostgresWakeUps(listen_url or url, prepared=prepared)
+    if url.startswith("sqlite://") and sys.platform == "linux":
+        from late.store.sqlite.wake_ups import SqliteWakeUps
+
+        return SqliteWakeUps(url)
     return None
 
 

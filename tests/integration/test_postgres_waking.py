@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import secrets
 from collections.abc import AsyncIterator, Callable, Iterator
-from concurrent.futures import ThreadPoolExecutor
 from contextlib import asynccontextmanager, closing
 from typing import Any
 
@@ -14,11 +13,8 @@ import pytest
 
 import late
 from late.config import WorkerConfig
-from late.control.doctor import configuration
-from late.errors import TransactionAborted
 from late.outbox import connect
 from late.schema import migrate
-from late.schema.engine import make_engine
 from late.store.postgres import wake_ups
 from late.store.postgres.wake_ups import PostgresWakeUps
 from late.testing.servers.postgres import PostgresServer
@@ -231,7 +227,7 @@ async def test_a_pooler_that_forgets_the_listener_is_found_out(
             assert service.execute("select last_value from late_waiting").fetchall() == [(1,)]
 
 
-def test_a_plain_server_allows_it(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_plain_server_allows_it() -> None:
     """As PostgreSQL is installed: nothing has to be set."""
     with PostgresServer(settings={"fsync": "off", "max_prepared_transactions": "0"}) as server:
         migrate.upgrade(server.url)
@@ -245,51 +241,9 @@ def test_a_plain_server_allows_it(monkeypatch: pytest.MonkeyPatch) -> None:
                 await heard.get()
 
         asyncio.run(told())
-        assert said(server.url) == ("ok", "workers that sleep are told of commits")
-        monkeypatch.setattr(configuration, "_hears", lambda _: False)
-        result, detail = said(server.url)
-        assert result == "warning"
-        assert "LATE_LISTEN_URL" in detail
-
-
-def test_the_doctor_says_who_is_told_of_commits(url: str) -> None:
-    result, detail = said(url)
-    assert result == "ok"
-    assert "only workers with waking=on" in detail
-    migrate.downgrade(url, "0011")
-    result, detail = said(url)
-    assert result == "warning"
-    assert "late migrate" in detail
-
-
-def said(url: str) -> tuple[str, str]:
-    """Return the result and the words of the doctor's look at wake-ups."""
-    engine = make_engine(url)
-    try:
-        with engine.connect() as connection:
-            check = configuration._waking(connection)
-        return check.result, check.detail
-    finally:
-        engine.dispose()
 
 
 def test_the_bounds_fit() -> None:
     from late.tailer import announcement
 
     assert announcement.RENEW_S + announcement.LOOK_MAX_S < wake_ups.ANNOUNCED_S - 1
-
-
-def test_a_migration_does_not_hold_up_those_who_enqueue(url: str) -> None:
-    migrate.downgrade(url, "0011")
-    with closing(producer(url)) as service, closing(producer(url)) as other:
-        service.execute("begin")
-        service.execute(INSERT)
-        with ThreadPoolExecutor(1) as pool:
-            migration = pool.submit(migrate.upgrade, url)
-            other.execute("set lock_timeout = '5s'")
-            for _ in range(20):
-                other.execute(INSERT)
-            with pytest.raises(TransactionAborted, match="run `late migrate` again"):
-                migration.result()
-        service.execute("commit")
-        assert migrate.upgrade(url) == ["0012"]

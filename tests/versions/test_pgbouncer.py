@@ -12,11 +12,9 @@ import psycopg
 import pytest
 
 from late.control import Control
-from late.control.doctor import configuration
 from late.errors import LateError
 from late.outbox import connect
 from late.schema import migrate
-from late.schema.engine import make_engine
 from late.store.postgres.wake_ups import PostgresWakeUps
 from late.testing.servers.postgres import PostgresServer
 from tests.integration.kill_app import app, count
@@ -107,11 +105,3 @@ async def test_a_worker_behind_it_announces_nothing(bouncer: PgBouncer) -> None:
     finally:
         task.cancel()
         await asyncio.gather(task, return_exceptions=True)
-
-
-def test_the_doctor_hears_nothing_through_it(bouncer: PgBouncer) -> None:
-    engine = make_engine(f"{bouncer.url}/postgres")
-    try:
-        assert not configuration._hears(engine)
-    finally:
-        engine.dispose()

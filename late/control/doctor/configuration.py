@@ -6,13 +6,10 @@ a shard.
 
 from __future__ import annotations
 
-import os
-import secrets
 from collections import Counter
 from collections.abc import Iterator
-from typing import Any
 
-from sqlalchemy import Connection, Engine, func, select, text
+from sqlalchemy import Connection, func, select, text
 
 from late.control.groups.lag import unread
 from late.control.sql.last_settlement import Journal, journals
@@ -22,7 +19,6 @@ from late.control.views import Check
 from late.errors import InvalidPolicy
 from late.model import queue_settings
 from late.model.task import SHARDS_MAX
-from late.schema.engine import make_engine
 from late.schema.tables import dead, group, lane, queue, schedule, target, timer, token, worker
 from late.store.common.groups import reads_of
 
@@ -30,8 +26,6 @@ ROWS = 1_000
 """Rows of one (group, shard) that are looked at."""
 LATE_S = 60.0
 TRANSACTION_S = 60.0
-HEAR_S = 2.0
-"""The longest time that a notice takes to be heard."""
 PER_WORKER = 9
 """Connections to PostgreSQL that one worker takes at most, its heartbeat's among them."""
 
@@ -280,26 +274,4 @@ def _waking(connection: Connection) -> Check:
             f"max_prepared_transactions is {prepared}: only workers with waking=on are told of "
             "commits while they sleep (docs/waking.md)",
         )  # fmt: skip
-    if not _hears(connection.engine):
-        return Check(
-            "wake-ups", "warning",
-            "LISTEN does not work over this address (a pooler in transaction mode?): give workers "
-            "LATE_LISTEN_URL, the server's own address",
-        )  # fmt: skip
     return Check("wake-ups", "ok", "workers that sleep are told of commits")
-
-
-def _hears(engine: Engine) -> bool:
-    """Tell whether one session hears what another one tells, at `LATE_LISTEN_URL` if it is set."""
-    apart = make_engine(os.environ.get("LATE_LISTEN_URL") or engine.url.render_as_string(False))
-    channel = f"late_{secrets.token_hex(8)}"
-    try:
-        with apart.connect() as listener, apart.connect() as teller:
-            listener.execution_options(isolation_level="AUTOCOMMIT")
-            listener.execute(text(f"listen {channel}"))
-            teller.execute(text(f"notify {channel}"))
-            teller.commit()
-            driver: Any = listener.connection.driver_connection
-            return bool(list(driver.notifies(timeout=HEAR_S, stop_after=1)))
-    finally:
-        apart.dispose()

@@ -78,12 +78,8 @@ def connect(path: Path, url: str) -> sqlite3.Connection:
     if not path.exists():
         # Never create it: an empty file would only move the mistake to a later message.
         raise SchemaMismatch(f"there is no database at {url}: run `late migrate {url}`")
-    # A private cache, whatever the process-wide default is: a shared one has table locks that
-    # ignore the busy timeout, and lets read-uncommitted connections see rows that may be rolled
-    # back.
-    where = f"file:{quote(str(path.absolute()))}?mode=rw&cache=private"
     connection = sqlite3.connect(
-        where,
+        address(path, "rw"),
         uri=True,
         timeout=write_lock.BUSY_TIMEOUT_S,
         isolation_level=None,
@@ -98,6 +94,14 @@ def connect(path: Path, url: str) -> sqlite3.Connection:
         connection.close()
         raise
     return connection
+
+
+def address(path: Path, mode: str) -> str:
+    """Return the name under which the driver opens an existing file."""
+    # A private cache, whatever the process-wide default is: a shared one has table locks that
+    # ignore the busy timeout, and lets read-uncommitted connections see rows that may be rolled
+    # back.
+    return f"file:{quote(str(path.absolute()))}?mode={mode}&cache=private"
 
 
 @functools.cache  # once per process: the library does not change, and one warning is enough
