@@ -12,7 +12,14 @@ from hypothesis import strategies as st
 
 from late.model.ids import IdFactory
 from late.model.task import OpenTask, TaskId
-from late.store.common.open_tasks import PREFIX, open_of, open_text
+from late.store.common.open_tasks import (
+    PREFIX,
+    Outline,
+    open_of,
+    open_text,
+    outline_of,
+    outline_text,
+)
 
 UUIDS = st.uuids().map(str)
 SHARED = st.integers(0, 2**20).map(lambda n: f"0199aaaa-{n >> 16:04x}-7003-8000-{n:012x}")
@@ -117,3 +124,28 @@ def test_any_bytes_are_read_or_refused(body: bytes) -> None:
     except msgspec.DecodeError:
         return
     assert all(isinstance(task.task_id, str) for task in found)
+
+
+@given(st.one_of(tasks_of(IDS), tasks_of(UUIDS), tasks_of(SHARED)), st.booleans())
+def test_the_outline_has_the_number_and_the_lowest_position(
+    tasks: list[OpenTask], ascending: bool
+) -> None:
+    if ascending:
+        tasks.sort(key=lambda task: task.position)
+    whole = open_text(tasks)
+    lowest = min((task.position for task in tasks), default=None)
+    assert outline_of(whole) == Outline(len(tasks), lowest)
+    assert outline_of(outline_text(tasks)) == Outline(len(tasks), lowest)
+
+
+def test_an_outline_is_not_taken_for_no_tasks() -> None:
+    short = outline_text([OpenTask(9, TaskId("a")), OpenTask(7, TaskId("b"))])
+    assert short == "0:2 7"
+    with pytest.raises(msgspec.DecodeError):
+        open_of(short)
+
+
+@pytest.mark.parametrize("text", ["0:", "0:2", "0:2 7 8", "0:a 7", "1:AAAAAA"])
+def test_a_damaged_outline_is_refused(text: str) -> None:
+    with pytest.raises(msgspec.DecodeError):
+        outline_of(text)

@@ -20,10 +20,10 @@ from late.control.verify.problems import Problem, Problems
 from late.control.verify.rows_to_check import rows_of, shards_of, streamed
 from late.control.verify.task_account import Account, Totals
 from late.errors import ConfigError, StoreError
-from late.model.task import OpenTask, Reads
+from late.model.task import Reads
 from late.schema.engine import reading
 from late.schema.tables import lane, lease, settlement
-from late.store.common.open_tasks import open_of
+from late.store.common.open_tasks import EMPTY, open_of, outline_of
 
 
 class Ledger(msgspec.Struct, frozen=True):
@@ -105,7 +105,8 @@ def _ledger(
     first, last = journal.first, journal.last
     try:
         begun, _ = _checkpoint(connection, shard, first)
-        cursor, open_tasks = _checkpoint(connection, shard, last)
+        cursor, open_text = _checkpoint(connection, shard, last)
+        open_tasks = open_of(open_text)
         rows = rows_of(connection, shard, cursor, begun, reads)
     except (StoreError, msgspec.MsgspecError) as error:
         seq = last.seq if last else 0
@@ -114,8 +115,8 @@ def _ledger(
     else:
         account = Account(shard, open_tasks, findings)
         account.take(streamed(connection, rows))
-        _, opened_then = _checkpoint(connection, shard, journal.since)
-        journal.balance(len(opened_then), len(open_tasks) + account.totals.parked)
+        _, then = _checkpoint(connection, shard, journal.since)
+        journal.balance(outline_of(then).count, len(open_tasks) + account.totals.parked)
     journal.close(None if held is None else held.epoch, account.ended_recently)
     return Ledger(
         *shard,
@@ -149,12 +150,10 @@ def _journal(connection: Connection, shard: Shard, findings: Problems) -> Journa
     return journal
 
 
-def _checkpoint(
-    connection: Connection, shard: Shard, row: Settled | None
-) -> tuple[str, tuple[OpenTask, ...]]:
-    """(cursor, open) of one settlement; the beginning, where there is none."""
+def _checkpoint(connection: Connection, shard: Shard, row: Settled | None) -> tuple[str, str]:
+    """Return (cursor, open) of one settlement as texts; the beginning, where there is none."""
     if row is None:
-        return "", ()
+        return "", EMPTY
     found = connection.execute(
         select(settlement.c.cursor, settlement.c.open).where(
             settlement.c.consumer_group == shard[0],
@@ -162,7 +161,7 @@ def _checkpoint(
             settlement.c.seq == row.seq,
         )
     ).one()
-    return found.cursor, open_of(found.open)
+    return found.cursor, found.open
 
 
 # --- notes ---------------------------------------------------------------------------------------

@@ -18,6 +18,9 @@ Ids made by one process at about the same time share most of their bytes (`late/
 works on whole columns: a loop over the tasks would take twenty times as long. Form 1 is msgpack of
 all tasks, for ids that are no UUIDs.
 
+A row that another one follows is history. A store may then keep only its **outline**, `0:` and two
+numbers: how many tasks it had open, and the lowest position of one.
+
 Rows of older versions are JSON, and are read as well. An older worker cannot read `1:`, and says
 so: it never takes a shard with open tasks for one without.
 """
@@ -26,7 +29,8 @@ from __future__ import annotations
 
 import binascii
 from array import array
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from operator import sub
 
 import msgspec
@@ -34,6 +38,7 @@ import msgspec
 from late.model.task import OpenTask, TaskId
 
 PREFIX = "1:"
+OUTLINE = "0:"
 EMPTY = "[]"
 _UUIDS, _ANY = 0, 1
 _DASHES = (8, 13, 18, 23)
@@ -64,16 +69,55 @@ def open_of(text: str) -> tuple[OpenTask, ...]:
     """
     if not text.startswith(PREFIX):
         return _json(text)
+    with _refusing():
+        body = _body_of(text)
+        return _unpack(body[1:]) if body[0] == _ANY else _from_uuid_form(body)
+
+
+class Outline(msgspec.Struct, frozen=True):
+    """The number of tasks that a settlement had open, and where they begin."""
+
+    count: int
+    floor: int | None
+    """The lowest position of an open task; None: nothing is open."""
+
+
+def outline_text(tasks: Sequence[OpenTask]) -> str:
+    """Encode the outline of some open tasks."""
+    return f"{OUTLINE}{len(tasks)} {min(task.position for task in tasks)}" if tasks else EMPTY
+
+
+def outline_of(text: str) -> Outline:
+    """Read the outline of an `open`, whether it was shortened or not.
+
+    Raises:
+        msgspec.DecodeError: as `open_of`.
+    """
+    with _refusing():
+        if text.startswith(OUTLINE):
+            return Outline(*map(int, text[len(OUTLINE) :].split(" ", 1)))
+        if text.startswith(PREFIX):
+            body = _body_of(text)
+            if body[0] == _UUIDS:
+                return Outline(*_Reader(body).head()[::2])
+    tasks = open_of(text)
+    return Outline(len(tasks), min((task.position for task in tasks), default=None))
+
+
+@contextmanager
+def _refusing() -> Iterator[None]:
     try:
-        coded = text[len(PREFIX) :].encode("ascii").translate(_FROM_URL)
-        body = binascii.a2b_base64(coded + b"=" * (-len(coded) % 4), strict_mode=True)
-        if body[0] == _ANY:
-            return _unpack(body[1:])
-        if body[0] != _UUIDS:
-            raise ValueError("unknown form")
-        return _from_uuid_form(body)
-    except (ValueError, IndexError, OverflowError) as error:
+        yield
+    except (ValueError, TypeError, IndexError, OverflowError) as error:
         raise msgspec.DecodeError(f"open tasks cannot be read: {error}") from None
+
+
+def _body_of(text: str) -> bytes:
+    coded = text[len(PREFIX) :].encode("ascii").translate(_FROM_URL)
+    body = binascii.a2b_base64(coded + b"=" * (-len(coded) % 4), strict_mode=True)
+    if body[0] not in (_UUIDS, _ANY):
+        raise ValueError("unknown form")
+    return body
 
 
 def _uuid_form(tasks: Sequence[OpenTask]) -> bytes | None:
@@ -143,6 +187,17 @@ class _Reader:
     def number(self, size: int) -> int:
         return int.from_bytes(self.take(size), "little")
 
+    def head(self) -> tuple[int, int, int]:
+        """Take the number of tasks, the bits of those that have started, and the first position,
+        which is the lowest."""
+        count = self.number(3)
+        if not count:
+            raise ValueError("no task")
+        bits = self.number((count + 7) // 8)
+        if bits >> count:
+            raise ValueError("more bits than tasks")
+        return count, bits, self.number(_at_most(self.number(1), 8))
+
     def end(self) -> None:
         if self._at != len(self._body):
             raise ValueError("too long")
@@ -150,13 +205,7 @@ class _Reader:
 
 def _from_uuid_form(body: bytes) -> tuple[OpenTask, ...]:
     reader = _Reader(body)
-    count = reader.number(3)
-    if not count:
-        raise ValueError("no task")
-    bits = reader.number((count + 7) // 8)
-    if bits >> count:
-        raise ValueError("more bits than tasks")
-    position = reader.number(_at_most(reader.number(1), 8))
+    count, bits, position = reader.head()
     width = _at_most(reader.number(1), 8)
     steps = [reader.take(count - 1) for _ in range(width)]
     mask = reader.number(2)

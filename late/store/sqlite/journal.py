@@ -17,7 +17,7 @@ from late.model.task import Cursor, Epoch, NewTask, Reads, ShardId
 from late.store.base import HeldKey, Lease, Settlement, SettleResult, Tick
 from late.store.common.columns import carried, journal_values
 from late.store.common.groups import reads_of
-from late.store.common.open_tasks import open_of
+from late.store.common.open_tasks import open_of, outline_text
 from late.store.common.suspects import inherited, suspects_of
 from late.store.sqlite import statements as sql
 from late.store.sqlite.write_lock import clock, transaction
@@ -26,7 +26,8 @@ log = logging.getLogger("late.store")
 
 SEQ_MAX = 2**62
 """No genuine journal comes near it; a forged row at 2^63-1 would leave no room for the next."""
-
+SHORT_OPEN = 16
+"""Open tasks of a row that stays as it is when another one follows it: some 200 characters."""
 
 _ROW = (
     "settlement_id", "group", "shard_id", "seq", "epoch", "owner", "cursor", "open", "usage",
@@ -40,21 +41,29 @@ class _SeqTaken(Exception):
     """A settlement of the batch does not follow the last row of its journal."""
 
 
-def settle(connection: sqlite3.Connection, settlements: Sequence[Settlement]) -> list[SettleResult]:
+Outlines = dict[tuple[str, ShardId], tuple[str, str, ShardId, int]]
+"""The last long row of each journal that this store has written: its outline, and its key."""
+
+
+def settle(
+    connection: sqlite3.Connection, settlements: Sequence[Settlement], outlines: Outlines
+) -> list[SettleResult]:
     """Write all in one transaction; if one is refused, one by one.
 
     An error on the way leaves the earlier ones settled: repeating the call is fine.
     """
     try:
-        _write(connection, settlements)
+        _write(connection, settlements, outlines)
     except _SeqTaken:
-        return [_settle_one(connection, settlement) for settlement in settlements]
+        return [_settle_one(connection, settlement, outlines) for settlement in settlements]
     return [SettleResult.SETTLED] * len(settlements)
 
 
-def _settle_one(connection: sqlite3.Connection, settlement: Settlement) -> SettleResult:
+def _settle_one(
+    connection: sqlite3.Connection, settlement: Settlement, outlines: Outlines
+) -> SettleResult:
     try:
-        _write(connection, [settlement])
+        _write(connection, [settlement], outlines)
     except _SeqTaken:
         key = (settlement.group, settlement.shard_id, settlement.seq)
         row = connection.execute(sql.SETTLEMENT_ID, key).fetchone()
@@ -64,15 +73,26 @@ def _settle_one(connection: sqlite3.Connection, settlement: Settlement) -> Settl
     return SettleResult.SETTLED
 
 
-def _write(connection: sqlite3.Connection, settlements: Sequence[Settlement]) -> None:
+def _write(
+    connection: sqlite3.Connection, settlements: Sequence[Settlement], outlines: Outlines
+) -> None:
     """Write the journal rows first, because they decide; then all that the settlements carry."""
-    if not any(map(_has_more, settlements)):
+    rows = [(outlines.get((s.group, s.shard_id)), s.seq) for s in settlements]
+    followed = [row for row, seq in rows if row is not None and row[-1] == seq - 1]
+    more = any(map(_has_more, settlements))
+    if more or followed:
+        with transaction(connection):
+            now_us = clock(connection)
+            _follow(connection, settlements, now_us)
+            _many(connection, sql.SHORTEN, followed)
+            if more:
+                _write_more(connection, settlements, now_us)
+    else:
         _follow(connection, settlements)  # one statement is a transaction of its own
-        return
-    with transaction(connection):
-        now_us = clock(connection)
-        _follow(connection, settlements, now_us)
-        _write_more(connection, settlements, now_us)
+    for s in settlements:
+        if len(s.open) > SHORT_OPEN:
+            row = (outline_text(s.open), s.group, s.shard_id, s.seq)
+            outlines[s.group, s.shard_id] = row
 
 
 def _follow(

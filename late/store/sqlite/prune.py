@@ -15,9 +15,9 @@ import msgspec
 
 from late.store.common.compaction import PROBE, Compacted, JournalRow, Stretch, plan_sums
 from late.store.common.groups import RETENTION
-from late.store.common.open_tasks import open_of
+from late.store.common.open_tasks import EMPTY, OUTLINE, open_of, outline_of
 from late.store.sqlite import statements as sql
-from late.store.sqlite.cursor import position_of
+from late.store.sqlite.cursor import cursor_at, position_of
 from late.store.sqlite.write_lock import clock, transaction
 
 BATCH = 2_000
@@ -59,7 +59,8 @@ def settled_ranges(connection: sqlite3.Connection) -> list[SettledRange]:
     kept = connection.execute(RETENTION).fetchone()
     if kept is not None:
         horizon_us = clock(connection) - int(kept[0])
-        rows += connection.execute(sql.PAST_CHECKPOINTS, (horizon_us,)).fetchall()
+        past = connection.execute(sql.PAST_CHECKPOINTS, (horizon_us,)).fetchall()
+        rows += [(group, shard_id, *_as_it_was(*each)) for group, shard_id, *each in past]
         voices *= 2
     covered: dict[int, list[int]] = defaultdict(list)
     needed: dict[int, set[int]] = defaultdict(set)
@@ -83,6 +84,16 @@ def settled_ranges(connection: sqlite3.Connection) -> list[SettledRange]:
         for shard_id, floor in sorted(floors.items())
         if floor > common
     ]
+
+
+def _as_it_was(cursor: str, open_text: str) -> tuple[str, str]:
+    """Return the checkpoint of a row that may have been shortened: what it had open is not known
+    then, so it covers what is below all of that, and has nothing open."""
+    if not open_text.startswith(OUTLINE):
+        return cursor, open_text
+    floor = outline_of(open_text).floor
+    assert floor is not None
+    return cursor_at(min(position_of(cursor), floor - 1)), EMPTY
 
 
 def delete_batch(connection: sqlite3.Connection, todo: SettledRange) -> int | None:

@@ -71,6 +71,7 @@ class SqliteStore:
         self._thread = ConnectionThread(url)
         self._tail = SqliteTail()  # the thread's
         self._compactor = Compactor()
+        self._outlines: journal.Outlines = {}  # the thread's
 
     @property
     def features(self) -> Features:
@@ -162,7 +163,7 @@ class SqliteStore:
         def settle(connection: sqlite3.Connection) -> list[SettleResult]:
             if any(settlement.ticks for settlement in settlements):
                 self._tail.forget()
-            return journal.settle(connection, settlements)
+            return journal.settle(connection, settlements, self._outlines)
 
         return await self._on_connection(settle) if settlements else []
 
