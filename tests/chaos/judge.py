@@ -10,6 +10,7 @@ from pathlib import Path
 import msgspec
 from sqlalchemy import Connection, column, select, table
 
+from late.config import WorkerConfig
 from late.control import Control
 from late.control.sql.last_settlement import journals
 from late.control.sql.rows import now_us, open_of
@@ -26,6 +27,15 @@ FINAL = ("done", "dead", "expired", "discarded", "cancelled")
 STUCK_S = 30.0
 """How long a shard with waiting tasks may stand still outside of faults: a loaded machine may need
 longer than three leases to start a process."""
+
+DEATHS = {"kill", "died"}
+"""Faults that neither stop a worker for a while nor keep the database from it: after them no more
+is repeated than `docs/ownership.md` says."""
+_SETTINGS = WorkerConfig()
+RECORDED_S = _SETTINGS.settle_delay_s + 5.0
+"""Within the delay and one commit, which takes its time on a loaded machine."""
+REPEATED_MAX = _SETTINGS.concurrency + 2 * (_SETTINGS.settle_batch // 4)
+"""What runs, what waits, and what ends during a commit."""
 
 _usages = msgspec.json.Decoder(tuple[Usage, ...])
 
@@ -77,7 +87,7 @@ class Report(msgspec.Struct):
     faults: dict[str, int]
     duplicates: int
     duplicates_max: int
-    """K deaths times what one may repeat."""
+    """The number of deaths times what one may repeat."""
     recovered: int
     takeovers: int
     seconds: float
@@ -200,13 +210,14 @@ def judge(
     ]
     truth, ledger = truth_of(url)
     truth = msgspec.structs.replace(truth, ended=ledger.ended)
-    verdict = check(events, truth, stuck_s=STUCK_S)
+    faults = _faults(events)
+    only_deaths = faults.keys() <= DEATHS
+    verdict = check(events, truth, stuck_s=STUCK_S, recorded_s=RECORDED_S if only_deaths else None)
     broken = {
         name: [f"{finding.what}: {finding.why}" for finding in found[:20]]
         for name, found in verdict.broken.items()
     }
     tasks, aborted = _enqueued(events, truth)
-    faults = _faults(events)
     starts = sum(event.f == "exec_start" for event in events)
     deaths = _deaths(faults, workers)
     late_starts = list(_late_starts(events))
@@ -218,7 +229,7 @@ def judge(
         starts=starts,
         faults=faults,
         duplicates=len(verdict.duplicated),
-        duplicates_max=deaths * UNRECORDED_MAX,
+        duplicates_max=deaths * (REPEATED_MAX if only_deaths else UNRECORDED_MAX),
         recovered=len(verdict.recovered),
         takeovers=sum(event.f == "lease" for event in events),
         seconds=round(seconds, 1),

@@ -7,11 +7,12 @@ the history, and a hook may stop or kill the process exactly there.
 |---|---|---|
 | a hook at its next settlement | a file `armed-PID` in the storm's folder | `stop`: SIGSTOP itself when about to write it; `die`: SIGKILL itself when it is written and before hearing of it |
 | a wrong clock | `LATE_CHAOS_SKEW_S` | how far it is ahead |
-| a defect | `LATE_CHAOS_DEFECT` | `unfenced`: a refused settlement is written all the same |
+| a defect | `LATE_CHAOS_DEFECT` | `unfenced`: a refused settlement is written all the same; `late_record`: each is written `LATE_RECORD_S` later, as long as there are faults |
 """  # noqa: E501
 
 from __future__ import annotations
 
+import asyncio
 import faulthandler
 import os
 import signal
@@ -32,6 +33,8 @@ from late.store.base import Lease, Settlement, SettleResult
 from tests.chaos import workload
 from tests.chaos.workload import recorder
 
+LATE_RECORD_S = 8.0
+
 
 class RecordingStore:
     """The worker's store; everything else of it is as it was."""
@@ -39,6 +42,7 @@ class RecordingStore:
     def __init__(self, inner: Any) -> None:
         self._inner = inner
         self._armed = Path(workload.FOLDER, f"armed-{os.getpid()}")
+        self._over = Path(workload.FOLDER, "over")
 
     def __getattr__(self, name: str) -> Any:
         return getattr(self._inner, name)
@@ -55,6 +59,8 @@ class RecordingStore:
         for one in settlements:
             _wrote(one, "invoke")
         self._hooked("stop", signal.SIGSTOP)
+        if workload.DEFECT == "late_record" and not self._over.exists():
+            await asyncio.sleep(LATE_RECORD_S)
         try:
             results: list[SettleResult] = await self._inner.settle(settlements)
         except StoreError:

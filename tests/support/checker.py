@@ -10,6 +10,7 @@ only what was enqueued in which transaction, what was executed when and where, a
 | unexpected | executed although nobody ever enqueued it |
 | duplicated | started again although no retry was due; each with what explains it |
 | unexplained | those of `duplicated` that no death, fence or take-over explains |
+| unrecorded | started again after the death of a worker in which it had ended long before |
 | recovered | executed, and its commit had been answered by nobody: how it should be |
 | double_settled | more ends in the database than tasks |
 | zombie | a settlement of an old epoch that stood after a newer one had begun |
@@ -76,6 +77,7 @@ class Verdict(msgspec.Struct):
     unexpected: list[Finding] = msgspec.field(default_factory=list)
     duplicated: list[Finding] = msgspec.field(default_factory=list)
     unexplained: list[Finding] = msgspec.field(default_factory=list)
+    unrecorded: list[Finding] = msgspec.field(default_factory=list)
     recovered: list[Finding] = msgspec.field(default_factory=list)
     double_settled: list[Finding] = msgspec.field(default_factory=list)
     zombie: list[Finding] = msgspec.field(default_factory=list)
@@ -97,6 +99,7 @@ def check(
     *,
     groups: Sequence[str] = ("default",),
     stuck_s: float = 15.0,
+    recorded_s: float | None = None,
 ) -> Verdict:
     """Judge one run that was drained: every fault healed, and time given to finish.
 
@@ -104,12 +107,16 @@ def check(
         events: the merged history, in any order.
         groups: every group must have run every task.
         stuck_s: how long a shard with waiting tasks may stand still outside of faults.
+        recorded_s: how long before the death of its worker a task may have ended that is started
+            again. None in a run in which the database could not be reached, or a worker slept.
     """
     history = _History(sorted(events, key=lambda event: event.t), truth)
     verdict = Verdict()
     _existence(history, truth, groups, verdict)
     for run, executions in history.executions.items():
         _repeats(history, run, executions, verdict)
+        if recorded_s is not None:
+            verdict.unrecorded += _unrecorded(history, run, executions, round(recorded_s * 1e9))
     verdict.double_settled += _double_settled(history, truth)
     verdict.zombie += _zombies(history, truth)
     verdict.stuck += _stuck(history, round(stuck_s * 1e9))
@@ -213,6 +220,27 @@ def _repeats(
         verdict.duplicated.append(Finding(_named(run), why or "nothing explains it"))
         if why is None:
             verdict.unexplained.append(Finding(_named(run), "started again for no reason"))
+
+
+def _unrecorded(
+    history: _History, run: Run, executions: Sequence[_Execution], limit_ns: int
+) -> Iterator[Finding]:
+    """What was repeated although its end should have been in the journal when its worker died."""
+    for before, after in pairwise(executions):
+        end = before.end
+        if end is None or end.word not in _ENDS:
+            continue
+        place = (run[0], before.start.shard)
+        taken = [e.t for e in history.takeovers.get(place, ()) if e.epoch > before.start.epoch]
+        until = min([after.start.t, *taken])
+        deaths = [
+            fault.t
+            for fault in history.faults
+            if fault.word == "kill" and fault.target == end.p and end.t <= fault.t <= until
+        ]
+        if deaths and deaths[0] - end.t > limit_ns:
+            waited_s = (deaths[0] - end.t) / 1e9
+            yield Finding(_named(run), f"ended {waited_s:.1f} s before {end.p} died")
 
 
 def _broken(history: _History, execution: _Execution) -> bool:

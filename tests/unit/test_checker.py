@@ -133,6 +133,36 @@ def test_a_repeat_that_nothing_explains_is_named() -> None:
     assert set(verdict.broken) == {"unexplained"}
 
 
+def repeated_after_a_death(ended_s: int) -> Verdict:
+    """One task that ended so long before its worker was killed, and started again elsewhere."""
+    story = Story()
+    story.enqueue("a")
+    story.run("a")
+    died = story.events[-1].t + ended_s * SECOND
+    story.add("fault", p="storm", word="kill", target="w1", t=died)
+    story.add("lease", p="w2", shard=0, epoch=2, t=died + SECOND)
+    story.start("a", p="w2", epoch=2, t=died + 2 * SECOND)
+    story.end("a", p="w2", t=died + 3 * SECOND)
+    return check(story.events, Truth(), recorded_s=5.0)
+
+
+def test_what_ended_long_before_its_worker_died_is_not_repeated() -> None:
+    assert classes(repeated_after_a_death(4)) == {"duplicated"}
+    late = repeated_after_a_death(6)
+    assert [f.why for f in late.unrecorded] == ["ended 6.0 s before w1 died"]
+    assert set(late.broken) == {"unrecorded"}
+
+
+def test_a_worker_that_had_lost_its_shard_before_it_died_could_record_nothing() -> None:
+    story = Story()
+    story.enqueue("a")
+    story.run("a")
+    story.add("lease", p="w2", shard=0, epoch=2)
+    story.run("a", p="w2", epoch=2)
+    story.add("fault", p="storm", word="kill", target="w1")
+    assert classes(check(story.events, Truth(), recorded_s=0.5)) == {"duplicated"}
+
+
 @pytest.mark.parametrize("word", ["kill", "stop"])
 def test_a_repeat_after_the_workers_death_is_explained(word: str) -> None:
     story = Story()
