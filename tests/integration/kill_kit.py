@@ -15,6 +15,7 @@ from google.api_core.exceptions import Aborted
 from late.app.app import App
 from late.app.task import Call
 from late.control import Control
+from late.model.task import TaskId
 from late.outbox import connect
 from tests.integration.kill_app import app, count
 
@@ -140,12 +141,12 @@ def enqueue(url: str, numbers: range) -> None:
     commit(url, app, [count.call(n) for n in numbers])
 
 
-def commit(url: str, app: App, calls: Sequence[Call]) -> None:
+def commit(url: str, app: App, calls: Sequence[Call]) -> list[TaskId]:
     """Enqueue `calls` in one transaction; an aborted one is run again, as every producer does."""
     while True:
         try:
             with connect(url) as tx:
-                app.enqueue_many(tx, calls)
+                ids = app.enqueue_many(tx, calls)
         except Aborted:
             continue
-        return
+        return ids

@@ -9,10 +9,9 @@ from pathlib import Path
 import pytest
 
 from late.control import Control, Filter
-from late.outbox import connect
 from tests.conformance.backends import Backend
-from tests.integration.kill_app import killer
-from tests.integration.kill_kit import Fleet, enqueue, until
+from tests.integration.kill_app import app, killer
+from tests.integration.kill_kit import Fleet, commit, enqueue, until
 
 pytestmark = pytest.mark.timeout(300)  # ten processes start, on whatever machine this is
 
@@ -54,8 +53,7 @@ def test_a_stopped_worker_hands_over_at_once_and_a_killed_one_after_its_time(
 
 def test_a_task_that_kills_its_process_is_a_dead_letter_after_three(url: str, fleet: Fleet) -> None:
     fleet.start()
-    with connect(url) as tx:
-        poison = killer.enqueue(tx, 1_000_000)
+    [poison] = commit(url, app, [killer.call(1_000_000)])
     enqueue(url, range(100))
     with Control(url) as control:
         until(

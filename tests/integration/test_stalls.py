@@ -12,7 +12,6 @@ import pytest
 from late.app.task import Task
 from late.model.ids import shard_of
 from late.model.task import TaskId
-from late.outbox import connect
 from tests.conformance.backends import Backend
 from tests.integration.kill_kit import commit, settled, until
 from tests.integration.stall_app import app, block, count, linger, stuck, stuck_too
@@ -45,8 +44,7 @@ def test_a_blocked_loop_loses_its_shards_to_a_peer_that_finishes_the_backlog(
     fleet.start()
     until(lambda: len(fleet.owned_by(0)) == 8, fleet)
     assert fleet.health(0) == (200, fleet.health(0)[1])
-    with connect(url) as tx:
-        block.enqueue(tx, 1_000)
+    commit(url, app, [block.call(1_000)])
     until(lambda: (fleet.folder / "blocked").exists(), fleet)
     enqueue(url, 0)
     # When a peer comes
