@@ -90,6 +90,13 @@ _ALL = (
         s.prune_by_age, PRUNE + "test_age_decides_nothing[sqlite]", r"assert", fast=True,
     ),
     Defect(
+        "prune-by-an-outline", "retention takes unknown open tasks of the past for none",
+        s.prune_by_an_outline,
+        "tests/integration/test_sqlite_outlines.py::"
+        "test_what_was_open_at_the_horizon_is_kept_for_replays",
+        r"assert", fast=True,
+    ),
+    Defect(
         "D13", "a timer's row goes when it is read, and not with the task's end",
         c.timer_deleted_when_read, "worlds", r"S2:", worlds=30, fast=True,
     ),

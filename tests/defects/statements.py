@@ -231,6 +231,11 @@ def prune_what_is_open() -> None:
     replace(sqlite_prune, "open_of", lambda text: ())
 
 
+def prune_by_an_outline() -> None:
+    """Retention takes a settlement whose open tasks are not known any more for one without any."""
+    replace(sqlite_prune, "_as_it_was", lambda cursor, text: (cursor, "[]"))
+
+
 def prune_for_one_group() -> None:
     """Maintenance asks the groups that have a journal, and not those that have none yet."""
     _edit(
