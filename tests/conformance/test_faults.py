@@ -3,14 +3,9 @@
 from __future__ import annotations
 
 import asyncio
-import os
 import random
-import signal
-import subprocess
-import sys
 from collections import Counter
 from collections.abc import Awaitable, Callable
-from pathlib import Path
 
 import pytest
 
@@ -31,29 +26,9 @@ from tests.conformance.kit import (
     task,
     worker,
 )
-from tests.conformance.victim import TIMERS
+from tests.conformance.victim import TIMERS, kill, start
 
-ROOT = Path(__file__).parents[2]
 SHARD = ShardId(0)
-
-
-def start(*arguments: str) -> subprocess.Popen[str]:
-    """A victim, once it has said that it began."""
-    process = subprocess.Popen(
-        [sys.executable, "-m", "tests.conformance.victim", *arguments],
-        cwd=ROOT,
-        stdin=subprocess.PIPE,
-        stdout=subprocess.PIPE,
-        text=True,
-    )
-    assert process.stdout is not None
-    assert process.stdout.readline() == "ready\n"
-    return process
-
-
-def kill(process: subprocess.Popen[str]) -> None:
-    os.kill(process.pid, signal.SIGKILL)
-    process.communicate()
 
 
 async def test_a_producer_killed_between_two_writes_leaves_no_half(

@@ -1,20 +1,50 @@
-"""A process that is to be killed: writes for ever, in one of two ways, and says when it began.
+"""A process that is to be killed: writes in one of three ways, and says when it began.
 
 python -m tests.conformance.victim settle URL
+python -m tests.conformance.victim compact URL
 python -m tests.conformance.victim produce BACKEND URL
 """
 
 from __future__ import annotations
 
 import asyncio
+import os
+import signal
+import subprocess
 import sys
+import time
+from pathlib import Path
+from typing import Any
 
 from late.model.task import AttemptError
 from late.store import open_store
+from late.store.common import compaction
 from tests.conformance.backends import BACKENDS
+from tests.conformance.journal_kit import PLANNERS, compact
 from tests.conformance.kit import dead, own, parked, task
 
 TIMERS = 300
+BATCHES = 3
+ROOT = Path(__file__).parents[2]
+
+
+def start(*arguments: str) -> subprocess.Popen[str]:
+    """A victim, once it has said that it began."""
+    process = subprocess.Popen(
+        [sys.executable, "-m", "tests.conformance.victim", *arguments],
+        cwd=ROOT,
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        text=True,
+    )
+    assert process.stdout is not None
+    assert process.stdout.readline() == "ready\n"
+    return process
+
+
+def kill(process: subprocess.Popen[str]) -> None:
+    os.kill(process.pid, signal.SIGKILL)
+    process.communicate()
 
 
 async def settle(url: str) -> None:
@@ -29,6 +59,26 @@ async def settle(url: str) -> None:
             parked=tuple(parked(number) for _ in range(TIMERS)),
             dead=(dead(errors=(AttemptError(1, number, "victim", "x"),), attempts=number),),
         )
+
+
+async def compact_some(url: str) -> None:
+    """Some batches of a compaction; then stop between the reads and the writes of the next one."""
+    compaction.BATCH = 5
+    plan, planned = compaction.plan_sums, 0
+
+    def stops(*given: Any) -> compaction.Compacted:
+        nonlocal planned
+        planned += given[2] == compaction.BATCH
+        if planned > BATCHES:
+            print("ready", flush=True)
+            time.sleep(600)
+        return plan(*given)
+
+    for module in PLANNERS:
+        module.plan_sums = stops  # type: ignore[attr-defined]
+    store = open_store(url)
+    await store.open()
+    await compact(store)
 
 
 def produce(backend: str, url: str) -> None:
@@ -49,5 +99,7 @@ def produce(backend: str, url: str) -> None:
 if __name__ == "__main__":
     if sys.argv[1] == "settle":
         asyncio.run(settle(sys.argv[2]))
+    elif sys.argv[1] == "compact":
+        asyncio.run(compact_some(sys.argv[2]))
     else:
         produce(*sys.argv[2:])

@@ -14,6 +14,9 @@ one that counts it sees each settlement once:
   settlement must follow it. That is all that the fence looks at.
 - **Only neighbours of one owner and epoch become one**, so that the terms stay in the journal, and
   a hole (which is damage) stays a hole.
+- **The first row of a term stays as it is.** A worker of an older version takes a free `seq` on
+  Spanner for its own, however long its term has been over. The one that it would take is that of
+  the first row of the next term.
 - **Only whole buckets that are older than their time**, and only behind others that are, so that a
   clock that went back changes nothing, and each row is written once for each width.
 - **Nothing is counted twice or lost**: a store reads the rows, deletes all but the last and changes
@@ -89,7 +92,7 @@ class Compacted(msgspec.Struct, frozen=True):
 
     sums: tuple[Sum, ...]
     resume: int
-    """The `seq` at which the next batch begins."""
+    """The `seq` at which the next batch begins: that of the last row that is done."""
     more: bool
 
     @property
@@ -103,30 +106,35 @@ def plan_sums(rows: Sequence[JournalRow], stretch: Stretch, limit: int) -> Compa
     says whether there is more to do than to look."""
     runs: list[list[JournalRow]] = []
     ended = len(rows) < limit
+    begins_term = True  # the row before; that at `start` has none before it, and may begin one
     for row in rows:
         if row.settled_at_us >= stretch.before_us:
             ended = True
             break
-        if runs and _joins(runs[-1][-1], row, stretch.width_us):
+        before = runs[-1][-1] if runs else None
+        if before and not begins_term and _joins(before, row, stretch.width_us):
             runs[-1].append(row)
         else:
             runs.append([row])
+        begins_term = row.first_seq is None and not (before and _same_term(before, row))
     if not runs:
         return Compacted((), stretch.start, more=False)
     if limit == PROBE:
         return Compacted((), stretch.start, more=not ended or len(runs[0]) > 1)
-    resume = runs[-1][-1].seq
-    if not ended and len(runs) > 1:
-        resume = runs.pop()[0].seq  # it may go on behind the batch
+    if not ended and len(runs) > 1 and runs[-2][-1].seq > rows[0].seq:
+        runs.pop()  # it may go on behind the batch
     sums = [each for run in runs if len(run) > 1 and (each := _sum(run)) is not None]
-    return Compacted(tuple(sums), resume, more=not ended)
+    return Compacted(tuple(sums), runs[-1][-1].seq, more=not ended)
+
+
+def _same_term(before: JournalRow, row: JournalRow) -> bool:
+    return row.epoch == before.epoch and row.owner == before.owner
 
 
 def _joins(before: JournalRow, row: JournalRow, width_us: int) -> bool:
     return (
         row.first == before.seq + 1
-        and row.epoch == before.epoch
-        and row.owner == before.owner
+        and _same_term(before, row)
         and row.settled_at_us // width_us == before.settled_at_us // width_us
     )
 

@@ -67,9 +67,9 @@ def open_of(text: str) -> tuple[OpenTask, ...]:
     Raises:
         msgspec.DecodeError: it is damaged, or of a newer version.
     """
-    if not text.startswith(PREFIX):
-        return _json(text)
     with _refusing():
+        if not text.startswith(PREFIX):
+            return _json(text)
         body = _body_of(text)
         return _unpack(body[1:]) if body[0] == _ANY else _from_uuid_form(body)
 
@@ -108,8 +108,11 @@ def outline_of(text: str) -> Outline:
 def _refusing() -> Iterator[None]:
     try:
         yield
-    except (ValueError, TypeError, IndexError, OverflowError) as error:
-        raise msgspec.DecodeError(f"open tasks cannot be read: {error}") from None
+    except (msgspec.MsgspecError, ValueError, TypeError, IndexError, OverflowError) as error:
+        raise msgspec.DecodeError(
+            f"open tasks cannot be read: they are damaged, or a newer version of late wrote them:"
+            f" {error}"
+        ) from None
 
 
 def _body_of(text: str) -> bytes:
