@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import asyncio
+import math
 import random
 from collections.abc import Callable
 
-from late.tailer import announcement
+import pytest
+
+from late.tailer import announcement, read_hints
 from late.testing.clock import VirtualClock
 from tests.unit.tailer_kit import POLL_MIN_S, Log, Reader, running
 
@@ -126,3 +129,29 @@ async def test_one_that_has_no_shard_announces_nothing() -> None:
         async with running(reader):
             await asyncio.sleep(ASLEEP_S)
         assert told.asked == 0
+
+
+async def test_a_storm_of_notices_of_nothing_is_bounded() -> None:
+    """From whoever may NOTIFY: nothing was committed, and it comes ten thousand times a second."""
+    storm_s = 10
+    with VirtualClock() as clock:
+        reader, plain = Reader(Log(clock), 1), Reader(Log(clock), 1)
+        told = Told(reader)
+        async with running(reader), running(plain):
+            await asyncio.sleep(ASLEEP_S)
+            before, unasked = len(reader.log.reads), len(plain.log.reads)
+            for _ in range(storm_s * 10_000):
+                reader.tailer.told()
+                await asyncio.sleep(0.0001)
+            looks, polls = len(reader.log.reads) - before, len(plain.log.reads) - unasked
+            reader.log.commit(1)
+            await asyncio.sleep(2)
+        # Each time that it announces: notices that are taken for true, until it takes that back.
+        times = told.withdrawals
+        assert times <= 2 + storm_s / announcement.HOLD_MAX_S + math.log2(
+            announcement.HOLD_MAX_S / announcement.HOLD_S
+        )
+        hints = read_hints.CREDIT + storm_s * read_hints.CREDIT_PER_S
+        assert looks <= times * 2 * announcement.NOTICES + hints + storm_s / POLL_MIN_S
+        assert polls < looks < storm_s * 60
+        assert reader.lateness_s == [pytest.approx(0, abs=announcement.LOOK_MAX_S)]

@@ -42,10 +42,12 @@ select current_schema(), current_setting('max_prepared_transactions')::int,
        to_regclass('late_waiting') is not null
        and has_sequence_privilege(to_regclass('late_waiting'), 'UPDATE')
 """
+# A time further ahead than anybody announces is from before the clock was set back, perhaps of a
+# worker that is dead by now. It must not stand until then.
 ANNOUNCE = f"""
 select setval('late_waiting', t + {ANNOUNCED_S}), s.last_value <= t
   from late_waiting s, (select ceil(extract(epoch from clock_timestamp()))::bigint as t) c
- where s.last_value < t + {ANNOUNCED_S} - 1
+ where s.last_value not between t + {ANNOUNCED_S} - 1 and t + {ANNOUNCED_S}
 """
 WITHDRAW = "select setval('late_waiting', 1)"
 
@@ -130,6 +132,8 @@ class PostgresWakeUps:
                 self._schema = await self._check(connection)
             self._broken.clear()
             self._backoff.reset()
+            # Of what comes while a statement runs: the driver takes it off the socket itself.
+            connection.add_notify_handler(lambda notice: self._take(notice.payload))
             self._connection, self.unable = connection, ""
             loop.add_reader(descriptor, self._read)
             while not self._broken.is_set():
@@ -170,16 +174,20 @@ class PostgresWakeUps:
                 self._broken.set()
                 return []
 
+    def _take(self, payload: str) -> None:
+        """Take in a notice. Its payload names the schema of the log."""
+        if payload == self._schema:
+            self._heard()
+
     def _read(self) -> None:
-        """Take in what has come on the socket. The payload names the schema of the log."""
+        """Take in what has come on the socket."""
         connection = self._connection
         if connection is None:
             return
         try:
             connection.pgconn.consume_input()
             while (notice := connection.pgconn.notifies()) is not None:
-                if notice.extra.decode(errors="replace") == self._schema:
-                    self._heard()
+                self._take(notice.extra.decode(errors="replace"))
         except psycopg.Error:
             asyncio.get_running_loop().remove_reader(self._socket)
             self._connection = None
