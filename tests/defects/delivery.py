@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 import msgspec
+from psycopg import AsyncConnection
 from sqlalchemy import select
 
 from late.api import receipts
@@ -17,6 +18,7 @@ from late.dispatcher.push import responses
 from late.outbox import inbox
 from late.scheduler.core.commands import Commands
 from late.schema.tables import inbox as inbox_table
+from late.store.postgres import wake_ups
 from late.store.sqlite import prune as sqlite_prune
 from late.store.sqlite import statements as sqlite_sql
 from tests.defects.components import replace
@@ -103,3 +105,16 @@ def steps_begin_anew() -> None:
     replace(sqlite_sql, "HISTORY", text.replace("insert into", "insert or replace into").replace(
         "1 + coalesce(max(number), 0)", "1 + 0 * coalesce(max(number), 0)"
     ))  # fmt: skip
+
+
+def notice_with_an_answer() -> None:
+    """A notice of a commit that comes while a statement runs is dropped by the driver."""
+    replace(AsyncConnection, "add_notify_handler", lambda self, callback: None)
+
+
+def announced_for_ever() -> None:
+    """An announcement of a time far ahead is left alone: it seems to be renewed."""
+    ahead = f"not between t + {wake_ups.ANNOUNCED_S} - 1 and t + {wake_ups.ANNOUNCED_S}"
+    assert ahead in wake_ups.ANNOUNCE
+    late = f"< t + {wake_ups.ANNOUNCED_S} - 1"
+    wake_ups.ANNOUNCE = wake_ups.ANNOUNCE.replace(ahead, late)

@@ -20,6 +20,8 @@ COMMANDS = "tests/unit/test_core_commands.py::"
 API = "tests/unit/test_api_bad_input.py::"
 AUTOSCALER = "tests/unit/test_autoscaler_policy.py::"
 LANES = "tests/unit/test_lanes.py::"
+COMPACTION_FAULTS = "tests/conformance/test_compaction_faults.py::"
+WAKING = "tests/integration/test_postgres_waking_faults.py::"
 COMPACTION = "tests/conformance/test_compaction.py::"
 PRUNE = "tests/conformance/test_prune.py::"
 TAIL = "tests/conformance/test_tail.py::"
@@ -290,6 +292,22 @@ _ALL = (
         "summed-twice", "a row stays whose usage compaction has added to another",
         s.sums_beside_what_they_sum, COMPACTION + "test_sums_are_the_same_in_fewer_rows[sqlite-0]",
         r"assert", fast=True,
+    ),
+    Defect(
+        "term-start-compacted", "compaction takes the first row of a term",
+        s.compaction_of_the_first_row,
+        COMPACTION_FAULTS + "test_the_first_row_of_a_term_stays[sqlite]",
+        r"assert", fast=True,
+    ),
+    Defect(
+        "notice-with-an-answer", "a notice that comes while a statement runs is dropped",
+        d.notice_with_an_answer, WAKING + "test_a_notice_that_comes_with_an_answer_is_heard",
+        r"TimeoutError",
+    ),
+    Defect(
+        "announced-for-ever", "an announcement stands until its time, however far ahead that is",
+        d.announced_for_ever, WAKING + "test_a_time_far_ahead_does_not_stand",
+        r"assert Decimal",
     ),
     Defect(
         "tick-twice", "a tick takes effect whatever its schedule expects",

@@ -43,6 +43,7 @@ from late.store.sqlite import (
 from late.store.sqlite import (
     tail as sqlite_tail,
 )
+from tests.conformance.journal_kit import PLANNERS
 from tests.defects.components import replace
 
 
@@ -266,6 +267,18 @@ def sums_beside_what_they_sum() -> None:
         return made and msgspec.structs.replace(made, low=made.low + 1)
 
     old = replace(compaction, "_sum", make)
+
+
+def compaction_of_the_first_row() -> None:
+    """Compaction puts the first row of a term together with those behind it."""
+
+    def plan(rows: Any, *given: Any) -> compaction.Compacted:
+        # As if the row before each one were of its term.
+        return old([msgspec.structs.replace(row, first_seq=row.first) for row in rows], *given)
+
+    old = compaction.plan_sums
+    for module in PLANNERS:
+        replace(module, "plan_sums", plan)
 
 
 def rowids_given_again() -> None:
