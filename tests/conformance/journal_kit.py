@@ -3,20 +3,25 @@
 from __future__ import annotations
 
 import random
+from collections.abc import Awaitable, Callable
 from typing import Any
 
 import msgspec
+import pytest
 
 from late.control import Control
 from late.model.histogram import histogram
 from late.model.task import Usage
 from late.model.usage_sums import summed
 from late.store.base import PruneReport, SettleResult, Store
+from late.store.common.compaction import Compacted, Stretch
 from late.store.postgres import compaction as of_postgres
 from late.store.spanner import prune as of_spanner
 from late.store.sqlite import prune as of_sqlite
 from tests.conformance.backends import Raw
-from tests.conformance.kit import Owner
+from tests.conformance.kit import Owner, own
+
+Step = Callable[[Stretch, int], Awaitable[Compacted]]
 
 MINUTE_US = 60_000_000
 HOUR_US = 60 * MINUTE_US
@@ -110,3 +115,58 @@ def sound(url: str, raw: Raw, counted: tuple[Usage, ...], shard: int = 0) -> Non
     assert sums(raw, shard) == counted
     with Control(url) as control:
         assert control.verify().problems == ()
+
+
+async def three_terms(store: Store, other: Store, raw: Raw) -> Owner:
+    """A journal of days and hours ago, of two workers; the last owner lives."""
+    owner = await own(store, name="w1")
+    await past(owner, raw, 9, ago_us=27 * HOUR_US, apart_us=90_000_000)
+    await store.release([owner.lease])
+    owner = await own(other, name="w2")
+    await past(owner, raw, 9, ago_us=26 * HOUR_US, apart_us=11_000_000, seed=2)
+    await other.release([owner.lease])
+    owner = await own(store, name="w1")
+    await past(owner, raw, 9, ago_us=3 * HOUR_US, apart_us=11_000_000, seed=3)
+    return owner
+
+
+class Killed(Exception):
+    """The process ended here."""
+
+
+class Steps:
+    """Runs `before` and `after` around every step of a store's compaction, which is one
+    transaction, or a look whether there is anything to do."""
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch, store: Store) -> None:
+        self.monkeypatch = monkeypatch
+        self.taken = 0
+        self.before: Callable[[], Awaitable[None]] | None = None
+        self.after: Callable[[], Awaitable[None]] | None = None
+        ours: Any = store
+        run = ours._compactor.run
+
+        async def watched(journals: Any, step: Step, **ages: Any) -> int:
+            async def around(stretch: Stretch, limit: int) -> Compacted:
+                if self.before is not None:
+                    await self.before()
+                done = await step(stretch, limit)
+                self.taken += 1
+                if self.after is not None:
+                    await self.after()
+                return done
+
+            count: int = await run(journals, around, **ages)
+            return count
+
+        monkeypatch.setattr(ours._compactor, "run", watched)
+
+    def die_after(self, steps: int) -> None:
+        """Let the process end when so many steps are done."""
+        self.taken = 0
+
+        async def after() -> None:
+            if self.taken == steps:
+                raise Killed
+
+        self.after = after

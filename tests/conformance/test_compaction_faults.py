@@ -6,7 +6,6 @@ import asyncio
 import contextlib
 import json
 import random
-from collections.abc import Awaitable, Callable
 from typing import Any
 
 import pytest
@@ -14,82 +13,26 @@ import pytest
 from late.model.task import Usage
 from late.store.base import SettleResult, Store
 from late.store.common import compaction, open_tasks
-from late.store.common.compaction import Compacted, Stretch
 from tests.conformance.backends import Raw
 from tests.conformance.journal_kit import (
     HOUR_US,
+    Killed,
+    Steps,
     compact,
-    past,
     rows,
     sound,
     sums,
+    three_terms,
     usage,
 )
-from tests.conformance.kit import Owner, open_of, own, read_all, task
+from tests.conformance.kit import open_of, own, read_all, task
 from tests.conformance.victim import kill, start
-
-Step = Callable[[Stretch, int], Awaitable[Compacted]]
-
-
-class Killed(Exception):
-    """The process ended here."""
-
-
-class Steps:
-    """Runs `before` and `after` around every step of a store's compaction, which is one
-    transaction, or a look whether there is anything to do."""
-
-    def __init__(self, monkeypatch: pytest.MonkeyPatch, store: Store) -> None:
-        self.monkeypatch = monkeypatch
-        self.taken = 0
-        self.before: Callable[[], Awaitable[None]] | None = None
-        self.after: Callable[[], Awaitable[None]] | None = None
-        ours: Any = store
-        run = ours._compactor.run
-
-        async def watched(journals: Any, step: Step, **ages: Any) -> int:
-            async def around(stretch: Stretch, limit: int) -> Compacted:
-                if self.before is not None:
-                    await self.before()
-                done = await step(stretch, limit)
-                self.taken += 1
-                if self.after is not None:
-                    await self.after()
-                return done
-
-            count: int = await run(journals, around, **ages)
-            return count
-
-        monkeypatch.setattr(ours._compactor, "run", watched)
-
-    def die_after(self, steps: int) -> None:
-        """Let the process end when so many steps are done."""
-        self.taken = 0
-
-        async def after() -> None:
-            if self.taken == steps:
-                raise Killed
-
-        self.after = after
 
 
 @pytest.fixture
 def steps(monkeypatch: pytest.MonkeyPatch, store: Store) -> Steps:
     monkeypatch.setattr(compaction, "BATCH", 5)
     return Steps(monkeypatch, store)
-
-
-async def three_terms(store: Store, other: Store, raw: Raw) -> Owner:
-    """A journal of days and hours ago, of two workers; the last owner lives."""
-    owner = await own(store, name="w1")
-    await past(owner, raw, 9, ago_us=27 * HOUR_US, apart_us=90_000_000)
-    await store.release([owner.lease])
-    owner = await own(other, name="w2")
-    await past(owner, raw, 9, ago_us=26 * HOUR_US, apart_us=11_000_000, seed=2)
-    await other.release([owner.lease])
-    owner = await own(store, name="w1")
-    await past(owner, raw, 9, ago_us=3 * HOUR_US, apart_us=11_000_000, seed=3)
-    return owner
 
 
 # --- a kill at each step -------------------------------------------------------------------------
@@ -123,6 +66,7 @@ def begin_again(raw: Raw, kept: list[tuple[Any, ...]], *stores: Any) -> None:
     """Write the journal of shard 0 as it was, and let the stores be those of new processes."""
     for store in stores:
         store._compactor._reached.clear()
+        store._compactor._done.clear()
     there = {row[0] for row in rows(raw)}
     for seq, first_seq, epoch, owner, text, settled_at_us, cursor, settlement_id in kept:
         if seq in there:
