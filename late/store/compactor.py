@@ -22,6 +22,9 @@ class Compactor:
 
     def __init__(self) -> None:
         self._reached: dict[tuple[str, int, int], int] = {}
+        self._done: dict[tuple[str, int, int], tuple[int, int]] = {}
+        """The time and the last row up to which there is nothing more to do: of an idle journal a
+        look once in a width is enough."""
 
     async def run(
         self,
@@ -50,23 +53,29 @@ class Compactor:
                 key = (group, shard_id, width_us)
                 # A journal that was begun anew is shorter than what is remembered of it.
                 start = max(reached, min(self._reached.get(key, 0), last))
+                if self._done.get(key) == (before_us, last):
+                    reached = start
+                    continue
                 stretch = Stretch(group, shard_id, start, last, width_us, before_us)
-                gone, reached = await _compact(stretch, step)
+                gone, reached, whole = await _compact(stretch, step)
                 self._reached[key] = reached
+                if whole:
+                    self._done[key] = (before_us, last)
                 removed += gone
         return removed
 
 
-async def _compact(stretch: Stretch, step: Step) -> tuple[int, int]:
-    """Compact one journal with one width: (rows that went, where the next round begins)."""
+async def _compact(stretch: Stretch, step: Step) -> tuple[int, int, bool]:
+    """Compact one journal with one width: (rows that went, where the next round begins, whether all
+    was done)."""
     removed, limit = 0, compaction.PROBE
     while True:
         try:
             done = await step(stretch, limit)
         except TransactionAborted:
-            return removed, stretch.start  # another process does it at this moment
+            return removed, stretch.start, False  # another process does it at this moment
         removed += done.removed
         stretch = msgspec.structs.replace(stretch, start=done.resume)
         if not done.more:
-            return removed, stretch.start
+            return removed, stretch.start, True
         limit = compaction.BATCH

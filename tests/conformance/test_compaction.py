@@ -19,6 +19,7 @@ from tests.conformance.journal_kit import (
     KEEP_S,
     MINUTE_US,
     PLANNERS,
+    Steps,
     compact,
     past,
     rows,
@@ -301,3 +302,25 @@ async def test_a_compaction_that_ends_is_gone_on_with(
     assert sums(raw) == counted
     assert tiles(raw)
     assert len(rows(raw)) <= 4
+
+
+async def test_an_idle_journal_is_looked_at_once_in_a_width(
+    store: Store, raw: Raw, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    steps = Steps(monkeypatch, store)
+    owner = await own(store)
+    await past(owner, raw, 20, ago_us=3 * HOUR_US, apart_us=7_000_000)
+    ages = {"journal_detail_s": 100 * 86_400.0}
+    await compact(store, **ages)
+    for again in range(3):
+        looks = steps.taken
+        # A minute and an hour may end meanwhile, once each.
+        await compact(store, **ages)
+        await compact(store, **ages)
+        assert steps.taken <= looks + 2, again
+        # With a new row each width is looked at.
+        await owner.settle()
+        looks = steps.taken
+        await compact(store, **ages)
+        assert steps.taken >= looks + 2
+    assert (await compact(store)).compacted > 10
