@@ -123,8 +123,9 @@ class WorkerConfig(msgspec.Struct, frozen=True, kw_only=True):
     window: Annotated[int, Meta(ge=1, le=10_000)] = 2000
     """The most records of one shard that are read and not yet covered by the checkpoint. At this
     bound the tailer stops reading; no record is dropped."""
-    poll_max_s: Annotated[float, Meta(ge=0.001, le=3_600)] = 1.0
-    """The longest pause between two reads of an idle log. The store sets the shortest."""
+    poll_max_s: Annotated[float, Meta(ge=0.001, le=3_600)] | None = None
+    """The longest pause between two reads of an idle log. The default is the store's: 1 s, and 2 s
+    on Spanner. The store sets the shortest, too."""
 
     horizon_s: Annotated[float, Meta(ge=0.1, le=3_600)] = 10.0
     """Tasks that are due within this time are kept in memory, later ones in the timer table."""

@@ -203,6 +203,7 @@ def rows(words: Words) -> dict[str, str]:
         "a delay counts from": f"the {features.delay_counts_from}",
         "step of its clock": f"{features.time_resolution_s * 1_000_000:,.0f} µs",
         "shortest poll": f"{features.poll_min_s * 1_000:,.0f} ms",
+        "longest poll, by default": f"{features.poll_max_s:g} s",
         "new tasks are found by": words.latency,
         "durable": words.durable,
         "settlements of several shards": "in one transaction"

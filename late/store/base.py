@@ -66,6 +66,8 @@ class Features(msgspec.Struct, frozen=True):
     """The store has never been run on the database that it is for. Every start says so."""
     poll_stream_s: float | None = None
     """The pause between two polls while a few records come each time; None: `poll_min_s`."""
+    poll_max_s: float = 1.0
+    """The longest pause between two polls of a silent log, by default."""
     lease_margin_min_s: float = 0.0
     """The largest difference between the clocks that judge a lease: an owner stops that much
     earlier."""

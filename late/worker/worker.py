@@ -167,7 +167,7 @@ class Worker:
             wanted=lambda: self.scheduler.wanted(),
             on_pages=self._pages,
             page_size=settings.page_size,
-            poll_max_s=settings.poll_max_s,
+            poll_max_s=settings.poll_max_s or store.features.poll_max_s,
             rng=self._rng,
             wake_ups=assembly.wake_ups_of(app.url, settings),
         )

@@ -13,6 +13,7 @@ above them does not meet them, and that is what is checked.
 
 from __future__ import annotations
 
+import asyncio
 import time
 from collections import Counter
 from collections.abc import AsyncIterator, Iterator
@@ -22,13 +23,15 @@ import pytest
 from google.cloud.spanner_v1 import COMMIT_TIMESTAMP, PartialResultSet
 
 import late
+from late.config import WorkerConfig
 from late.model.task import HELD_US, Cursor, Record, ShardId
-from late.store.base import SettleResult, cursor_within
+from late.store.base import SettleResult, WorkerInfo, cursor_within
 from late.store.spanner.client import close_database, open_database
 from late.store.spanner.cursor import timestamp
 from late.store.spanner.row_codec import LOG, LOG_COLUMNS, task_row
 from late.store.spanner.store import SpannerStore
 from late.testing.servers import spanner
+from late.worker.worker import Worker
 from tests.conformance.kit import BEGINNING, own, parked, task
 from tests.integration import spanner_kit as kit
 from tests.integration.grpc_proxy import GrpcProxy
@@ -327,3 +330,62 @@ async def test_rows_read_per_row_returned_do_not_grow_with_consumed_ones(
         await store.prune(journal_keep_s=3_600)
         assert rows_read(wire) <= 1
         assert all(begin >= timestamp(last) for _, begin in starts(wire))
+
+
+async def test_opening_an_open_store_asks_nothing(store: SpannerStore, wire: GrpcProxy) -> None:
+    """A heartbeat opens its store each time."""
+    await store.open()
+    assert calls(wire) == {}
+
+
+async def test_a_heartbeat_is_an_update_with_its_commit_and_two_reads(
+    store: SpannerStore, wire: GrpcProxy
+) -> None:
+    await store.heartbeat(WorkerInfo("w1", "host:1", ("default",)), 60)
+    wire.heard.clear()
+    await store.open()
+    await store.heartbeat(WorkerInfo("w1", "host:1", ("default",)), 60)
+    # The row that is renewed, the view of the fleet, and a look for tasks outside the lanes.
+    made = calls(wire)
+    made.pop("BeginTransaction", None)
+    assert made == {"ExecuteSql": 1, "Commit": 1, "ExecuteStreamingSql": 1, "StreamingRead": 1}
+
+
+async def test_a_silent_log_is_read_once_in_two_seconds(
+    url: str, wire: GrpcProxy, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The longest pause is the store's; the pauses are counted and not waited for."""
+    pauses: list[float] = []
+    worker = Worker(app_of(url), settings=WorkerConfig(grace_s=5.0))
+    tailer = worker.tailer
+    assert (tailer._poll_min_s, tailer._poll_max_s) == (0.010, 2.0)
+
+    real = tailer._wait_s
+
+    def after_long_silence(records: int, quiet_s: float) -> float:
+        pauses.append(real(records, quiet_s + 600))
+        return 0.0
+
+    monkeypatch.setattr(tailer, "_wait_s", after_long_silence)
+    await worker.start()
+    try:
+        async with asyncio.timeout(60):
+            while len(pauses) < 50:  # noqa: ASYNC110 - another task's progress
+                await asyncio.sleep(0.01)
+    finally:
+        await worker.stop()
+    # One strong read for all shards, whose pause is 2 s with a fifth of jitter: 1,800 an hour.
+    reads = [each for each in wire.calls("StreamingRead") if each.table == LOG]
+    polls = [each for each in reads if each.transaction.single_use.read_only.strong]
+    assert len(polls) <= tailer.reads + 1
+    assert all(len(each.key_set.ranges) == SHARDS for each in polls[-10:])
+    assert all(1.6 <= pause <= 2.4 for pause in pauses)
+
+
+def app_of(url: str) -> late.App:
+    made = late.App(url, shards=SHARDS)
+
+    @made.task
+    def note() -> None: ...
+
+    return made

@@ -17,7 +17,7 @@ def test_defaults_are_what_the_design_says() -> None:
     assert (config.horizon_s, config.timers_max) == (10.0, 10_000)
     assert (config.lease_ttl_s, config.takeovers_max) == (5.0, 4)
     assert (config.settle_delay_s, config.settle_batch) == (0.400, 1000)
-    assert (config.poll_max_s, config.grace_s, config.prune_every_s) == (1.0, 30.0, 15.0)
+    assert (config.poll_max_s, config.grace_s, config.prune_every_s) == (None, 30.0, 15.0)
     assert config.journal_keep_s == 7 * 86_400
     assert config.process_workers == 2
     assert config.beat_every_s == 0.75, "a death must be seen within a second of its ttl"

@@ -47,6 +47,8 @@ class SpannerClients:
         self._opening = threading.Lock()
         self._databases: dict[Role, Any] = {}
         self._closed = False
+        self.losses = 0
+        """The number of times that the server has lost our sessions."""
 
     async def call(self, work: Callable[..., T], *args: Any, role: Role = "foreground") -> T:
         """Run `work(database, *args)` in a thread.
@@ -117,6 +119,7 @@ class SpannerClients:
         with self._opening:
             if self._databases.get(role) is database:
                 del self._databases[role]
+                self.losses += 1
 
     async def close(self) -> None:
         """Close the clients. Calling it twice is fine; calls in flight end with an error."""

@@ -49,6 +49,9 @@ FEATURES = Features(
     delay_counts_from="commit",
     time_resolution_s=0.000_001,
     poll_min_s=0.010,
+    # Each poll is a strong read. A silence of more than a minute halves what they cost: see
+    # `docs/spanner.md`.
+    poll_max_s=2.0,
     # Shards may live on different servers: one transaction over several costs more, not less.
     group_commit=False,
     batch_size_max=1_000,
@@ -78,6 +81,8 @@ class SpannerStore:
         self._tail = tail.SpannerTail(staleness_s)
         self._clock = DatabaseClock()
         self._opened = False
+        self._checked = 0
+        """The number of losses of sessions before the guards last ran."""
         self._opening = asyncio.Lock()
         # The key up to which each shard is known to have no settled rows.
         self._pruned: dict[int, prune.Key] = {}
@@ -90,20 +95,24 @@ class SpannerStore:
         return FEATURES
 
     async def open(self) -> None:
-        """Connect and run the guards. Calling it twice is fine.
+        """Connect and run the guards. Calling it again does nothing, unless the server has lost our
+        sessions meanwhile: then it may be another one.
 
         Raises:
             SchemaMismatch: no schema, or one of another version.
             StoreRefused: no such database, no permission, another dialect, a restored copy.
         """
         async with self._opening:
+            losses = self._clients.losses
+            if self._opened and self._checked == losses:
+                return
             facts = await self._clients.call(guard.facts, self._url)
             ours = guard.identity_of(self._url)
             found = facts.get("identity")
             if found is None:
                 found = await self._clients.write(guard.claim, ours)
             guard.check_identity(found, ours, self._url)
-            self._opened = True
+            self._opened, self._checked = True, losses
 
     async def rebase(self) -> None:
         """Adopt a restored or copied database. For operators; the store need not be open.
