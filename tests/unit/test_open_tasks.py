@@ -117,6 +117,11 @@ def test_what_is_damaged_is_refused(text: str) -> None:
         open_of(text)
 
 
+def test_what_a_newer_version_wrote_says_so() -> None:
+    with pytest.raises(msgspec.DecodeError, match="a newer version of late wrote"):
+        open_of("2:AAAA")
+
+
 @given(st.binary(max_size=60))
 def test_any_bytes_are_read_or_refused(body: bytes) -> None:
     try:
