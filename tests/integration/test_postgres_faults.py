@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import time
 from collections.abc import AsyncIterator, Iterator
+from typing import Any
 
 import psycopg
 import pytest
@@ -20,8 +21,13 @@ from late.errors import (
 )
 from late.model.task import HELD_US, Parked, ShardId
 from late.store.base import Settlement, SettleResult, WorkerInfo
+from late.store.common.compaction import PROBE, plan_sums
+from late.store.postgres import compaction
 from late.store.postgres.connection import CONNECT, conninfo_of, translate
 from late.store.postgres.store import PostgresStore
+from tests.conformance.backends import BACKENDS
+from tests.conformance.journal_kit import HOUR_US, KEEP_S, compact, past, sound, sums
+from tests.conformance.kit import own
 from tests.integration.postgres_kit import (
     SHARD,
     Reader,
@@ -309,3 +315,37 @@ async def test_it_keeps_to_its_connections(url: str) -> None:
     await store.close()
 
     assert rows == [(3,)]
+
+
+# --- two compactions -----------------------------------------------------------------------------
+
+
+async def test_a_compaction_between_the_read_and_the_writes_of_another(
+    url: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Of hours between one of minutes: what was read is no longer what would be replaced."""
+    stores = [PostgresStore(url) for _ in range(2)]
+    for store in stores:
+        await store.open()
+    (backend,) = [each for each in BACKENDS if each.name == "postgres"]
+    raw = backend.raw(url)
+    await past(await own(stores[0]), raw, 30, ago_us=26 * HOUR_US, apart_us=20_000_000)
+    counted, plan, peers = sums(raw), plan_sums, 0
+
+    def planned(rows: Any, stretch: Any, limit: int) -> Any:
+        """In a thread, in the middle of the transaction."""
+        nonlocal peers
+        if limit != PROBE and peers == 0:
+            peers += 1
+            ended = asyncio.run_coroutine_threadsafe(compact(stores[1]), loop)
+            assert ended.result(30).compacted
+        return plan(rows, stretch, limit)
+
+    loop = asyncio.get_running_loop()
+    monkeypatch.setattr(compaction, "plan_sums", planned)
+    assert (await compact(stores[0], journal_minute_s=KEEP_S)).compacted == 0
+    assert peers == 1
+    sound(url, raw, counted)
+    for store in stores:
+        await store.close()
+    raw.close()
