@@ -279,11 +279,18 @@ class Membership(msgspec.Struct, frozen=True):
     """Live workers only, ascending by id, the caller included unless it is leaving."""
     leases: tuple[LeaseView, ...]
     shards: tuple[ShardId, ...]
-    """Every shard that must be owned: those of the lanes and any other that holds records."""
+    """Every shard that must be owned: those of the lanes and any other that holds records. A store
+    may tell of the latter some seconds late."""
     groups: frozenset[str] | None = None
     """Groups that are registered and not paused; None: all that workers name."""
     expires_at_us: Mapping[str, int] = {}
     """Worker id -> the end of its lease, by the database's clock."""
+    settings: str | None = None
+    """The version of all that operators set (lanes, groups, queues, targets, schedules): another
+    text after any change. None: this store does not tell, and whoever follows them has to look."""
+    offers: bool | None = None
+    """True while another worker offers an attempt that nobody has taken, or that this one took
+    before. None: this store does not tell."""
 
 
 class PruneReport(msgspec.Struct, frozen=True):

@@ -119,6 +119,10 @@ class WorkerOffers:
         """Take back what nobody has taken: these shards are about to be handed over."""
         self.pool.recall(shards)
 
+    def told(self, offers: bool | None) -> None:
+        """Take in what a heartbeat says of other workers' offers."""
+        self.runner.told(offers)
+
     async def start(self) -> None:
         await self.pool.start()
         await self.runner.start()

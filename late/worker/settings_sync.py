@@ -1,8 +1,10 @@
 """The settings that operators change, carried into a running worker: recurring tasks,
 the settings of queues and targets, and the widths of lanes.
 
-The control plane is synchronous and off the path of a task, so it is read in a thread every two
-seconds. When it cannot be read, the worker goes on with the last settings it knew.
+The control plane is synchronous and off the path of a task, so it is read in a thread. Each
+heartbeat brings the version of all settings (`Membership.settings`). They are read when it has
+changed, and every two seconds while no heartbeat tells it: the store cannot, or the database is
+away. When they cannot be read, the worker goes on with the last settings it knew.
 
 While a lane drains, two kinds of worker look more often: the maintainer of a group (one worker for
 each group at most), because it writes what the others wait for, and workers that hold keys back.
@@ -33,7 +35,8 @@ if TYPE_CHECKING:
 logger = logging.getLogger("late.settings")
 
 EVERY_S = 2.0
-"""The pause between two reads: a change by an operator or a deploy is seen within it."""
+"""The pause between two reads while no heartbeat tells of a change. By then, or by the next
+heartbeat, a change by an operator or a deploy is seen."""
 DRAINING_S = 0.25
 """The shortest pause between two looks at a lane that was resized."""
 _EARLY_S = 0.001
@@ -73,6 +76,11 @@ class SettingsSync:
         self._looked_at = -math.inf
         self._waited = False
         self._hurried = asyncio.Event()
+        self._version: str | None = None
+        """The version that the last heartbeat told, and when."""
+        self._told_at = -math.inf
+        self._followed: str | None = None
+        """The version that was read, or an older one; None: it is to be read again."""
         self._on_schedules = on_schedules
         self._rng = rng
         self._every_s = every_s
@@ -100,10 +108,29 @@ class SettingsSync:
         control = self._control
         assert control is not None, "open comes first"
         while True:
-            if self._on_schedules is not None:
-                await _pass_on(control.schedules.all, self._on_schedules, "schedules")
+            # Taken before the reads: what changes during them brings another version.
+            version = self._version
+            if version is None or version != self._followed or self._told_s() > self._every_s:
+                self._followed = version if await self._read(control) else None
             await self._follow_lanes(control, self._every_s * self._rng.uniform(0.8, 1.2))
-            await _pass_on(control.queues.live, self._on_settings, "knobs")
+
+    async def _read(self, control: Control) -> bool:
+        """Read all, and pass it on; False if some of it could not be read."""
+        known = True
+        if self._on_schedules is not None:
+            known = await _pass_on(control.schedules.all, self._on_schedules, "schedules")
+        if not self._draining:
+            known &= await self._look(control)
+        return await _pass_on(control.queues.live, self._on_settings, "knobs") and known
+
+    def told(self, version: str | None) -> None:
+        """Take in the version of the settings that a heartbeat has brought."""
+        if version != self._version:
+            self._hurried.set()
+        self._version, self._told_at = version, asyncio.get_running_loop().time()
+
+    def _told_s(self) -> float:
+        return asyncio.get_running_loop().time() - self._told_at
 
     def hurry(self) -> None:
         """Look soon, as a key begins to wait; unless some waited at the last look already."""
@@ -111,18 +138,26 @@ class SettingsSync:
             self._hurried.set()
 
     async def _follow_lanes(self, control: Control, for_s: float) -> None:
-        """Look at the lanes for `for_s`: once, or more often while a draining one is awaited."""
+        """Wait for `for_s`, and look at the lanes meanwhile if one drains. If none does, wait no
+        longer than until there is news, and look then."""
         loop = asyncio.get_running_loop()
         until = loop.time() + for_s
         while (left_s := until - loop.time()) > _EARLY_S:
-            await self._pause(left_s)
+            news = await self._pause(left_s)
             if self._draining and self._is_maintainer():
                 await _pass_on(control.lanes.advance, lambda _: None, "lanes")
-            await _pass_on(control.lanes.layout, self._lanes, "lanes")
-            self._looked_at = loop.time()
+            if self._draining or news:
+                await self._look(control)
+            if not self._draining:
+                return
 
-    async def _pause(self, left_s: float) -> None:
-        """Wait until the next look at the lanes, `left_s` at most."""
+    async def _look(self, control: Control) -> bool:
+        known = await _pass_on(control.lanes.layout, self._lanes, "lanes")
+        self._looked_at = asyncio.get_running_loop().time()
+        return known
+
+    async def _pause(self, left_s: float) -> bool:
+        """Wait until the next look at the lanes, `left_s` at most; True: there is news."""
         loop = asyncio.get_running_loop()
         self._waited = self._waits()
         quick = self._draining and (self._waited or self._is_maintainer())
@@ -138,7 +173,9 @@ class SettingsSync:
             # Keys that come and go must not make it more than that either.
             await asyncio.sleep(self._looked_at + DRAINING_S - loop.time())
         # Not before: a key that begins to wait during a look may come too late for it.
+        news = self._hurried.is_set()
         self._hurried.clear()
+        return news
 
     @property
     def _draining(self) -> bool:
@@ -151,10 +188,11 @@ class SettingsSync:
         self._on_lanes(layout)
 
 
-async def _pass_on(read: Callable[[], T], tell: Callable[[T], None], what: str) -> None:
+async def _pass_on(read: Callable[[], T], tell: Callable[[T], None], what: str) -> bool:
     try:
         found = await in_thread(read)
     except LateError as error:
         logger.warning("%s could not be read: %s", what, error)
-        return
+        return False
     tell(found)
+    return True

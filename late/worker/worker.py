@@ -38,7 +38,7 @@ from late.model.task import DEFAULT_GROUP, Policy
 from late.scheduler.pools import Pool
 from late.scheduler.scheduler import Scheduler, Shard
 from late.store import open_store
-from late.store.base import Page, Store
+from late.store.base import Membership, Page, Store
 from late.tailer.discovery import MemberList
 from late.tailer.heartbeat import Heartbeat
 from late.tailer.lease_keeper import LeaseKeeper
@@ -261,12 +261,17 @@ class Worker:
             ttl_s=settings.lease_ttl_s,
             every_s=settings.beat_every_s,
             margin_s=config.margin_s(settings, self._store.features.lease_margin_min_s),
-            on_membership=self.keeper.observe,
+            on_membership=self._observe,
             clock=self.clock,
             rng=self._rng,
             beside=self._beside(),
             exchange=assembly.exchange_of(self.scheduler.limits.outages, self.id),
         )
+
+    def _observe(self, membership: Membership, trusted_until: float, sent_s: float) -> None:
+        self.keeper.observe(membership, trusted_until, sent_s)
+        self.settings_sync.told(membership.settings)
+        self.offers.told(membership.offers)
 
     def _beside(self) -> list[Callable[[], Coroutine[Any, Any, None]]]:
         """Make what runs in the heartbeat's thread, where a blocked loop cannot hold it up."""

@@ -248,7 +248,7 @@ async def test_a_silent_worker_leaves_the_view(store: Store) -> None:
 
 
 async def test_shards_outside_every_lane_are_owned_while_there_is_work(
-    store: Store, raw: Raw
+    store: Store, other_store: Store, raw: Raw
 ) -> None:
     raw.execute("update late_lane set shards = 2")
     assert (await store.heartbeat(worker(), 60)).shards == (0, 1)
@@ -257,7 +257,63 @@ async def test_shards_outside_every_lane_are_owned_while_there_is_work(
     owner = await own(store, 7)
     await owner.settle(parked=(parked(2**60),))
 
-    assert (await store.heartbeat(worker(), 60)).shards == (0, 1, 5, 6, 7, 4095)
+    # One that has looked just now may tell of them some seconds later.
+    assert (await other_store.heartbeat(worker(), 60)).shards == (0, 1, 5, 6, 7, 4095)
+
+
+SETTING = "insert into late_{} (name, knobs, version, updated_at_us) values ('mail', '{{}}', 1, 5)"
+CHANGES = (
+    "update late_lane set shards = 2",
+    "update late_lane set version = 1",
+    "insert into late_extent (lane, version, shards, closed_at_us) values ('default', 0, 8, 5)",
+    "update late_extent set closings = '[]'",
+    "delete from late_extent where version = 0",
+    "update late_group set paused = 1",
+    SETTING.format("queue"),
+    "update late_queue set knobs = '{1}' where name = 'mail'",
+    SETTING.format("target"),
+    "delete from late_queue where name = 'mail'",
+    "update late_target set version = 2 where name = 'mail'",
+    "update late_schedule set paused = 1 where name = 'nightly'",
+    "update late_schedule set next_due_at_us = 70 where name = 'nightly'",
+    "update late_schedule set updated_at_us = 1 where name = 'nightly'",
+    "update late_schedule set open_task_id = null where name = 'nightly'",
+    "delete from late_schedule where name = 'nightly'",
+)
+
+
+async def test_a_heartbeat_tells_of_every_change_of_the_settings(
+    store: Store, other_store: Store, raw: Raw
+) -> None:
+    schedule(raw, "nightly", 60, new_id(0))
+    seen = await store.heartbeat(worker("w1"), 60)
+    for change in CHANGES:
+        raw.execute(change)
+        before, seen = seen, await store.heartbeat(worker("w1"), 60)
+        assert seen.settings is None or seen.settings != before.settings, change
+    theirs = await other_store.heartbeat(worker("w2"), 60)
+    again = await store.heartbeat(worker("w1"), 60)
+    assert again.settings == theirs.settings == seen.settings, "nothing has changed"
+    assert (seen.groups, seen.shards) == (frozenset(), (0, 1)), "what depends on them is of now"
+
+
+async def test_a_heartbeat_tells_of_offers_of_others(store: Store, raw: Raw) -> None:
+    async def told(name: str, expected: bool) -> None:
+        assert (await store.heartbeat(worker(name), 60)).offers in (expected, None)
+
+    await told("w1", False)
+    raw.execute(
+        "insert into late_offer (consumer_group, shard_id, task_id, epoch, owner, attempt,"
+        " offered_at_us, refused_by) values ('default', 3, ?, 1, 'w1', '{}', 5, '[]')",
+        new_id(3),
+    )
+    await told("w1", False)
+    await told("w2", True)
+    raw.execute("update late_offer set runner = 'w2' where shard_id = 3")
+    await told("w2", True)  # the answer to its call may have been lost
+    await told("w3", False)
+    raw.execute("update late_offer set answer = '{}' where shard_id = 3")
+    await told("w2", False)
 
 
 async def test_under_contention_every_epoch_has_one_settling_owner(

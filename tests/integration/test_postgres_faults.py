@@ -154,6 +154,7 @@ async def test_a_heartbeat_is_not_compiled(url: str, monkeypatch: pytest.MonkeyP
     setting left behind in the session, which behind a pooler is somebody else's next."""
     asked = "select case current_setting('jit') when 'off' then 7 else 8 end::smallint"
     monkeypatch.setattr("late.store.postgres.statements.SHARDS", asked)
+    monkeypatch.setattr("late.store.postgres.membership.SHARDS_S", 0.0)
     with producer(url) as connection:
         name = connection.info.dbname
         connection.execute(f'alter database "{name}" set jit = on')  # as it is by default

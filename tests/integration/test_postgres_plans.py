@@ -20,6 +20,7 @@ import pytest
 from late.control import Control, Filter
 from late.model.ids import new_id
 from late.model.task import Cursor, OpenTask, ShardId
+from late.store.postgres import membership
 from late.store.postgres.store import PostgresStore
 from late.testing.servers.postgres import PostgresServer, find_binaries
 from tests import servers
@@ -206,7 +207,10 @@ def of_the_screens(plans: Plans, url: str) -> None:
             plans.end(name, begun)
 
 
-async def test_plans_are_those_that_are_kept(server: PostgresServer, url: str) -> None:
+async def test_plans_are_those_that_are_kept(
+    server: PostgresServer, url: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(membership, "SHARDS_S", 0.0)
     plans = Plans(server.log)
     with producer(url) as connection:
         await of_the_worker(plans, url, connection)

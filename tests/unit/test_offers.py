@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import asyncio
 import threading
-from collections.abc import AsyncIterator, Collection, Sequence
+from collections.abc import AsyncIterator, Callable, Collection, Sequence
 from contextlib import asynccontextmanager
+from typing import Any
 
 import pytest
 
@@ -14,6 +15,7 @@ from late.dispatcher.offers import runner as runners
 from late.dispatcher.offers.runner import OfferRunner
 from late.model.offers import Answer, Offer, OfferKey, key_of, offered
 from late.model.task import Attempt, Kind, Outcome, Record
+from late.testing.clock import VirtualClock
 from tests.unit.dispatcher_kit import NOW_US, attempt
 from tests.unit.offers_kit import DONE, POLICY, Table, owning
 
@@ -250,6 +252,54 @@ async def test_an_offer_runs_once_and_its_end_is_its_owners() -> None:
         assert worker.end(asked) == []
         await worker.until(lambda: worker.table.rows[key].answer)
         assert worker.table.rows[key].answer == Answer("done", POLICY, "local", NOW_US, 5)
+
+
+@pytest.fixture
+async def at_once(monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[None]:
+    """Time that jumps, at the usual pace, with no thread that it would have to wait for."""
+
+    async def call_at_once(call: Callable[..., Any], *args: Any) -> Any:
+        return call(*args)
+
+    monkeypatch.setattr(runners, "in_thread", call_at_once)
+    monkeypatch.setattr(runners, "LOOK_S", 1.0)
+    monkeypatch.setattr(runners, "FAILED_MAX_S", 30.0)
+    with VirtualClock():
+        yield
+
+
+@pytest.mark.usefixtures("at_once")
+async def test_while_heartbeats_tell_of_no_offers_nobody_looks() -> None:
+    worker = Runner()
+    worker.runner.told(False)
+    await worker.runner.start()
+    asked = attempt()
+    worker.offer(asked)
+    await asyncio.sleep(60)
+    assert worker.table.calls.count("find") == 0
+    worker.runner.told(True)
+    await worker.until(lambda: worker.began == [asked])
+    worker.runner.told(False)
+    await asyncio.sleep(60)
+    seen = worker.table.calls.count("find")
+    assert seen <= 3
+    worker.runner.told(None)
+    worker.end(asked)
+    await asyncio.sleep(10)
+    assert worker.table.calls.count("find") >= seen + 8, "a store that does not tell is asked"
+    await worker.runner.stop()
+
+
+@pytest.mark.usefixtures("at_once")
+async def test_heartbeats_that_tell_of_offers_do_not_shorten_the_pause_after_an_error() -> None:
+    worker = Runner()
+    worker.table.away = 1_000
+    await worker.runner.start()
+    for _ in range(600):
+        worker.runner.told(True)
+        await asyncio.sleep(0.5)
+    assert worker.table.calls.count("find") < 60
+    await worker.runner.stop()
 
 
 async def test_an_offer_without_a_handler_here_is_left_to_others() -> None:

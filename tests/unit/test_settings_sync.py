@@ -181,6 +181,62 @@ async def test_a_database_that_is_gone_is_not_asked_more_often() -> None:
     assert len(worker.looks) <= 600 / EVERY_S * 1.25 + 4
 
 
+async def told_on(worker: Watched, versions: Callable[[float], str | None], for_s: float) -> None:
+    """Live beside a heartbeat that tells `versions` of the time."""
+
+    async def beat() -> None:
+        while True:
+            worker.settings_sync.told(versions(asyncio.get_running_loop().time() - worker.began))
+            await asyncio.sleep(0.7)
+
+    beating = asyncio.create_task(beat())
+    await worker.live(for_s)
+    beating.cancel()
+
+
+async def test_while_heartbeats_tell_of_no_change_nothing_is_read() -> None:
+    worker = Watched(QUIET)
+    await told_on(worker, lambda now_s: "a" if now_s < 100 else "b", 600)
+    assert [at for at in worker.looks if 5 < at < 99 or at > 105] == []
+    assert [at for at in worker.looks if 100 <= at < 101], "and a change is read with its heartbeat"
+
+
+async def test_it_looks_as_ever_while_no_heartbeat_tells_anything() -> None:
+    gone, mute = Watched(QUIET), Watched(QUIET)
+    await told_on(mute, lambda _: None, 100)
+    gone.settings_sync.told("a")
+    await gone.live(100)
+    for worker in (gone, mute):
+        assert max(b - a for a, b in pairwise(worker.looks)) <= 2 * EVERY_S * 1.2
+        assert len(worker.looks) >= 100 / EVERY_S * 0.8
+
+
+async def test_a_change_that_could_not_be_read_is_read_later() -> None:
+    worker = Watched(QUIET)
+    worker.down = True
+    reading = asyncio.create_task(told_on(worker, lambda _: "a", 30))
+    await asyncio.sleep(10)
+    tried, worker.down = len(worker.looks), False
+    assert 3 <= tried <= 10 / EVERY_S * 1.25 + 2
+    await reading
+    assert len(worker.looks) == tried + 1
+
+
+async def test_a_change_during_the_read_is_read_again() -> None:
+    worker = Watched(QUIET)
+    read = worker.layout
+
+    def layout() -> Layout:
+        if len(worker.looks) == 0:
+            worker.settings_sync.told("b")
+        return read()
+
+    worker.layout = layout  # type: ignore[method-assign]
+    worker.settings_sync.told("a")
+    await told_on(worker, lambda _: "b", 5)
+    assert len(worker.looks) >= 2
+
+
 def test_the_gate_tells_when_it_holds_a_key_back() -> None:
     told: list[bool] = []
     gate = Gate(lambda: told.append(True))

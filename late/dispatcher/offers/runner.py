@@ -19,7 +19,7 @@ from late.model.offers import Answer, Offer, OfferKey, answer_of, key_of
 from late.model.task import Attempt, Outcome, Policy, Record
 
 LOOK_S = 1.0
-"""The pause between two looks for offers."""
+"""The pause between two looks for offers, unless heartbeats tell that there are some."""
 BUSY_LOOK_S = 0.2
 """The same after a look that found some."""
 FAILED_MAX_S = 30.0
@@ -89,6 +89,8 @@ class OfferRunner:
         self._back: list[tuple[Offer, bool]] = []
         """Offers that go back to their owners, and whether this worker refuses each."""
         self._wake = asyncio.Event()
+        self._told: bool | None = None
+        self._failing = False
         self._stopping = False
         self._ends = False
         self.running: asyncio.Task[None] | None = None
@@ -114,6 +116,12 @@ class OfferRunner:
         for key, taken in list(self.taken.items()):
             if key[:2] == (group, shard_id) and taken.offer.epoch <= epoch:
                 del self.taken[key]
+
+    def told(self, offers: bool | None) -> None:
+        """Take in what a heartbeat says: see `Membership.offers`."""
+        self._told = offers
+        if offers and not self._failing:
+            self._wake.set()
 
     async def start(self) -> None:
         """Begin to look for offers. Twice is fine."""
@@ -145,15 +153,20 @@ class OfferRunner:
         backoff = Backoff(self._rng, base_s=LOOK_S, cap_s=FAILED_MAX_S)
         while not self._ends:
             self._wake.clear()
+            pause_s: float | None
             try:
                 await self._tell()
-                found = not self._stopping and self._others() and await self._look()
+                looks = not self._stopping and self._told is not False and self._others()
+                found = looks and await self._look()
             except StoreError as error:
                 logger.warning("offers of other workers: %s", error)
-                pause_s = backoff.next_s()
+                self._failing, pause_s = True, backoff.next_s()
             else:
                 backoff.reset()
+                self._failing = False
                 pause_s = (BUSY_LOOK_S if found else LOOK_S) * self._rng.uniform(0.8, 1.0)
+                if self._told is False:
+                    pause_s = None
             try:
                 async with asyncio.timeout(pause_s):
                     await self._wake.wait()

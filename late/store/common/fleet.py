@@ -41,6 +41,9 @@ def membership_of(
     leases: Iterable[Row],
     shards: Iterable[int],
     groups: Iterable[str],
+    *,
+    settings: str | None = None,
+    offers: bool | None = None,
 ) -> Membership:
     """The fleet at one moment.
 
@@ -49,6 +52,7 @@ def membership_of(
             those that live, ascending by id.
         leases: (consumer_group, shard_id, owner, epoch), ascending.
         groups: the names of those that may be worked.
+        settings, offers: as in `Membership`.
     """
     rows = list(workers)
     return Membership(
@@ -64,4 +68,6 @@ def membership_of(
         shards=tuple(ShardId(shard_id) for shard_id in sorted(shards)),
         groups=frozenset(groups),
         expires_at_us={row[0]: row[6] for row in rows},
+        settings=settings,
+        offers=offers,
     )

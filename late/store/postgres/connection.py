@@ -229,16 +229,20 @@ class StorePools:
         self.reading = ConnectionPool(connect, 1, guard, name)
         self.settling = ConnectionPool(connect, 1, guard, name)
         self.working = ConnectionPool(connect, connections - 2, guard, name)
+        self._opened = False
 
     async def open(self) -> None:
         """Allow calls, and make two connections, so that their guards run now. Calling it twice
-        is fine."""
+        is fine, and costs nothing once it has worked."""
         self.reading.open()
         self.settling.open()
         self.working.open()
+        if self._opened:
+            return
         for pool in (self.working, self.settling):
             async with pool.use() as connection:
                 await connection.execute(CLOCK)
+        self._opened = True
 
     async def close(self) -> None:
         """Close all connections. Calling it twice, or before `open`, is fine."""

@@ -2,20 +2,28 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Iterator
 from typing import Any
+
+import msgspec
 
 from late.store.base import Membership, WorkerInfo
 from late.store.common.fleet import ends_text, groups_text, membership_of
 from late.store.common.groups import ACTIVE
 from late.store.postgres import statements as sql
-from late.store.postgres.connection import Connection
+from late.store.postgres.connection import Connection, rows_of
+
+SHARDS_S = 5.0
+"""The time for which the list of shards that hold work is good while no lane changes."""
+
+_workers_of = msgspec.json.Decoder(list[tuple[str, str, str, str, str, str | None, int]]).decode
+_leases_of = msgspec.json.Decoder(list[tuple[str, int, str | None, int]]).decode
 
 
-def beat(worker: WorkerInfo, ttl_s: float) -> Iterator[tuple[str, dict[str, Any]]]:
-    """Yield the statement of a heartbeat, or of leaving if `ttl_s` is 0, with its parameters, and
-    one more if the worker declares what it handles."""
-    values = {
+def values_of(worker: WorkerInfo, ttl_s: float) -> dict[str, Any]:
+    """Return the parameters of the statement of a heartbeat, or of leaving."""
+    return {
         "id": worker.worker_id,
         "ttl": round(ttl_s * 1_000_000),
         "address": worker.address,
@@ -24,23 +32,62 @@ def beat(worker: WorkerInfo, ttl_s: float) -> Iterator[tuple[str, dict[str, Any]
         "version": worker.version,
         "ends": ends_text(worker),
     }
-    yield sql.HEARTBEAT if ttl_s > 0 else sql.LEAVE, values
+
+
+def beat(worker: WorkerInfo, ttl_s: float) -> Iterator[tuple[str, dict[str, Any]]]:
+    """Yield the statement of a heartbeat, or of leaving if `ttl_s` is 0, with its parameters, and
+    one more if the worker declares what it handles."""
+    yield sql.HEARTBEAT if ttl_s > 0 else sql.LEAVE, values_of(worker, ttl_s)
     if worker.handlers is not None and ttl_s > 0:
         yield sql.DECLARE, {"id": worker.worker_id, "handlers": worker.handlers}
 
 
-async def heartbeat(connection: Connection, worker: WorkerInfo, ttl_s: float) -> Membership:
-    """Write the heartbeat and read the fleet, in one implicit transaction and one round trip."""
-    async with connection.pipeline():
-        await connection.execute(sql.NO_JIT)
-        for statement, values in beat(worker, ttl_s):
-            await connection.execute(statement, values)
-        asked = [
-            await connection.execute(statement)
-            for statement in (sql.CLOCK, sql.WORKERS, sql.LEASES, sql.SHARDS, ACTIVE)
-        ]
-    rows: list[list[Any]] = [await cursor.fetchall() for cursor in asked]
-    ((now_us,),), workers, leases, shards, active = rows
-    return membership_of(
-        now_us, workers, leases, (shard for (shard,) in shards), (name for (name,) in active)
-    )
+class PostgresFleet:
+    """Heartbeats of one store.
+
+    It remembers the shards to own and the groups that are not paused. They are read again when the
+    version of the settings is another one; and after `SHARDS_S`, because records can come to a
+    shard that no lane has.
+    """
+
+    def __init__(self) -> None:
+        self._settings = ""
+        self._read_at_s = 0.0
+        self._shards: list[Any] = []
+        self._groups: list[Any] = []
+
+    async def heartbeat(
+        self, connection: Connection, worker: WorkerInfo, ttl_s: float
+    ) -> Membership:
+        """Write the heartbeat and read the fleet, in one statement nearly always."""
+        statement = sql.BEAT if ttl_s > 0 else sql.LEFT
+        (row,) = await rows_of(connection, statement, values_of(worker, ttl_s))
+        now_us, expires_at_us, workers, leases, settings, offers = row
+        if worker.handlers is not None and ttl_s > 0:
+            declared = {"id": worker.worker_id, "handlers": worker.handlers}
+            await connection.execute(sql.DECLARE, declared)
+        if settings != self._settings or time.monotonic() >= self._read_at_s + SHARDS_S:
+            await self._read_shards(connection, settings)
+        live = _workers_of(workers or "[]")
+        if (expires_at_us or 0) > now_us:
+            own = (worker.worker_id, worker.address, groups_text(worker), str(worker.capacity),
+                   worker.version, ends_text(worker), expires_at_us)  # fmt: skip
+            live.append(own)
+        return membership_of(
+            now_us,
+            sorted((*each[:3], float(each[3]), *each[4:]) for each in live),
+            sorted(_leases_of(leases or "[]")),
+            self._shards,
+            self._groups,
+            settings=settings,
+            offers=offers,
+        )
+
+    async def _read_shards(self, connection: Connection, settings: str) -> None:
+        async with connection.pipeline():
+            await connection.execute(sql.NO_JIT)
+            asked = [await connection.execute(statement) for statement in (sql.SHARDS, ACTIVE)]
+        shards, groups = [await cursor.fetchall() for cursor in asked]
+        self._shards = [shard for (shard,) in shards]
+        self._groups = [name for (name,) in groups]
+        self._settings, self._read_at_s = settings, time.monotonic()

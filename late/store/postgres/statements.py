@@ -14,6 +14,7 @@ from __future__ import annotations
 from late.model.task import HELD_US
 from late.schema.key_order import in_order
 from late.store.common.compaction import COLUMNS as _JOURNAL_COLUMNS
+from late.store.common.followed import OFFERED, SETTINGS
 
 NOW = "(extract(epoch from clock_timestamp()) * 1000000)::bigint"
 
@@ -381,6 +382,24 @@ union select shard_id from late_schedule
 order by 1
 """
 CLOCK = f"select {NOW}"
+_SETTINGS = ",\n".join(
+    f"(select '{table} ' || string_agg(concat_ws(',', {columns}), ';' order by {columns})"
+    f" from {table})"
+    for table, columns in SETTINGS.items()
+)
+# All that every heartbeat needs, in one statement: each one more would cost an idle fleet a round
+# trip, a snapshot and a plan every second. `own` is seen by `returning` only.
+_VIEW = f"""
+select {NOW}, (select expires_at_us from own),
+       (select json_agg(json_build_array(worker_id, address, consumer_groups, capacity::text,
+                                         version, ends, expires_at_us))::text
+          from late_worker where worker_id <> %(id)s and expires_at_us > {NOW}),
+       (select json_agg(json_build_array(consumer_group, shard_id, owner, epoch))::text
+          from late_lease),
+       md5(concat_ws('|', {_SETTINGS})), {OFFERED.format(me="%(id)s")}
+"""
+BEAT = f"with own as ({HEARTBEAT} returning expires_at_us) {_VIEW}"
+LEFT = f"with own as ({LEAVE} returning 0::bigint as expires_at_us) {_VIEW}"
 # For the transaction, so that no session keeps it. PostgreSQL estimates the recursion above as far
 # more expensive than it is, and compiles it while the statistics of small tables are missing: three
 # seconds with every heartbeat, longer than a lease may be.

@@ -31,10 +31,11 @@ from late.store.base import (
 )
 from late.store.common.columns import parked_of
 from late.store.compactor import Compactor
-from late.store.postgres import journal, membership, timers
+from late.store.postgres import journal, timers
 from late.store.postgres import statements as sql
 from late.store.postgres.connection import StorePools, connect, conninfo_of, translated
 from late.store.postgres.guard import PostgresGuard
+from late.store.postgres.membership import PostgresFleet
 from late.store.postgres.prune import PostgresPruner
 from late.store.postgres.rebase import rebase
 from late.store.postgres.tail import PostgresTail
@@ -78,6 +79,7 @@ class PostgresStore:
         self._pools = StorePools(make, connections, PostgresGuard(deployment))
         self._tail = PostgresTail(durable=durable)
         self._compactor = Compactor()
+        self._fleet = PostgresFleet()
 
     @property
     def features(self) -> Features:
@@ -172,7 +174,7 @@ class PostgresStore:
     async def heartbeat(self, worker: WorkerInfo, ttl_s: float) -> Membership:
         """Record that the worker lives and read the fleet; see `Store.heartbeat`."""
         async with self._pools.working.use() as connection:
-            return await membership.heartbeat(connection, worker, ttl_s)
+            return await self._fleet.heartbeat(connection, worker, ttl_s)
 
     async def acquire(self, worker_id: str, shards: Sequence[tuple[str, ShardId]]) -> list[Lease]:
         """Take the free ones of `shards`; see `Store.acquire`."""

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import hashlib
 import sqlite3
 
 from late.store.base import Membership, WorkerInfo
 from late.store.common.fleet import ends_text, groups_text, membership_of
+from late.store.common.followed import SETTINGS
 from late.store.common.groups import ACTIVE
 from late.store.sqlite import statements as sql
 from late.store.sqlite.write_lock import clock, transaction
@@ -31,14 +33,28 @@ def heartbeat(connection: sqlite3.Connection, worker: WorkerInfo, ttl_s: float) 
                 connection.execute(sql.DECLARE, (worker.handlers, worker.worker_id))
         else:
             connection.execute(sql.LEAVE, (worker.worker_id,))
-        return _membership(connection, now_us)
+        return _membership(connection, now_us, worker.worker_id)
 
 
-def _membership(connection: sqlite3.Connection, now_us: int) -> Membership:
+def _membership(connection: sqlite3.Connection, now_us: int, me: str) -> Membership:
     shards = {shard_id for (shard_id,) in connection.execute(sql.SHARDS_WITH_WORK)}
     for first, count in connection.execute(sql.LANES):
         shards.update(range(first, first + count))
     workers = connection.execute(sql.WORKERS, (now_us,))
     leases = connection.execute(sql.LEASES)
     active = (name for (name,) in connection.execute(ACTIVE))
-    return membership_of(now_us, workers, leases, shards, active)
+    ((offers,),) = connection.execute(sql.OFFERS, {"me": me}).fetchall()
+    return membership_of(
+        *(now_us, workers, leases, shards, active),
+        settings=_settings(connection),
+        offers=bool(offers),
+    )
+
+
+def _settings(connection: sqlite3.Connection) -> str:
+    """Return the version of the settings, for `Membership.settings`."""
+    rows = [
+        connection.execute(f"select {columns} from {table} order by {columns}").fetchall()
+        for table, columns in SETTINGS.items()
+    ]
+    return hashlib.md5(repr(rows).encode(), usedforsecurity=False).hexdigest()
