@@ -125,7 +125,8 @@ class WorkerConfig(msgspec.Struct, frozen=True, kw_only=True):
     bound the tailer stops reading; no record is dropped."""
     poll_max_s: Annotated[float, Meta(ge=0.001, le=3_600)] | None = None
     """The longest pause between two reads of an idle log. The default is the store's: 1 s, and 2 s
-    on Spanner. The store sets the shortest, too."""
+    on Spanner. The store sets the shortest, too. While the database tells of commits it may be five
+    times as long, up to five seconds."""
 
     horizon_s: Annotated[float, Meta(ge=0.1, le=3_600)] = 10.0
     """Tasks that are due within this time are kept in memory, later ones in the timer table."""

@@ -52,6 +52,8 @@ Shard = tuple[str, ShardId]
 
 PASS_MAX_S = 0.25
 """The longest time between two passes: bounds how late a hint can be that got lost."""
+CALM_PASS_S = 1.0
+"""The same while no shard has anything to do."""
 TURN_S = 0.002
 """A pass keeps the event loop for so long at most; the shards that it has not come to are next,
 after what has just started. When many park a jam, or a crowd falls due, each takes a millisecond or
@@ -347,7 +349,7 @@ class Scheduler:
                 with contextlib.suppress(TimeoutError):
                     wait_s = max(0, wake_us - self._now_us()) / 1_000_000
                     # Not for longer than planned, if the clock was set back just now.
-                    async with asyncio.timeout(min(wait_s, PASS_MAX_S)):
+                    async with asyncio.timeout(min(wait_s, CALM_PASS_S)):
                         await self._work.wait()
         finally:
             for call in self._calls:
@@ -362,7 +364,8 @@ class Scheduler:
         shards, self._unseen = self._unseen or self._in_turn(), []
         left = len(shards)
         asked = [n for n, free in self._rooms.items() if free > 0 and n.startswith(PULL_POOL)]
-        wake_us = now_us + int(PASS_MAX_S * 1_000_000)
+        wake_us = now_us + int(CALM_PASS_S * 1_000_000)
+        soon_us = now_us + int(PASS_MAX_S * 1_000_000)
         ready = False
         for shard in shards:
             core = self.cores.get(shard)
@@ -371,7 +374,9 @@ class Scheduler:
                 quiet = state.quiet_from_us <= now_us < state.quiet_until_us
                 if quiet and not (asked and state.unclaimed.may_have(asked)):
                     state.now_us = now_us
+                    wake_us = min(wake_us, max(soon_us, state.quiet_until_us))
                 else:
+                    wake_us = min(wake_us, soon_us)
                     share, marking = -(-room // left), state.suspects.marking
                     rooms = {name: -(-free // left) for name, free in self._rooms.items()}
                     room -= self._step(shard, core, Grant(now_us, share, care, rooms))

@@ -403,8 +403,9 @@ class WakeUps(Protocol):
     def ready(self) -> bool:
         """True if notices can arrive."""
 
-    async def run(self, heard: Callable[[], None]) -> None:
-        """Call `heard` for each notice, in this event loop, until it is cancelled."""
+    async def run(self, heard: Callable[[], None], lapsed: Callable[[], None]) -> None:
+        """Call `heard` for each notice, in this event loop, until it is cancelled; and `lapsed`
+        when somebody has taken the announcement back for all."""
 
     async def announce(self) -> bool:
         """Ask for a notice of each commit that inserts from now on, for some seconds. True: nobody

@@ -13,9 +13,11 @@ transaction something. So:
   `LASTED_S`, the next time is twice as long, up to `HOLD_MAX_S`: another worker's shards may be
   busy while ours are silent.
 
-While it sleeps it polls all the same, each time after as much silence again, `LOOK_MAX_S` at most:
-a transaction that inserted before the announcement and committed after the second look tells
-nobody.
+While it sleeps it polls all the same, each time after half as long again as the announcement has
+stood, `LOOK_MAX_S` at most: a transaction that inserted before the announcement and committed after
+the second look tells nobody. And a notice may be lost.
+
+An announcement that another worker has taken back is lost; then it is made again at once.
 """
 
 from __future__ import annotations
@@ -24,8 +26,10 @@ import math
 
 SLEEP_AFTER = 4
 LOOK_SHARE = 0.5
-LOOK_MAX_S = 1.0
-RENEW_S = 0.8
+LOOK_MAX_S = 5.0
+LONGER = 5
+"""How many times as long as a tail that nobody tells anything one that is told may sleep."""
+RENEW_S = 3.0
 NOTICES = 25.0
 NOTICES_PER_S = 250.0
 HOLD_S = 0.25
@@ -75,7 +79,8 @@ class Announcement:
         self._renewed_s = now_s
 
     def lost(self) -> None:
-        """Note that it does not stand: it could not be made, or nobody listens."""
+        """Note that it does not stand: it could not be made, nobody listens, or another worker has
+        taken it back."""
         self._since_s = None
 
     def withdrawn(self, now_s: float) -> None:
@@ -95,11 +100,18 @@ class Announcement:
         """Note that a look brought records; `told`: it was made because of a notice."""
         self._told = told
 
-    def look_after_s(self, quiet_s: float, most_s: float) -> float:
-        """Return the wait before the next look of a tail that sleeps."""
+    def look_after_s(self, now_s: float, quiet_s: float, most_s: float) -> float:
+        """Return the longest wait before the next look of a tail that sleeps.
+
+        Args:
+            quiet_s: the silence so far.
+            most_s: the longest pause of a tail that nobody tells anything.
+        """
+        assert self._since_s is not None
         # If records come of which nobody tells, they are looked for as if nothing was announced.
         least_s = self._poll_min_s * (2 if self._told else 1)
-        return min(most_s, LOOK_MAX_S, max(least_s, quiet_s * LOOK_SHARE))
+        sure_s = min(quiet_s, now_s - self._since_s)
+        return min(most_s * LONGER, LOOK_MAX_S, max(least_s, sure_s * LOOK_SHARE))
 
     def _refill(self, now_s: float) -> None:
         passed_s = now_s - self._counted_s

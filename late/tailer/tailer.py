@@ -15,7 +15,7 @@ Pace, for the whole worker:
 - `wake()`: at once;
 - `hint()`: as soon as `read_hints.py` lets it;
 - nothing comes, and the database can tell of commits: the tail announces that it sleeps, looks once
-  more and sleeps (`announcement.py`);
+  more and sleeps for longer (`announcement.py`);
 - a transient error: full jitter from 0.1 to 30 s, and neither of these shortens it.
 """
 
@@ -29,7 +29,7 @@ from typing import Protocol
 from late import events
 from late.errors import StoreError
 from late.events import Emitter
-from late.model.backoff import Backoff, poll_after_s
+from late.model.backoff import JITTER, Backoff, poll_after_s
 from late.model.task import Cursor, ShardId
 from late.store.base import Features, Page, WakeUps
 from late.tailer.announcement import Announcement
@@ -63,7 +63,7 @@ class Tailer:
             often: it must be quick and free of side effects.
         on_pages: takes the pages of one group, which come in no order; must not raise.
         page_size: most records per shard and read.
-        poll_max_s: longest wait between two reads when nothing happens.
+        poll_max_s: longest wait between two reads when nothing happens, and nobody would tell.
         rng: the source of jitter.
         wake_ups: what tells of commits while the tail sleeps; None: nothing does.
     """
@@ -180,7 +180,7 @@ class Tailer:
     async def listen(self) -> None:
         """Take the notices of `wake_ups` until cancelled."""
         if self._wake_ups is not None:
-            await self._wake_ups.run(self.told)
+            await self._wake_ups.run(self.told, self.lapsed)
 
     def told(self) -> None:
         """Take in a notice of `wake_ups`: there was a commit."""
@@ -191,6 +191,13 @@ class Tailer:
             self._stirred.set()
         else:
             self.hint(())
+
+    def lapsed(self) -> None:
+        """Take in that another worker has taken the announcement back: look, and announce anew."""
+        if self._announcement.stands:
+            self._announcement.lost()
+            self._due_s = 0.0
+            self._stirred.set()
 
     def stop(self) -> None:
         """Let `run` return. Pages of a read that is under way are dropped. Calling it twice, or
@@ -218,7 +225,8 @@ class Tailer:
         if records:
             self._announcement.found(told)
         if self._announcement.stands:
-            return self._announcement.look_after_s(quiet_s, self._poll_max_s)
+            most_s = self._announcement.look_after_s(_now_s(), quiet_s, self._poll_max_s)
+            return most_s * self._rng.uniform(1 - JITTER, 1)
         least_s = self._stream_s if 0 < records < FEW else self._poll_min_s
         return poll_after_s(quiet_s, least_s, self._poll_max_s, self._rng)
 

@@ -101,7 +101,8 @@ class Telemetry:
         unfollow = metrics.follow(self._emitter, self.registry) if self.asked else None
         try:
             async with asyncio.TaskGroup() as tasks:
-                tasks.create_task(self._look_on())
+                if self.asked:
+                    tasks.create_task(self._look_on())
                 if self._push is not None:
                     tasks.create_task(self._push_on(self._push))
         finally:
@@ -150,7 +151,7 @@ class Telemetry:
     async def _look_on(self) -> None:
         every_s, due_s, shown = self._worker.settings.look_every_s, 0.0, False
         while True:
-            mine = self.asked and every_s > 0 and self._worker.is_maintainer()
+            mine = every_s > 0 and self._worker.is_maintainer()
             if shown and not mine:
                 self.registry.replace(metrics.metrics_of("database"), ())
                 shown = False

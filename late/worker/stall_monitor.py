@@ -1,7 +1,7 @@
 """The stall monitor: a loop in the heartbeat's thread that notices a worker without progress.
 
 The worker's own loop cannot report that it is blocked: after one `time.sleep` in an `async def`
-nothing runs on it. So a thread asks it, about once a second, what it owes and what it has done
+nothing runs on it. So a thread asks it, every three seconds, what it owes and what it has done
 (`progress.py`). If the loop does not answer, that counts as no progress.
 
 A worker that stalls gives up its shards in the one way that needs nothing from its loop: its
@@ -21,7 +21,7 @@ from late.clock import Monotonic
 from late.events import Emitter
 from late.worker.progress import Duty, Watchdog
 
-LOOK_EVERY_S = 1.0
+LOOK_EVERY_S = 3.0
 
 
 class StallMonitor:

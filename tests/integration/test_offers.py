@@ -112,9 +112,10 @@ def unhandled(url: str) -> dict[str, tuple[int, int | None]]:
 async def test_a_worker_whose_loop_of_offers_fails_stops(url: str) -> None:
     async with working(late.App(url)) as [worker]:
         fails = asyncio.get_running_loop().create_future()
-        worker.offers.runner._tell = lambda: fails  # type: ignore[method-assign,assignment,return-value]
+        worker.offers.runner._others = lambda: fails.result()  # type: ignore[method-assign]
         fails.set_exception(RuntimeError("a defect"))
-        worker.offers.told(True)
+        worker.offers.told = lambda offers: None  # type: ignore[method-assign]
+        worker.offers.runner.told(True)
         async with asyncio.timeout(30):
             assert await worker.wait() == 1
 

@@ -55,6 +55,21 @@ async def test_commits_are_told_of_from_the_announcement_until_it_is_taken_back(
             assert await nothing_heard(heard, made)
 
 
+async def test_who_takes_it_back_tells_the_others(url: str) -> None:
+    one, two = PostgresWakeUps(url, prepared=True), PostgresWakeUps(url, prepared=True)
+    lapsed = asyncio.Event()
+    async with listening(one), listening(two, lapsed.set) as heard, asyncio.timeout(30):
+        assert await two.announce()
+        with closing(producer(url)) as service:
+            service.execute("select pg_notify('late_wake', 'another withdrawn')")
+        assert await nothing_heard(heard, two)
+        assert not lapsed.is_set(), "that is of another schema"
+        await one.withdraw()
+        await lapsed.wait()
+        assert heard.empty(), "and nobody has committed anything"
+        assert await two.announce()
+
+
 async def test_the_announcement_of_a_dead_worker_ends_by_itself(url: str) -> None:
     made = PostgresWakeUps(url, prepared=True)
     async with listening(made) as heard, asyncio.timeout(60):
@@ -76,7 +91,6 @@ async def test_an_announcement_costs_no_transaction_id(url: str) -> None:
             next_xid = "select pg_snapshot_xmax(pg_current_snapshot())::text"
             before = service.execute(next_xid).fetchall()
             assert await made.announce()
-            await made.withdraw()
             assert service.execute(next_xid).fetchall() == before
 
 

@@ -49,7 +49,7 @@ def producer(path: Path) -> Iterator[sqlite3.Connection]:
 @asynccontextmanager
 async def listening(made: SqliteWakeUps) -> AsyncIterator[asyncio.Queue[None]]:
     heard: asyncio.Queue[None] = asyncio.Queue()
-    task = asyncio.create_task(made.run(lambda: heard.put_nowait(None)))
+    task = asyncio.create_task(made.run(lambda: heard.put_nowait(None), lambda: None))
     try:
         await until(lambda: made.ready or made._unable)
         yield heard

@@ -31,9 +31,11 @@ def database() -> Iterator[str]:
 
 
 @asynccontextmanager
-async def listening(made: PostgresWakeUps) -> AsyncIterator[asyncio.Queue[None]]:
+async def listening(
+    made: PostgresWakeUps, lapsed: Callable[[], None] = lambda: None
+) -> AsyncIterator[asyncio.Queue[None]]:
     heard: asyncio.Queue[None] = asyncio.Queue()
-    task = asyncio.create_task(made.run(lambda: heard.put_nowait(None)))
+    task = asyncio.create_task(made.run(lambda: heard.put_nowait(None), lapsed))
     try:
         await until(lambda: made.ready or made.unable)
         yield heard

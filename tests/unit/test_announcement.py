@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import pytest
+
 from late.tailer import announcement as limits
 from late.tailer.announcement import Announcement
 
@@ -75,16 +77,26 @@ def test_a_sleeper_looks_after_as_much_silence_again() -> None:
     made.found(told=True)
     now_s, looks = SILENCE_S, 0
     while now_s < 1.0:
-        wait_s = made.look_after_s(now_s, 1.0)
+        wait_s = made.look_after_s(now_s, now_s, 1.0)
         assert wait_s <= max(2 * POLL_S, now_s / 2)
         now_s += wait_s
         looks += 1
     assert looks <= 12
-    assert made.look_after_s(100.0, 1.0) == limits.LOOK_MAX_S
-    assert made.look_after_s(100.0, 0.2) == 0.2
+    assert made.look_after_s(100.0, 100.0, 1.0) == limits.LOOK_MAX_S
+    assert made.look_after_s(100.0, 100.0, 0.2) == pytest.approx(0.2 * limits.LONGER)
+
+
+def test_one_that_is_made_again_is_not_relied_upon_for_longer_than_it_has_stood() -> None:
+    """Who inserted before it tells nobody, however long the silence before was."""
+    made = announced()
+    made.lost()
+    assert made.due(100.0, 100.0)
+    made.made(100.0)
+    assert made.look_after_s(100.0, 100.0, 1.0) == POLL_S
+    assert made.look_after_s(102.0, 102.0, 1.0) == 1.0
 
 
 def test_records_that_nobody_tells_of_keep_the_pace_of_polls() -> None:
     made = announced()
     made.found(told=False)
-    assert made.look_after_s(0.0, 1.0) == POLL_S
+    assert made.look_after_s(100.0, 0.0, 1.0) == POLL_S

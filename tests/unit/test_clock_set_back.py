@@ -18,7 +18,7 @@ from late.scheduler.limits.adaptive_limit import AdaptiveLimit, SlowStart
 from late.scheduler.limits.circuit_breaker import CircuitBreaker
 from late.scheduler.limits.limiter import Limiter, ThrottledQueue, TokenBucket
 from late.scheduler.limits.outages import FAILED_MIN, Outages
-from late.scheduler.scheduler import PASS_MAX_S, Scheduler
+from late.scheduler.scheduler import CALM_PASS_S, Scheduler
 from late.scheduler.settings import CoreSettings
 from late.store.base import Page
 from tests.simulator.loop import SimLoop
@@ -175,7 +175,7 @@ def test_the_loop_comes_again() -> None:
             settle_soon=lambda count: None, read_soon=lambda: None,
         )  # fmt: skip
         running = asyncio.get_running_loop().create_task(scheduler.run())
-        await asyncio.sleep(4 * PASS_MAX_S)
+        await asyncio.sleep(4 * CALM_PASS_S)
         running.cancel()
 
     try:

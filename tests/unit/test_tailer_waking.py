@@ -27,7 +27,7 @@ class Told:
         self._reader = reader
         reader.tailer._wake_ups = self
 
-    async def run(self, heard: Callable[[], None]) -> None:
+    async def run(self, heard: Callable[[], None], lapsed: Callable[[], None]) -> None:
         await asyncio.Event().wait()
 
     async def announce(self) -> bool:
@@ -39,6 +39,11 @@ class Told:
     async def withdraw(self) -> None:
         self.withdrawals += 1
         self.standing = False
+
+    def taken_back(self) -> None:
+        """Another worker takes the announcement back, which all hear."""
+        self.standing = False
+        self._reader.tailer.lapsed()
 
     def commit(self) -> None:
         told = self.standing
@@ -83,6 +88,49 @@ async def test_a_lost_notice_costs_what_a_poll_costs() -> None:
             await asyncio.sleep(2)
         assert len(reader.lateness_s) == 20
         assert max(reader.lateness_s) <= announcement.LOOK_MAX_S
+
+
+async def test_an_announcement_that_another_worker_takes_back_is_made_again() -> None:
+    with VirtualClock() as clock:
+        reader = Reader(Log(clock), 1)
+        told = Told(reader)
+        async with running(reader):
+            for _ in range(20):
+                await asyncio.sleep(ASLEEP_S)
+                told.taken_back()
+                await asyncio.sleep(0.01)
+                assert told.standing
+                told.commit()
+            await asyncio.sleep(0.1)
+        assert reader.lateness_s == [0.0] * 20
+        assert told.withdrawals == 0
+
+
+async def test_a_withdrawal_of_ones_own_is_no_news() -> None:
+    with VirtualClock() as clock:
+        reader = Reader(Log(clock), 1)
+        told = Told(reader)
+        async with running(reader):
+            await asyncio.sleep(ASLEEP_S)
+            reader.tailer._announcement.withdrawn(asyncio.get_running_loop().time())
+            reads = len(reader.log.reads)
+            for _ in range(100):
+                told.taken_back()
+                await asyncio.sleep(0)
+            assert len(reader.log.reads) == reads
+
+
+async def test_an_idle_sleeper_looks_every_few_seconds_and_says_so_again_before_it_lapses() -> None:
+    with VirtualClock() as clock:
+        reader = Reader(Log(clock), 1)
+        told = Told(reader)
+        async with running(reader):
+            await asyncio.sleep(60)
+            reads, asked = len(reader.log.reads), told.asked
+            await asyncio.sleep(600)
+        looks = len(reader.log.reads) - reads
+        assert 600 / announcement.LOOK_MAX_S <= looks <= 600 / announcement.LOOK_MAX_S * 1.25
+        assert told.asked - asked <= looks
 
 
 async def test_a_busy_stream_is_told_of_some_commits_and_then_of_none() -> None:

@@ -34,8 +34,10 @@ CHECK_S = 60.0
 """The time between two checks of a connection on which nothing happens."""
 AGAIN_S = 300.0
 """The time after which what cannot work is tried again."""
-ANNOUNCED_S = 5
+ANNOUNCED_S = 10
 """An announcement stands for this time unless it is renewed; seconds."""
+WITHDRAWN = " withdrawn"
+"""The end of the payload that tells of a withdrawal, after the schema."""
 
 FACTS = """
 select current_schema(), current_setting('max_prepared_transactions')::int,
@@ -49,7 +51,10 @@ select setval('late_waiting', t + {ANNOUNCED_S}), s.last_value <= t
   from late_waiting s, (select ceil(extract(epoch from clock_timestamp()))::bigint as t) c
  where s.last_value not between t + {ANNOUNCED_S} - 1 and t + {ANNOUNCED_S}
 """
-WITHDRAW = "select setval('late_waiting', 1)"
+# It tells the others: they would sleep on for seconds, and nobody would tell them of commits.
+WITHDRAW = (
+    f"select setval('late_waiting', 1), pg_notify('{CHANNEL}', current_schema() || '{WITHDRAWN}')"
+)
 
 logger = logging.getLogger("late.notify")
 
@@ -75,6 +80,7 @@ class PostgresWakeUps:
         self._prepared = prepared
         self._connection: Connection | None = None
         self._heard: Callable[[], None] = lambda: None
+        self._lapsed: Callable[[], None] = lambda: None
         self._schema = ""
         self._socket = -1
         self._asked = False
@@ -88,9 +94,9 @@ class PostgresWakeUps:
     def ready(self) -> bool:
         return self._connection is not None
 
-    async def run(self, heard: Callable[[], None]) -> None:
+    async def run(self, heard: Callable[[], None], lapsed: Callable[[], None]) -> None:
         """Listen until cancelled, and connect again after an error."""
-        self._heard = heard
+        self._heard, self._lapsed = heard, lapsed
         while True:
             try:
                 await self._listen()
@@ -175,9 +181,11 @@ class PostgresWakeUps:
                 return []
 
     def _take(self, payload: str) -> None:
-        """Take in a notice. Its payload names the schema of the log."""
+        """Take in a notice. Its payload begins with the schema of the log."""
         if payload == self._schema:
             self._heard()
+        elif payload == self._schema + WITHDRAWN:
+            self._lapsed()
 
     def _read(self) -> None:
         """Take in what has come on the socket."""

@@ -79,8 +79,9 @@ class SqliteWakeUps:
     def ready(self) -> bool:
         return self._connection is not None
 
-    async def run(self, heard: Callable[[], None]) -> None:
-        """Listen until cancelled, and again some time after an error."""
+    async def run(self, heard: Callable[[], None], lapsed: Callable[[], None]) -> None:
+        """Listen until cancelled, and again some time after an error. Nobody calls `lapsed`: each
+        worker has a watch of its own."""
         self._heard = heard
         while True:
             try:
