@@ -50,10 +50,8 @@ logger = logging.getLogger("late.scheduler")
 
 Shard = tuple[str, ShardId]
 
-PASS_MAX_S = 0.25
-"""The longest time between two passes: bounds how late a hint can be that got lost."""
-CALM_PASS_S = 1.0
-"""The same while no shard has anything to do."""
+PASS_MAX_S, CALM_PASS_S = 0.25, 1.0
+"""The longest time between two passes, and with nothing to do: bounds the delay of a lost hint."""
 TURN_S = 0.002
 """A pass keeps the event loop for so long at most; the shards that it has not come to are next,
 after what has just started. When many park a jam, or a crowd falls due, each takes a millisecond or

@@ -123,3 +123,14 @@ def test_a_row_that_is_put_there_again_is_shown_by_what_is_asked_afterwards_only
     assert timers.answer(after, [row]) == [row]
     assert timers.answer(before, [row]) == []
     assert not timers._gone, "nothing is out that may show it"
+
+
+def test_an_idle_shard_asks_once_for_what_is_overdue_and_what_is_near() -> None:
+    timers = Timers(horizon_us=10 * SECOND, timers_max=100)
+    asked: list[int] = []
+    for now_us in range(SECOND, 120 * SECOND, SECOND // 10):
+        if (request := timers.load(now_us)) is not None:
+            asked.append(now_us)
+            timers.answer(request, [])
+            assert timers.loaded[0] >= now_us
+    assert len(asked) <= 120 / 5 + 2

@@ -136,9 +136,12 @@ class Timers:
         room = self._timers_max - len(self.parked)
         self._scans = now_us >= self._scan_at_us()
         if self._scans:
-            # The next page of what is overdue: finds what others have put there.
+            # The next page of what is overdue: finds what others have put there. Where nothing is
+            # parked it takes the horizon along, or an idle shard would ask twice.
             self._scanned_at_us = now_us
-            request = Load(until_us=now_us, limit=LOAD_MAX, after=self._scan_after)
+            idle = not self.parked and self._loaded != _FIRST
+            until_us = now_us + (self._horizon_us if idle else 0)
+            request = Load(until_us=until_us, limit=LOAD_MAX, after=self._scan_after)
         elif room > self._timers_max // 2 and now_us >= self._loaded[0] - self._horizon_us // 2:
             # A page that its limit has cut is not followed by the next until that is near: all of
             # the horizon at once, in every shard at the same moment, held everything else up.
