@@ -30,9 +30,9 @@ _MEMBER = re.compile(r"[A-Za-z0-9:_](?:[A-Za-z0-9._:-]{0,126}[A-Za-z0-9:_])?\Z")
 _LABEL = r"[A-Za-z0-9_](?:[A-Za-z0-9_-]{0,61}[A-Za-z0-9_])?"
 _HOST = re.compile(rf"(?=.{{1,253}}\Z){_LABEL}(?:\.{_LABEL})*\.?\Z")
 
-BEAT_MAX_S = 0.75
-"""The longest default time between two heartbeats. A peer notices a death at its own first
-heartbeat after the time to live, so with this value it does so within a second."""
+BEAT_MAX_S = 1.0
+"""The longest default time between two heartbeats: the time in which a worker that joins or leaves
+is seen. For a death they come earlier, see `Heartbeat`."""
 
 
 class Members(msgspec.Struct, frozen=True):
@@ -137,7 +137,7 @@ class WorkerConfig(msgspec.Struct, frozen=True, kw_only=True):
     """A worker loses its shards when it has sent no heartbeat for this long."""
     heartbeat_s: _Seconds | None = None
     """The time between two heartbeats. The default is a third of `lease_ttl_s`, but at most
-    0.75 s."""
+    a second."""
     lease_margin_s: _Wait | None = None
     """The time before the end of its lease at which a worker stops starting tasks. The default is a
     tenth of `lease_ttl_s`."""

@@ -28,7 +28,7 @@ SLEEP_AFTER = 4
 LOOK_SHARE = 0.5
 LOOK_MAX_S = 5.0
 LONGER = 5
-"""How many times as long as a tail that nobody tells anything one that is told may sleep."""
+"""A tail that is told may sleep so many times as long as one that nobody tells anything."""
 RENEW_S = 3.0
 NOTICES = 25.0
 NOTICES_PER_S = 250.0

@@ -48,6 +48,8 @@ from late.store.base import Membership, NameEnds, Store, WorkerInfo
 
 HURRY_S = 0.1
 """Shortest time between two beats, however much in a hurry."""
+AFTER_END_S = (0.02, 0.1)
+"""A peer's lease that ends before the next beat is looked at so long after its end."""
 FAREWELL_S = 2.0
 """A last heartbeat may take so long: without it peers wait for the ttl, and nothing breaks."""
 
@@ -234,12 +236,24 @@ class Heartbeat:
                 await self._failed(error, backoff.next_s())
                 continue
             backoff.reset()
-            pause_s = self._every_s * self._rng.uniform(0.9, 1.0)
+            pause_s = min(self._every_s * self._rng.uniform(0.9, 1.0), self._peer_ends_s())
             with contextlib.suppress(TimeoutError):
                 async with asyncio.timeout(max(0.0, sent_s + pause_s - self._monotonic())):
                     await self._hurried.wait()
                     await asyncio.sleep(max(0.0, sent_s + HURRY_S - self._monotonic()))
             self._hurried.clear()
+
+    def _peer_ends_s(self) -> float:
+        """Return when to look at the first peer whose lease ends, if nothing is heard of it.
+
+        Whoever lives renews its lease long before. So a death is seen as the lease ends, and not
+        at whatever beat comes next.
+        """
+        assert self._view is not None
+        fleet = self._view[0]
+        ends = [at for who, at in fleet.expires_at_us.items() if who != self._worker.worker_id]
+        left_s = (min(ends) - fleet.now_us) / 1_000_000 if ends else math.inf
+        return max(left_s, HURRY_S) + self._rng.uniform(*AFTER_END_S)
 
     async def _beat(self, store: Store) -> None:
         try:

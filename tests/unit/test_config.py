@@ -20,7 +20,7 @@ def test_defaults_are_what_the_design_says() -> None:
     assert (config.poll_max_s, config.grace_s, config.prune_every_s) == (None, 30.0, 15.0)
     assert config.journal_keep_s == 7 * 86_400
     assert config.process_workers == 2
-    assert config.beat_every_s == 0.75, "a death must be seen within a second of its ttl"
+    assert config.beat_every_s == 1.0, "who joins or leaves is seen within a second"
     assert WorkerConfig(lease_ttl_s=1.5).beat_every_s == 0.5
     assert (config.membership, config.member) == ("database", None)
     assert config.margin_s == pytest.approx(0.5)

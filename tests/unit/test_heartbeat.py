@@ -31,6 +31,8 @@ class Pulse:
         self.threads: set[str] = set()
         self.faults: list[Exception] = []
         self.hang = False
+        self.peers: dict[str, int] = {}
+        """Worker -> microseconds that its lease has left."""
         self.on_beat: Callable[[], None] = lambda: None
         self.beaten = threading.Semaphore(0)
 
@@ -49,7 +51,9 @@ class Pulse:
         if self.hang and ttl_s:
             await asyncio.Event().wait()
         self.on_beat()
-        return Membership(len(self.calls), (worker,), (), ())
+        now_us = len(self.calls)
+        ends = {name: now_us + left_us for name, left_us in self.peers.items()}
+        return Membership(now_us, (worker,), (), (), expires_at_us=ends)
 
     async def close(self) -> None:
         self.calls.append(("close", 0))
@@ -108,6 +112,19 @@ async def test_a_leave_is_said_at_once_with_no_capacity() -> None:
         view, until = await heart.view()
         assert [worker.capacity for worker in view.workers] == [0.0]
         assert until > time.monotonic(), "it works on for now"
+
+
+async def test_it_looks_when_the_lease_of_a_peer_ends() -> None:
+    heart = Heart(ttl_s=600, every_s=500)
+    heart.pulse.peers = {"me": 1, "dead": 300_000, "alive": 600_000_000}
+    async with beating(heart):
+        began = time.monotonic()
+        await heart.view()
+        await heart.view()
+        assert time.monotonic() - began >= 0.3
+        heart.pulse.peers = {"me": 1, "alive": 600_000_000}
+        await heart.view()
+        assert heart.beat._peer_ends_s() > 500
 
 
 async def test_a_slow_reply_never_lengthens_the_trust() -> None:

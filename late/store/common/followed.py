@@ -10,7 +10,6 @@ from __future__ import annotations
 SETTINGS = {
     "late_lane": "name, first_shard, shards, version",
     "late_extent": "lane, version, shards, closings",
-    "late_group": "name, paused",
     "late_queue": "name, version, knobs",
     "late_target": "name, version, knobs",
     "late_schedule": "name, updated_at_us, paused, next_due_at_us, open_task_id",

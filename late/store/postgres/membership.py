@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import time
 from collections.abc import Iterator
 from typing import Any
@@ -10,14 +11,17 @@ import msgspec
 
 from late.store.base import Membership, WorkerInfo
 from late.store.common.fleet import ends_text, groups_text, membership_of
-from late.store.common.groups import ACTIVE
 from late.store.postgres import statements as sql
 from late.store.postgres.connection import Connection, rows_of
 
+SETTINGS_S = 1.9
+"""The time for which the version of the settings is good: with beats that are a second apart, every
+other one reads it."""
 SHARDS_S = 5.0
 """The time for which the list of shards that hold work is good while no lane changes."""
 
 _workers_of = msgspec.json.Decoder(list[tuple[str, str, str, str, str, str | None, int]]).decode
+_names_of = msgspec.json.Decoder(list[str]).decode
 _leases_of = msgspec.json.Decoder(list[tuple[str, int, str | None, int]]).decode
 
 
@@ -45,28 +49,33 @@ def beat(worker: WorkerInfo, ttl_s: float) -> Iterator[tuple[str, dict[str, Any]
 class PostgresFleet:
     """Heartbeats of one store.
 
-    It remembers the shards to own and the groups that are not paused. They are read again when the
-    version of the settings is another one; and after `SHARDS_S`, because records can come to a
-    shard that no lane has.
+    It remembers the version of the settings for `SETTINGS_S`, and the shards to own. They are read
+    again when the version is another one; and after `SHARDS_S`, because records can come to a shard
+    that no lane has.
     """
 
     def __init__(self) -> None:
         self._settings = ""
-        self._read_at_s = 0.0
+        self._told_at_s = -math.inf
+        self._read_at_s = -math.inf
         self._shards: list[Any] = []
-        self._groups: list[Any] = []
 
     async def heartbeat(
         self, connection: Connection, worker: WorkerInfo, ttl_s: float
     ) -> Membership:
         """Write the heartbeat and read the fleet, in one statement nearly always."""
+        now_s, settings = time.monotonic(), self._settings
         statement = sql.BEAT if ttl_s > 0 else sql.LEFT
+        if tells := now_s >= self._told_at_s + SETTINGS_S:
+            statement = sql.BEAT_VERSION if ttl_s > 0 else sql.LEFT_VERSION
         (row,) = await rows_of(connection, statement, values_of(worker, ttl_s))
-        now_us, expires_at_us, workers, leases, settings, offers = row
+        now_us, expires_at_us, workers, leases, groups, offers = row[:6]
+        if tells:
+            settings, self._told_at_s = row[6], now_s
         if worker.handlers is not None and ttl_s > 0:
             declared = {"id": worker.worker_id, "handlers": worker.handlers}
             await connection.execute(sql.DECLARE, declared)
-        if settings != self._settings or time.monotonic() >= self._read_at_s + SHARDS_S:
+        if settings != self._settings or now_s >= self._read_at_s + SHARDS_S:
             await self._read_shards(connection, settings)
         live = _workers_of(workers or "[]")
         if (expires_at_us or 0) > now_us:
@@ -78,7 +87,7 @@ class PostgresFleet:
             sorted((*each[:3], float(each[3]), *each[4:]) for each in live),
             sorted(_leases_of(leases or "[]")),
             self._shards,
-            self._groups,
+            _names_of(groups or "[]"),
             settings=settings,
             offers=offers,
         )
@@ -86,8 +95,6 @@ class PostgresFleet:
     async def _read_shards(self, connection: Connection, settings: str) -> None:
         async with connection.pipeline():
             await connection.execute(sql.NO_JIT)
-            asked = [await connection.execute(statement) for statement in (sql.SHARDS, ACTIVE)]
-        shards, groups = [await cursor.fetchall() for cursor in asked]
-        self._shards = [shard for (shard,) in shards]
-        self._groups = [name for (name,) in groups]
+            asked = await connection.execute(sql.SHARDS)
+        self._shards = [shard for (shard,) in await asked.fetchall()]
         self._settings, self._read_at_s = settings, time.monotonic()

@@ -15,6 +15,7 @@ from late.model.task import HELD_US
 from late.schema.key_order import in_order
 from late.store.common.compaction import COLUMNS as _JOURNAL_COLUMNS
 from late.store.common.followed import OFFERED, SETTINGS
+from late.store.common.groups import ACTIVE
 
 NOW = "(extract(epoch from clock_timestamp()) * 1000000)::bigint"
 
@@ -396,10 +397,12 @@ select {NOW}, (select expires_at_us from own),
           from late_worker where worker_id <> %(id)s and expires_at_us > {NOW}),
        (select json_agg(json_build_array(consumer_group, shard_id, owner, epoch))::text
           from late_lease),
-       md5(concat_ws('|', {_SETTINGS})), {OFFERED.format(me="%(id)s")}
+       (select json_agg(name)::text from ({ACTIVE}) active), {OFFERED.format(me="%(id)s")}
 """
+_VERSION = f", md5(concat_ws('|', {_SETTINGS}))"
 BEAT = f"with own as ({HEARTBEAT} returning expires_at_us) {_VIEW}"
 LEFT = f"with own as ({LEAVE} returning 0::bigint as expires_at_us) {_VIEW}"
+BEAT_VERSION, LEFT_VERSION = BEAT + _VERSION, LEFT + _VERSION
 # For the transaction, so that no session keeps it. PostgreSQL estimates the recursion above as far
 # more expensive than it is, and compiles it while the statistics of small tables are missing: three
 # seconds with every heartbeat, longer than a lease may be.
