@@ -13,6 +13,7 @@ from __future__ import annotations
 import argparse
 import asyncio
 import cProfile
+import gc
 import pstats
 import time
 from collections.abc import Mapping, Sequence
@@ -147,6 +148,8 @@ async def main(count: int, profile: cProfile.Profile | None, *, counting: bool =
     if counting:  # as a worker does that can be asked for its metrics
         metrics.follow(events.default, registry)
     shelf = Shelf(rows(count))
+    gc.collect()  # as a worker does: or what was imported counts with the tasks, or not, by chance
+    gc.freeze()
     began, before = time.perf_counter(), time.process_time()
     with profile or nullcontext():
         await drain(shelf)

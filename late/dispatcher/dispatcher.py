@@ -12,7 +12,7 @@ from __future__ import annotations
 import asyncio
 import random
 from collections import deque
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from math import inf
 from time import monotonic
 
@@ -146,7 +146,7 @@ class Dispatcher:
         return len(self._waiting)
 
     @property
-    def queued(self) -> Iterable[Attempt]:
+    def queued(self) -> Collection[Attempt]:
         """The attempts that wait for a slot."""
         return self._waiting
 

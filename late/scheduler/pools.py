@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Collection, Iterable, Sequence
+from operator import attrgetter
 from typing import Protocol
 
-from late.model.task import Attempt, ShardId
+from late.model.task import Attempt
+
+_group = attrgetter("group")
+_task_id = attrgetter("record.task_id")
 
 
 class Slots(Protocol):
@@ -14,7 +18,7 @@ class Slots(Protocol):
     @property
     def load(self) -> int: ...
     @property
-    def queued(self) -> Iterable[Attempt]: ...
+    def queued(self) -> Collection[Attempt]: ...
     def submit(self, attempts: Sequence[Attempt]) -> None: ...
     def abandon(self, group: str, shard_id: int, epoch: int) -> None: ...
 
@@ -27,7 +31,7 @@ class Pool(Protocol):
         """Attempts it takes beyond those it has. It may change at any moment (then `wake`)."""
 
     @property
-    def queued(self) -> Iterable[Attempt]:
+    def queued(self) -> Collection[Attempt]:
         """Attempts that are here and that nobody has begun, as far as is known."""
 
     def submit(self, attempts: Sequence[Attempt]) -> None:
@@ -38,11 +42,16 @@ class Pool(Protocol):
         """The shard was lost under `epoch`: results of it are dropped and counted."""
 
 
-def queued_by_shard(holders: Iterable[Slots | Pool]) -> dict[tuple[str, ShardId], set[str]]:
-    """Return the tasks of each shard that are handed over and that nobody has begun."""
-    found: dict[tuple[str, ShardId], set[str]] = {}
+def queued_by_group(holders: Iterable[Slots | Pool]) -> dict[str, set[str]]:
+    """Return the tasks of each group that are handed over and that nobody has begun.
+
+    Hundreds may be, and each settlement asks: of one group no loop here goes over them.
+    """
+    found: dict[str, set[str]] = {}
     for holder in holders:
-        for attempt in holder.queued:
-            shard = (attempt.group, ShardId(attempt.record.shard_id))
-            found.setdefault(shard, set()).add(attempt.record.task_id)
+        queued = holder.queued
+        groups = set(map(_group, queued))
+        for group in groups:
+            mine = queued if len(groups) == 1 else [a for a in queued if a.group == group]
+            found.setdefault(group, set()).update(map(_task_id, mine))
     return found

@@ -42,7 +42,7 @@ from late.scheduler.events_effects import (
     Stop,
 )
 from late.scheduler.limits.limits import Limits
-from late.scheduler.pools import Pool, Slots, queued_by_shard
+from late.scheduler.pools import Pool, Slots, queued_by_group
 from late.scheduler.settings import CoreSettings
 from late.store.base import Lease, Page, Settlement, SettleResult, Store, taken
 
@@ -297,14 +297,14 @@ class Scheduler:
     def collect(self) -> list[Settlement]:
         """Build all settlements that are due; none of a shard whose last one is still out."""
         now_us, trusted = self._now_us(), self._trusted()
-        waiting = queued_by_shard((self._slots, *self._pools.values()))
+        waiting = queued_by_group((self._slots, *self._pools.values()))
         found = []
         for shard, core in self.cores.items():
             state = core.state
             if state.told is None and state.quiet_from_us <= now_us < state.quiet_until_us:
                 state.now_us = max(state.now_us, now_us)
                 continue  # nothing is due there, or its last settlement is out
-            settlement = core.settlement(now_us, waiting.get(shard, NONE), trusted=trusted)
+            settlement = core.settlement(now_us, waiting.get(shard[0], NONE), trusted=trusted)
             if settlement is not None:
                 found.append(settlement)
         return found

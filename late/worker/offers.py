@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import random
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from typing import TYPE_CHECKING
 
 from late.dispatcher.offers.pool import OfferPool
@@ -88,7 +88,7 @@ class WorkerOffers:
         return self.pool.room
 
     @property
-    def queued(self) -> Iterable[Attempt]:
+    def queued(self) -> Collection[Attempt]:
         return self.pool.queued
 
     def submit(self, attempts: Sequence[Attempt]) -> None:

@@ -94,7 +94,7 @@ def waiting(url: str) -> int:
 
 async def test_a_worker_behind_it_announces_nothing(bouncer: PgBouncer) -> None:
     made = PostgresWakeUps(f"{bouncer.url}/postgres", prepared=True)
-    task = asyncio.create_task(made.run(lambda: None))
+    task = asyncio.create_task(made.run(lambda: None, lambda: None))
     try:
         async with asyncio.timeout(30):
             while True:

@@ -215,6 +215,8 @@ class PendingSettlement:
         """
         assert self.out is None
         self.usage.add_arrived(window.arrived(), now_us)
+        if suspects.marking:
+            waiting = suspects.unstarted | waiting
         later = self._beyond()
         for task_id in later:
             del self._parking[task_id]
@@ -231,7 +233,7 @@ class PendingSettlement:
             epoch=lease.epoch,
             owner=lease.owner,
             cursor=window.cursor,
-            open=window.open(without=gone, waiting=suspects.unstarted | waiting),
+            open=window.open(without=gone, waiting=waiting),
             usage=self.usage.take(),
             unparked=tuple(timer for timer in self._unparked if timer[1] not in later),
             parked=tuple(row for _, row in self._parking.values()),

@@ -128,11 +128,13 @@ class Window:
             without: the tasks that it settles.
             waiting: tasks whose attempt is handed over and has not begun.
         """
-        found = []
+        found, covered = [], self._covered
         for task_id in filterfalse(without.__contains__, self.entries):
             entry = self.entries[task_id]
-            if entry.index is not None and entry.index > self._covered:
+            index = entry.index
+            if index is not None and index > covered:
                 break
             started = entry.start_written = entry.state == "running" and task_id not in waiting
-            found.append(OpenTask(entry.record.position, entry.record.task_id, started))
+            record = entry.record
+            found.append(OpenTask(record.position, record.task_id, started))
         return tuple(found)

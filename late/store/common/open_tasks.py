@@ -28,10 +28,12 @@ so: it never takes a shard with open tasks for one without.
 from __future__ import annotations
 
 import binascii
+import sys
 from array import array
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from operator import sub
+from itertools import compress
+from operator import not_, sub
 
 import msgspec
 
@@ -42,6 +44,9 @@ OUTLINE = "0:"
 EMPTY = "[]"
 _UUIDS, _ANY = 0, 1
 _DASHES = (8, 13, 18, 23)
+_BITS = tuple(1 << n for n in range(16))
+_DIGITS = bytes.maketrans(b"\0\1", b"01")
+_BIG_ENDIAN = sys.byteorder == "big"
 _TO_URL = bytes.maketrans(b"+/", b"-_")
 _FROM_URL = bytes.maketrans(b"-_+/", b"+/!!")  # `!` is refused
 
@@ -128,50 +133,54 @@ def _uuid_form(tasks: Sequence[OpenTask]) -> bytes | None:
     count = len(tasks)
     raw = _raw_ids([task.task_id for task in tasks])
     positions = [task.position for task in tasks]
+    first = positions[0]
+    if raw is None or count >= 1 << 24 or not 0 <= first < 1 << 64:
+        return None
     steps = list(map(sub, positions[1:], positions))
-    if raw is None or count >= 1 << 24 or positions[0] < 0 or min(steps, default=0) < 0:
+    try:
+        stepped = array("Q", steps)
+    except OverflowError:  # they do not ascend, or are too far apart
         return None
-    bits = int("".join(["01"[task.started] for task in tasks]), 2)
-    width = (max(steps, default=0).bit_length() + 7) // 8
-    first_width = (positions[0].bit_length() + 7) // 8
-    if width > 8 or first_width > 8:
-        return None
-    stepped = array("Q", steps)
-    if array("H", (1,)).tobytes() != b"\1\0":
+    if _BIG_ENDIAN:
         stepped.byteswap()
     step_bytes = stepped.tobytes()
+    width = (max(steps, default=0).bit_length() + 7) // 8
+    first_width = (first.bit_length() + 7) // 8
+    bits = int(bytes([task.started for task in tasks]).translate(_DIGITS), 2)
     columns = [raw[n::16] for n in range(16)]
-    varies = [column.count(column[0]) != count for column in columns]
-    mask = sum(1 << n for n, differs in enumerate(varies) if differs)
+    differs = [column.lstrip(column[:1]) for column in columns]  # empty: all bytes are the same
     return b"".join(
         (
             bytes((_UUIDS,)),
             count.to_bytes(3, "little"),
             bits.to_bytes((count + 7) // 8, "little"),
             bytes((first_width,)),
-            positions[0].to_bytes(first_width, "little"),
+            first.to_bytes(first_width, "little"),
             bytes((width,)),
             *[step_bytes[n::8] for n in range(width)],
-            mask.to_bytes(2, "little"),
-            *[column[:1] for column, differs in zip(columns, varies, strict=True) if not differs],
-            *[column for column, differs in zip(columns, varies, strict=True) if differs],
+            sum(compress(_BITS, differs)).to_bytes(2, "little"),
+            bytes(compress(raw, map(not_, differs))),
+            *compress(columns, differs),
         )
     )
 
 
 def _raw_ids(ids: Sequence[str]) -> bytes | None:
     """Return the 16 bytes of each id; None if one of them is not a UUID in its usual form."""
-    joined = "".join(ids)
     count = len(ids)
-    if set(map(len, ids)) != {36} or any(joined[n::36] != "-" * count for n in _DASHES):
+    joined = "\n".join(ids)
+    if joined[36::37] != "\n" * (count - 1):
+        return None
+    if any(joined[n::37] != "-" * count for n in _DASHES):
         return None
     if any(map(joined.__contains__, "ABCDEF")):  # each a search, which takes less than `lower`
         return None
     try:
-        raw = bytes.fromhex(joined.replace("-", ""))
+        raw = bytes.fromhex(joined.replace("-", " "))
     except ValueError:
         return None
-    # `fromhex` passes over spaces; they, and dashes elsewhere, make it shorter.
+    # `fromhex` passes over white space. All that are no digits have their places by now, so white
+    # space or dashes elsewhere make it shorter.
     return raw if len(raw) == 16 * count else None
 
 
