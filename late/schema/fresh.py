@@ -34,7 +34,7 @@ do $$ declare low bigint; high bigint; units bigint; begin
   insert into late_meta (key, value) values ('xid_sample',
     low || ',' || (extract(epoch from clock_timestamp()) * 1000000)::bigint);
   foreach units in array array[1, 1, 1, 16, 256] loop
-    high := low + units * 1024;
+    high := low + units * 8192;
     execute 'create table late_task_' || low || '_' || high || ' partition of late_task for values'
       || ' from (' || quote_literal(low) || ') to (' || quote_literal(high) || ')';
     low := high;

@@ -12,15 +12,11 @@ import pytest
 from late.model.task import OpenTask, ShardId
 from late.store.base import Lease, Settlement, SettleResult, WorkerInfo
 from late.store.postgres import partitions as postgres_partitions
-from late.store.postgres.cursor import parse_snapshot
 from late.store.postgres.partitions import (
     AHEAD,
-    WIDTH_MAX,
     WIDTH_MIN,
-    Partition,
     lay_out,
     list_partitions,
-    plan_layout,
     truncate,
 )
 from late.store.postgres.store import PostgresStore
@@ -84,6 +80,7 @@ def narrow(monkeypatch: pytest.MonkeyPatch) -> None:
     """Ranges of a few transactions each whatever the rate, dropped as soon as they are empty."""
     monkeypatch.setattr(postgres_partitions, "PERIOD_S", 0)
     monkeypatch.setattr(postgres_partitions, "MARGIN_S", 0)
+    monkeypatch.setattr(postgres_partitions, "MARGIN_MIN", 32)
     monkeypatch.setattr(postgres_partitions, "WIDTH_MIN", 32)
     monkeypatch.setattr(postgres_partitions, "DROP_AT", 1)
 
@@ -168,7 +165,8 @@ async def test_the_rows_of_a_new_database_leave_by_truncate(new_url: str) -> Non
     """From the first task on, which here comes before the first maintenance."""
     store = await open_store(new_url)
     with opened(writer := producer(new_url)):
-        assert len(leaves(writer)) == len(AHEAD)
+        ranges = [tuple(map(int, name.split("_")[2:])) for name in leaves(writer)]
+        assert sorted(high - low for low, high in ranges) == [WIDTH_MIN * units for units in AHEAD]
         reader = Reader(store)
         new = [enqueue(writer) for _ in range(5)] + enqueue_many(writer, 3_000)
         assert rows_in(writer, "only late_task_default") == 0
@@ -427,74 +425,3 @@ async def test_many_prune_at_once(store: PostgresStore, writer: Producer, url: s
         await other.close()
 
     assert len(reader.ids) == len(set(reader.ids)) == 24
-
-
-# --- the plan, without a database ----------------------------------------------------------------
-
-
-def leaf(low: int, high: int, size_bytes: int = 0) -> Partition:
-    return Partition(f"late_task_{low}_{high}", low, high, size_bytes)
-
-
-def test_the_first_layout_begins_ahead_of_the_present() -> None:
-    plan = plan_layout([], parse_snapshot("900:1000:900"), 0, None)
-
-    assert plan is not None
-    assert plan.over == []
-    assert [high - low for low, high in plan.new] == [WIDTH_MIN * units for units in AHEAD]
-    assert plan.new[0][0] == 1000 + WIDTH_MIN
-    assert all(a[1] == b[0] for a, b in zip(plan.new, plan.new[1:], strict=False))
-
-
-def test_ranges_follow_the_rate_and_stay_bounded() -> None:
-    def width(grown: int, seconds: int) -> int:
-        sample = f"1000,{0}"
-        snapshot = parse_snapshot(f"{1000 + grown}:{1000 + grown}:")
-        plan = plan_layout([], snapshot, seconds * 1_000_000, sample)
-        assert plan is not None
-        return plan.new[0][1] - plan.new[0][0]
-
-    assert width(6000, 60) == 100 * postgres_partitions.PERIOD_S
-    assert width(0, 60) == WIDTH_MIN
-    assert width(10**12, 60) == WIDTH_MAX
-
-
-def test_large_rows_make_narrow_ranges() -> None:
-    full = leaf(1000, 100_000, size_bytes=4 * postgres_partitions.SIZE_BYTES)
-    plan = plan_layout([full], parse_snapshot("90000:90000:"), 10**8, "1000,0")
-
-    assert plan is not None
-    low, high = plan.new[0]
-    assert low == full.high
-    assert high - low == 89_000 // 4
-
-
-def test_wide_ranges_that_nobody_reached_are_cut_again() -> None:
-    present = leaf(0, 10_000, size_bytes=8192)
-    ahead = [leaf(10_000, 30_000), leaf(30_000, 300_000)]
-    plan = plan_layout([present, *ahead], parse_snapshot("500:500:"), 10**8, "400,0")
-
-    assert plan is not None
-    assert plan.over == ahead
-    assert plan.new[0][0] == present.high
-
-
-def test_what_still_runs_keeps_its_leaf() -> None:
-    behind = [leaf(n * 10, n * 10 + 10) for n in range(20)]
-    rest = [leaf(200, 20_000, 8192), *(leaf(n, n + 1) for n in range(20_000, 20_003))]
-    plan = plan_layout([*behind, *rest], parse_snapshot("55:300:55"), 0, None)
-
-    assert plan is not None
-    assert behind[5] not in plan.over
-    assert len(plan.over) == 19
-    assert plan.new == []
-
-
-def test_a_restored_copys_ranges_are_replaced() -> None:
-    """They lie far ahead of this cluster's counter: nothing covers the present."""
-    old = [leaf(n, n + 1000) for n in range(50_000, 58_000, 1000)]
-    plan = plan_layout(old, parse_snapshot("800:800:"), 0, None)
-
-    assert plan is not None
-    assert plan.over == old
-    assert plan.new[0][0] == 800 + WIDTH_MIN

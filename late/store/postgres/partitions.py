@@ -39,9 +39,14 @@ PERIOD_S = 600
 """The time that one range of the common width is meant to last."""
 MARGIN_S = 1.0
 """The time from the present to the first range: the lock may take that long to get."""
+MARGIN_MIN = 1 << 10
+"""The least distance from the present to the first range, in transaction ids."""
 SIZE_BYTES = 256 << 20
 """The size that a leaf of the common width is meant to reach."""
-WIDTH_MIN = 1 << 10
+WIDTH_MIN = 1 << 13
+"""A layout writes some 170 KB of WAL, for the catalogue, once in two ranges: 10 bytes for each
+transaction of the database, where a width of 1,024 makes 80. A range that is passed slowly is
+emptied as it grows (`prune.WORTH_TRUNCATING`)."""
 WIDTH_MAX = 1 << 24
 AHEAD = (1, 1, 1, 16, 256)
 """Widths of the ranges ahead, in units of the common width."""
@@ -210,7 +215,7 @@ def plan_layout(
         elapsed_s, grown = (now_us - at_us) / 1e6, max(0, snapshot.xmax - xmax)
     rate = grown / elapsed_s if elapsed_s > 1 else 0.0
     # The present may have reached this xid by the time the lock is held.
-    present = snapshot.xmax + max(WIDTH_MIN, round(rate * MARGIN_S))
+    present = snapshot.xmax + max(MARGIN_MIN, round(rate * MARGIN_S))
     over = [
         leaf for leaf in leaves if leaf.size_bytes == 0 and snapshot.sees_all(leaf.low, leaf.high)
     ]
