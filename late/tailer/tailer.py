@@ -193,8 +193,9 @@ class Tailer:
             self.hint(())
 
     def lapsed(self) -> None:
-        """Take in that another worker has taken the announcement back: look, and announce anew."""
-        if self._announcement.stands:
+        """Take in that another worker has taken the announcement back: look, and announce anew.
+        Anybody can say so, so it counts as a notice, and one too many changes nothing."""
+        if self._announcement.heard(_now_s()):
             self._announcement.lost()
             self._due_s = 0.0
             self._stirred.set()

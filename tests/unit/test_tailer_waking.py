@@ -179,7 +179,8 @@ async def test_one_that_has_no_shard_announces_nothing() -> None:
         assert told.asked == 0
 
 
-async def test_a_storm_of_notices_of_nothing_is_bounded() -> None:
+@pytest.mark.parametrize("notice", ["told", "lapsed"])
+async def test_a_storm_of_notices_of_nothing_is_bounded(notice: str) -> None:
     """From whoever may NOTIFY: nothing was committed, and it comes ten thousand times a second."""
     storm_s = 10
     with VirtualClock() as clock:
@@ -189,7 +190,7 @@ async def test_a_storm_of_notices_of_nothing_is_bounded() -> None:
             await asyncio.sleep(ASLEEP_S)
             before, unasked = len(reader.log.reads), len(plain.log.reads)
             for _ in range(storm_s * 10_000):
-                reader.tailer.told()
+                getattr(reader.tailer, notice)()
                 await asyncio.sleep(0.0001)
             looks, polls = len(reader.log.reads) - before, len(plain.log.reads) - unasked
             reader.log.commit(1)
