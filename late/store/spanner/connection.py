@@ -50,16 +50,20 @@ class SpannerClients:
         self.losses = 0
         """The number of times that the server has lost our sessions."""
 
+    def require_open(self) -> None:
+        """Raise `StoreClosed` after `close`, or in a child process."""
+        if self._closed:
+            raise StoreClosed(f"{self._url} was closed")
+        if os.getpid() != self._pid:
+            raise StoreClosed(f"{self._url} was opened before a fork: open it in this process")
+
     async def call(self, work: Callable[..., T], *args: Any, role: Role = "foreground") -> T:
         """Run `work(database, *args)` in a thread.
 
         Raises:
             StoreError: the client's error, mapped; `StoreClosed`.
         """
-        if self._closed:
-            raise StoreClosed(f"{self._url} was closed")
-        if os.getpid() != self._pid:
-            raise StoreClosed(f"{self._url} was opened before a fork: open it in this process")
+        self.require_open()
         running = self._threads.submit(self._run, work, args, role)
         try:
             # The thread's own deadline comes first; this one is for a client that hangs.

@@ -103,6 +103,7 @@ class SpannerStore:
             StoreRefused: no such database, no permission, another dialect, a restored copy.
         """
         async with self._opening:
+            self._clients.require_open()
             losses = self._clients.losses
             if self._opened and self._checked == losses:
                 return
