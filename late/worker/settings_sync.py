@@ -79,6 +79,7 @@ class SettingsSync:
         self._version: str | None = None
         """The version that the last heartbeat told, and when."""
         self._told_at = -math.inf
+        self._again = False
         self._followed: str | None = None
         """The version that was read, or an older one; None: it is to be read again."""
         self._on_schedules = on_schedules
@@ -109,8 +110,9 @@ class SettingsSync:
         assert control is not None, "open comes first"
         while True:
             # Taken before the reads: what changes during them brings another version.
-            version = self._version
-            if version is None or version != self._followed or self._told_s() > self._every_s:
+            version, again, self._again = self._version, self._again, False
+            known = version is not None and version == self._followed and not again
+            if not known or self._told_s() > self._every_s:
                 self._followed = version if await self._read(control) else None
             await self._follow_lanes(control, self._every_s * self._rng.uniform(0.8, 1.2))
 
@@ -128,6 +130,11 @@ class SettingsSync:
         if version != self._version:
             self._hurried.set()
         self._version, self._told_at = version, asyncio.get_running_loop().time()
+
+    def read_again(self) -> None:
+        """Read all soon, whatever heartbeats tell: a new core knows no schedules."""
+        self._again = True
+        self._hurried.set()
 
     def _told_s(self) -> float:
         return asyncio.get_running_loop().time() - self._told_at

@@ -38,7 +38,7 @@ from late.model.task import DEFAULT_GROUP, Policy
 from late.scheduler.pools import Pool
 from late.scheduler.scheduler import Scheduler, Shard
 from late.store import open_store
-from late.store.base import Membership, Page, Store
+from late.store.base import Lease, Membership, Page, Store
 from late.tailer.discovery import MemberList
 from late.tailer.heartbeat import Heartbeat
 from late.tailer.lease_keeper import LeaseKeeper
@@ -243,7 +243,7 @@ class Worker:
         self.keeper = LeaseKeeper(
             store,
             self.id,
-            on_acquired=self.scheduler.acquired,
+            on_acquired=self._acquired,
             before_release=self._hand_over,
             on_lost=self.scheduler.lost,
             on_distrusted=self.scheduler.wake,
@@ -267,6 +267,10 @@ class Worker:
             beside=self._beside(),
             exchange=assembly.exchange_of(self.scheduler.limits.outages, self.id),
         )
+
+    def _acquired(self, leases: list[Lease]) -> None:
+        self.scheduler.acquired(leases)
+        self.settings_sync.read_again()
 
     def _observe(self, membership: Membership, trusted_until: float, sent_s: float) -> None:
         self.keeper.observe(membership, trusted_until, sent_s)

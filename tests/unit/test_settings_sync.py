@@ -222,6 +222,15 @@ async def test_a_change_that_could_not_be_read_is_read_later() -> None:
     assert len(worker.looks) == tried + 1
 
 
+async def test_who_acquires_a_shard_reads_again_although_nothing_has_changed() -> None:
+    """Its new core has no schedules yet."""
+    worker = Watched(QUIET)
+    asyncio.get_running_loop().call_later(20, worker.settings_sync.read_again)
+    await told_on(worker, lambda _: "a", 60)
+    assert [at for at in worker.looks if 20 <= at <= 20 + DRAINING_S]
+    assert [at for at in worker.looks if 5 < at < 20 or at > 21] == []
+
+
 async def test_a_change_during_the_read_is_read_again() -> None:
     worker = Watched(QUIET)
     read = worker.layout

@@ -1,0 +1,55 @@
+"""An idle fleet on PostgreSQL asks the database for next to nothing."""
+
+from __future__ import annotations
+
+import asyncio
+from contextlib import closing
+
+import psycopg
+import pytest
+
+import late
+from late.config import load
+from late.schema import migrate
+from late.testing.servers.postgres import PostgresServer, find_binaries
+from late.worker.worker import Worker
+
+WORKERS = 2
+FOR_S = 6.0
+TRANSACTIONS_PER_S = 4.0
+"""For each worker: a heartbeat a second, some looks at the log and the timers every five, and as
+much again for a machine that is busy. Polls of settings, offers and the log would be ten."""
+FINISHED = "select xact_commit + xact_rollback from pg_stat_database where datname = %s"
+
+
+@pytest.mark.timeout(90)
+def test_it_sends_few_transactions() -> None:
+    if find_binaries() is None:
+        pytest.skip("no PostgreSQL: binaries are needed to start a server of one's own")
+    with PostgresServer(settings={"fsync": "off", "max_prepared_transactions": "0"}) as server:
+        migrate.upgrade(server.url)
+        asyncio.run(_idle(server.url))
+
+
+async def _idle(url: str) -> None:
+    workers = [Worker(late.App(url), settings=load(prune_every_s=3600)) for _ in range(WORKERS)]
+    for worker in workers:
+        await worker.start()
+    loop = asyncio.get_running_loop()
+    try:
+        async with asyncio.timeout(60):
+            # Asleep: told of commits, and the next look is seconds away.
+            while not all(each.tailer._due_s > loop.time() + 3 for each in workers):  # noqa: ASYNC110
+                await asyncio.sleep(0.1)
+        began_s, before = loop.time(), await asyncio.to_thread(_finished, url)
+        await asyncio.sleep(FOR_S)
+        sent = await asyncio.to_thread(_finished, url) - before
+        assert sent / (loop.time() - began_s) / WORKERS <= TRANSACTIONS_PER_S
+    finally:
+        await asyncio.gather(*(worker.stop() for worker in workers))
+
+
+def _finished(url: str) -> int:
+    with closing(psycopg.connect(url, autocommit=True)) as connection:
+        (row,) = connection.execute(FINISHED, (connection.info.dbname,)).fetchall()
+    return int(row[0])
