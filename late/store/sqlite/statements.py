@@ -10,7 +10,7 @@ from late.model.task import (
 )
 from late.schema.tables import NOW_US
 from late.store.common.compaction import COLUMNS as _JOURNAL_COLUMNS
-from late.store.common.followed import OFFERED
+from late.store.common.followed import OFFERED as _OFFERED
 
 NOW = f"select {NOW_US['sqlite']}"
 
@@ -209,7 +209,7 @@ WORKERS = (
 )
 LEASES = "select consumer_group, shard_id, owner, epoch from late_lease order by 1, 2"
 LANES = "select first_shard, shards from late_lane"
-OFFERS = f"select {OFFERED.format(me=':me')}"
+OFFERS = f"select {_OFFERED.format(me='?1')}"
 # Shards with work that are outside every lane (of one that was made smaller). The log is searched
 # for one shard after the other, one step down the index each; `select distinct` would read it all.
 # Timers exist only where there was a lease.
