@@ -32,7 +32,9 @@ def postgres() -> Iterator[str]:
     if given:
         yield given
         return
-    with PostgresServer() as server:
+    # As PostgreSQL comes, unlike the servers of the tests: where transactions can be prepared, no
+    # worker is told of commits.
+    with PostgresServer(settings={"max_prepared_transactions": "0"}) as server:
         yield server.url
 
 
