@@ -7,6 +7,7 @@ import itertools
 import random
 from collections.abc import Callable
 
+import msgspec
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -63,6 +64,22 @@ async def test_under_light_load_a_record_waits_for_half_a_poll() -> None:
         assert len(lateness_s) == 1000
         assert lateness_s[500] <= POLL_MIN_S * 0.6
         assert lateness_s[-1] <= POLL_MIN_S * 1.2 + 1e-6
+
+
+async def test_a_short_gap_does_not_end_a_stream() -> None:
+    """1,000 records/s, at random moments: the pause stays short after looks that find none."""
+    rng = random.Random(7)
+    stream_s = 0.002
+    with VirtualClock() as clock:
+        log = Log(clock)
+        log.features = msgspec.structs.replace(log.features, poll_stream_s=stream_s)
+        reader = Reader(log, 1, page_size=1000)
+        async with running(reader):
+            for _ in range(2000):
+                log.commit(1)
+                await asyncio.sleep(min(rng.expovariate(1000), POLL_MIN_S - stream_s))
+        assert len(reader.lateness_s) >= 1990
+        assert max(reader.lateness_s) <= stream_s * 1.2 + 1e-6
 
 
 @pytest.mark.parametrize(("takes", "share"), [(0.5, 1.0), (1.0, 1.2), (4.0, 4.2)])
