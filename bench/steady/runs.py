@@ -250,21 +250,20 @@ def idle(place: Place, workers: int, seconds: float) -> dict[str, Any]:
 
 
 def clients(place: Place, count: int, number: int, turns: int) -> dict[str, Any]:
-    """Measure transactions per second of many clients, beside an idle worker and without one."""
-    rates: dict[bool, list[float]] = {False: [], True: []}
-    shape = Shape(1, 1)
+    """Measure transactions per second of many clients: without a worker, beside a worker that slept
+    and is told of commits, and for our own beside one that polls."""
+    ways: dict[str, dict[str, str] | None] = {"without_worker": None, "with_worker": {}}
+    if place.ours:
+        ways["with_polling_worker"] = {"LATE_WAKING": "off"}
+    rates: dict[str, list[float]] = {way: [] for way in ways}
     with Beside() as beside:
         for _ in range(turns):
-            for worker in rates:
+            for way, variables in ways.items():
                 with ExitStack() as stack:
-                    program = stack.enter_context(place.fresh())
-                    if worker:
-                        stack.enter_context(_running(place, program, shape))
+                    program = stack.enter_context(place.fresh(**(variables or {})))
+                    if variables is not None:
+                        stack.enter_context(_running(place, program, Shape(1, 1)))
                     taken_s = program.run("single", count, number)["seconds"]
-                rates[worker].append(count / taken_s)
-    return {
-        "clients": number,
-        "without_worker_per_s": mean(rates[False]),
-        "with_worker_per_s": mean(rates[True]),
-        **beside.figures(),
-    }
+                rates[way].append(count / taken_s)
+    each = {f"{way}_per_s": mean(found) for way, found in rates.items()}
+    return {"clients": number, **each, **beside.figures()}

@@ -153,11 +153,13 @@ def clients(report: Mapping[str, Any]) -> str:
     found = [run for one in report["places"] for run in one.get("clients", ())]
     count = found[0]["clients"] if found else 0
     head = [f"{count} clients, a row and a task a transaction", "without a worker, /s"]
-    head += ["beside one that slept, /s", "ratio"]
+    head += ["beside one that slept, /s", "ratio", "beside one that polls, /s", "told / polls"]
 
     def cells(run: Mapping[str, Any]) -> list[str]:
         alone, beside = run["without_worker_per_s"], run["with_worker_per_s"]
-        return [shown(alone), shown(beside), shown(beside / alone, 2)]
+        polls = run.get("with_polling_worker_per_s")
+        found = [shown(alone), shown(beside), shown(beside / alone, 2)]
+        return [*found, shown(polls), shown(polls and beside / polls, 2)]
 
     return _simple(report, "clients", head, cells)
 

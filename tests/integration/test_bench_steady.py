@@ -45,6 +45,7 @@ def test_a_small_run_measures_each_kind(here: Path, capsys: pytest.CaptureFixtur
     assert len(place["sparse"][0]["lags_ms"]) == 1
     assert place["idle"][0]["workers"] == 1
     assert place["clients"][0]["with_worker_per_s"] > 0
+    assert place["clients"][0]["with_polling_worker_per_s"] > 0
     assert "| late, SQLite, a plain `def` with an UPDATE |" in capsys.readouterr().out
 
 
