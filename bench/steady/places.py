@@ -65,9 +65,11 @@ class Look:
         return Look(*(_less(getattr(self, f.name), getattr(before, f.name)) for f in fields(self)))
 
     @property
-    def queue_bytes(self) -> int | None:
-        """The database without the service's own table."""
-        return _less(self.database_bytes, self.business_bytes)
+    def kept_bytes(self) -> int | None:
+        """The database without the service's own table and without late's log, whose ranges leave
+        whole: a short run ends in the middle of one."""
+        queue_bytes = _less(self.database_bytes, self.business_bytes)
+        return _less(queue_bytes, self.log_bytes or 0)
 
 
 def _less(after: Any, before: Any) -> Any:

@@ -190,7 +190,7 @@ def derived(found: Worked, alone: Look) -> dict[str, Any]:
         "log_bytes_per_task": _each(alone.log_bytes, tasks) if many else None,
         "wal_producer_per_task": _each(alone.wal_bytes, tasks),
         "wal_worker_per_task": _each(added_wal, tasks),
-        "growth_per_task": _each(found.consumed.queue_bytes, tasks) if many else None,
+        "growth_per_task": _each(found.consumed.kept_bytes, tasks) if many else None,
         "log_rows_left": log_left,
         "dead_rows_per_task": _each(dead, tasks),
         "worker_cpu_us": _each(found.worker_cpu_s, tasks, 1e6),

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -47,6 +48,11 @@ def test_figures_are_differences_per_task_and_per_second() -> None:
     assert (found["server_cpu_us"], found["server_cpu_percent"]) == (2_000, 15)
     assert found["Commit_per_s"] == 2
     assert (found["p50_ms"], found["p99_ms"]) == (9.0, 9.0)
+
+
+def test_what_is_left_of_the_log_is_no_growth() -> None:
+    consumed = replace(CONSUMED, log_bytes=250_000)
+    assert derived(worked(consumed=consumed), ALONE)["growth_per_task"] == 50
 
 
 def test_a_rate_is_that_of_the_commits_and_not_the_one_asked_for() -> None:
