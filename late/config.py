@@ -154,6 +154,9 @@ class WorkerConfig(msgspec.Struct, frozen=True, kw_only=True):
     health_port: Annotated[int, Meta(ge=0, le=65_535)] | None = None
     """The port of `/metrics`, `/livez` and `/readyz`. By default there is none; 0 takes any free
     port."""
+    health_fd: Annotated[int, Meta(ge=0)] | None = None
+    """The number of an open listening socket, which this process inherited, for the health check in
+    place of that port; `late worker --processes` and systemd give one."""
     health_host: _Text = "127.0.0.1"
     """The address of that port. The default is for this machine only; use `0.0.0.0` or `::` if a
     probe comes from another machine."""

@@ -34,6 +34,7 @@ ROOMS: dict[str, tuple[float, str]] = {
     "cli": (2, "the command `late`"),
     "testing": (4, "helpers for tests"),
     "api": (1, "HTTP and gRPC interfaces"),
+    "supervisor": (2.5, "parent of several workers"),
     "web": (0, "the page for operators"),
     "worker": (2, "wiring, pools, duties"),
     "consumer": (4, "the client of `late serve`"),

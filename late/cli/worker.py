@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import sys
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -18,6 +19,8 @@ if TYPE_CHECKING:
 TEXTS = ("membership", "member", "health_host", "wake_host", "waking", "listen_url")
 """The settings whose values are texts."""
 
+PROCESSES_MAX = 1_024
+
 AppArgument = Annotated[
     str, typer.Argument(metavar="MODULE:APP", help="Such as shop.tasks:app.", show_default=False)
 ]
@@ -29,6 +32,20 @@ SetOption = Annotated[
     list[str] | None,
     typer.Option(
         "--set", metavar="NAME=VALUE", help="Any other setting of the worker; may be repeated."
+    ),
+]
+HealthPortOption = Annotated[
+    int | None,
+    typer.Option(
+        help="Serve /metrics, /livez and /readyz on this port of 127.0.0.1.", min=0, max=65_535
+    ),
+]
+ProcessesOption = Annotated[
+    str | None,
+    typer.Option(
+        metavar="N|auto",
+        envvar="LATE_PROCESSES",
+        help="Run so many workers, and watch them; auto: one for each processor.",
     ),
 ]
 LogLevelOption = Annotated[
@@ -46,14 +63,7 @@ def worker(
     ] = None,
     group: GroupsOption = None,
     set_: SetOption = None,
-    health_port: Annotated[
-        int | None,
-        typer.Option(
-            help="Serve /metrics, /livez and /readyz on this port of 127.0.0.1.",
-            min=0,
-            max=65_535,
-        ),
-    ] = None,
+    health_port: HealthPortOption = None,
     wake_port: Annotated[
         int | None,
         typer.Option(
@@ -77,6 +87,7 @@ def worker(
             help="Stop with exit code 75 when handlers that cannot be ended hold the slots.",
         ),
     ] = False,
+    processes: ProcessesOption = None,
     log_level: LogLevelOption = "INFO",
     log_json: LogJsonOption = False,
 ) -> None:
@@ -86,7 +97,8 @@ def worker(
     over. Settings also come from variables such as LATE_CONCURRENCY. Logs go to stderr, unless the
     service's module has set up logging itself.
     """
-    app = load_app(target)
+    from late.supervisor import child
+
     settings = settings_of(set_ or [], group)
     own = {
         "concurrency": concurrency,
@@ -96,6 +108,11 @@ def worker(
         "exit_when_stuck": int(exit_when_stuck) or None,
     }
     settings |= {name: value for name, value in own.items() if value is not None}
+    if processes is not None and child.number_of(os.environ) is None:
+        raise typer.Exit(supervise(processes, settings, log_level, json=log_json))
+    settings |= child.settings()
+    child.follow_parent()
+    app = load_app(target)
     end_logging = show_log(log_level, json=log_json)
     from late.worker.worker import run
 
@@ -105,17 +122,37 @@ def worker(
         end_logging()
 
 
+def supervise(processes: str, settings: dict[str, Any], level: str, *, json: bool) -> int:
+    """Run so many workers as children of this process, each with the same command line.
+
+    Raises:
+        ConfigError: wrong settings, or no such number of processes.
+    """
+    from late import config
+    from late.observability import logs
+    from late.supervisor import supervisor
+    from late.supervisor.processors import processors
+
+    count = processors() if processes == "auto" else int(processes) if processes.isdecimal() else 0
+    if not 1 <= count <= PROCESSES_MAX:
+        raise ConfigError(f"--processes {processes[:32]!r}: auto, or 1 to {PROCESSES_MAX}")
+    configuration = config.load(**{k: v for k, v in settings.items() if k != "groups"})
+    logs.configure(level, json=json)
+    return supervisor.run([sys.executable, "-m", "late", *sys.argv[1:]], count, configuration)
+
+
 def show_log(level: str, *, json: bool) -> Callable[[], None]:
     """Show the worker's events, and return a function that ends it."""
     import logging
 
     from late import events
     from late.observability import logs as log
+    from late.supervisor import child
 
     if level.upper() not in ("DEBUG", "INFO", "WARNING", "ERROR", "CRITICAL"):
         raise ConfigError(f"--log-level {level[:32]!r}: DEBUG, INFO, WARNING or ERROR")
     if not logging.getLogger().handlers and not logging.getLogger("late").handlers:
-        log.configure(level, json=json)
+        log.configure(level, json=json, process=child.number_of(os.environ))
     return log.log_events(events.default)
 
 

@@ -131,9 +131,16 @@ class JsonFormatter(logging.Formatter):
 
 
 def configure(
-    level: str = "INFO", *, json: bool = False, stream: TextIO | None = None
+    level: str = "INFO",
+    *,
+    json: bool = False,
+    stream: TextIO | None = None,
+    process: int | None = None,
 ) -> logging.Handler:
     """Send the records of `late` to `stream` (standard error), for programs of `late` itself.
+
+    `process` is the number of this process among several that write to the same stream; each line
+    has it as a field.
 
     A library never calls this: a service that uses `late` configures logging by itself. A further
     call replaces the handler of the call before.
@@ -144,6 +151,8 @@ def configure(
     target = sys.stderr if stream is None else stream
     handler = logging.StreamHandler(target)
     handler.setFormatter(JsonFormatter() if json else HumanFormatter(colour=target.isatty()))
+    if process is not None:
+        handler.addFilter(ProcessNumber(process))
     root = logging.getLogger("late")
     root.setLevel(level.upper())
     for old in [old for old in root.handlers if getattr(old, "late_own", False)]:
@@ -152,6 +161,19 @@ def configure(
     root.addHandler(handler)
     root.propagate = False
     return handler
+
+
+class ProcessNumber(logging.Filter):
+    """Adds the field `process` to each record."""
+
+    def __init__(self, process: int) -> None:
+        super().__init__()
+        self._process = process
+
+    def filter(self, record: logging.LogRecord) -> bool:
+        own = {"process": self._process, **getattr(record, _FIELDS, {})}
+        setattr(record, _FIELDS, own)
+        return True
 
 
 class Ids(logging.Filter):

@@ -228,7 +228,7 @@ class Tailer:
         if self._announcement.stands:
             most_s = self._announcement.look_after_s(_now_s(), quiet_s, self._poll_max_s)
             return most_s * self._rng.uniform(1 - JITTER, 1)
-        # One look without a record is no end of a stream: at 1,000 records/s one of eight finds none.
+        # One look without a record is no end of a stream: at 1,000 records/s one of eight is so.
         streams = records < FEW and quiet_s < self._poll_min_s
         least_s = self._stream_s if streams else self._poll_min_s
         return poll_after_s(quiet_s, least_s, self._poll_max_s, self._rng)

@@ -47,8 +47,13 @@ class State(msgspec.Struct, frozen=True):
 class Health:
     """Listens as soon as it is made, and answers while `run` does.
 
+    Args:
+        state: makes the answer.
+        metrics: makes the page of metrics.
+        fd: an open listening socket, which is taken over in place of `host` and `port`.
+
     Raises:
-        ConfigError: the address cannot be listened on.
+        ConfigError: the address cannot be listened on, or `fd` is no such socket.
     """
 
     def __init__(
@@ -58,10 +63,14 @@ class Health:
         state: Callable[[], State],
         *,
         metrics: Callable[[], Awaitable[bytes]] | None = None,
+        fd: int | None = None,
     ) -> None:
         self._state = state
         self._metrics = metrics
         self._open = 0
+        if fd is not None:
+            self._socket = _inherited(fd)
+            return
         try:
             family = socket.AF_INET6 if ":" in host else socket.AF_INET
             self._socket = socket.create_server((host, port), family=family)
@@ -109,6 +118,15 @@ class Health:
             writer.close()
             with contextlib.suppress(OSError):
                 await writer.wait_closed()
+
+
+def _inherited(fd: int) -> socket.socket:
+    try:
+        return socket.socket(fileno=fd)
+    except OSError as error:
+        raise ConfigError(
+            f"health_fd={fd}: {error.strerror or error}; it must be an open socket of this process"
+        ) from None
 
 
 def path_of(line: bytes) -> str:

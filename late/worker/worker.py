@@ -287,10 +287,10 @@ class Worker:
             on_change=self._stalled,
         )
         self.health: Health | None = None
-        if settings.health_port is None:
+        host, port, fd = settings.health_host, settings.health_port, settings.health_fd
+        if port is None and fd is None:
             return [self.stall_monitor.run]
-        host, port = settings.health_host, settings.health_port
-        self.health = Health(host, port, self._state, metrics=self.telemetry.page)
+        self.health = Health(host, port or 0, self._state, metrics=self.telemetry.page, fd=fd)
         return [self.stall_monitor.run, self.health.run]
 
     def _duties(self) -> Sequence[Duty]:

@@ -1,0 +1,1 @@
+"""The parent of several worker processes on one machine: `late worker --processes N`."""

@@ -1,0 +1,63 @@
+"""Decides what follows when a child process has ended. Pure, except for the random source.
+
+| the child | then |
+|---|---|
+| had been ready | the next one starts at once |
+| was never ready | the next one starts after a wait, exponential with full jitter |
+| refused its settings (exit code 2), and none was ever ready | give up: the next one would too |
+| was one of many in a row of which none got ready, and no other is | give up: a crash loop |
+
+One count serves all children: they run the same code, and one that gets ready ends the loop.
+Children that work are never given up because another one fails, such as after a bad deploy.
+"""
+
+from __future__ import annotations
+
+import random
+
+from late.model.backoff import Backoff
+
+FAILURES_MAX = 5
+"""Starts in a row that come to nothing, of any child, before the parent gives up; times the number
+of children."""
+WAIT_MIN_S = 0.5
+WAIT_MAX_S = 15.0
+REFUSED = 2
+"""The exit code of a program whose command or settings are wrong."""
+
+
+class Restarts:
+    """The count of starts that came to nothing.
+
+    Args:
+        children: how many there are.
+    """
+
+    def __init__(self, children: int, rng: random.Random | None = None) -> None:
+        self._most = FAILURES_MAX * children
+        self._backoff = Backoff(rng or random.Random(), base_s=WAIT_MIN_S, cap_s=WAIT_MAX_S)
+        self._any_ready = False
+        self.count = 0
+        """Children that were started in place of another one."""
+
+    def ready(self) -> None:
+        """Note that a child has become ready."""
+        self._any_ready = True
+        self._backoff.reset()
+
+    def after(self, code: int, *, was_ready: bool, others_ready: bool) -> float | None:
+        """Return the seconds until the next start of a child that ended with `code`, or None to
+        give up.
+
+        Args:
+            code: negative for the signal that ended it.
+            was_ready: it had been ready.
+            others_ready: at least one other child is ready now.
+        """
+        wait_s = 0.0 if was_ready else self._backoff.next_s()
+        hopeless = code == REFUSED and not self._any_ready
+        hopeless |= self._backoff.failures >= self._most
+        if hopeless and not was_ready and not others_ready:
+            return None
+        self.count += 1
+        return wait_s
