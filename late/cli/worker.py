@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import sys
 from collections.abc import Callable
+from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
@@ -48,6 +49,12 @@ ProcessesOption = Annotated[
         help="Run so many workers, and watch them; auto: one for each processor.",
     ),
 ]
+ReloadOption = Annotated[
+    bool,
+    typer.Option(
+        "--reload", help="For development: start again when Python files in this folder change."
+    ),
+]
 LogLevelOption = Annotated[
     str, typer.Option(envvar="LATE_LOG_LEVEL", help="DEBUG, INFO, WARNING or ERROR.")
 ]
@@ -88,6 +95,7 @@ def worker(
         ),
     ] = False,
     processes: ProcessesOption = None,
+    reload: ReloadOption = False,
     log_level: LogLevelOption = "INFO",
     log_json: LogJsonOption = False,
 ) -> None:
@@ -108,8 +116,9 @@ def worker(
         "exit_when_stuck": int(exit_when_stuck) or None,
     }
     settings |= {name: value for name, value in own.items() if value is not None}
-    if processes is not None and child.number_of(os.environ) is None:
-        raise typer.Exit(supervise(processes, settings, log_level, json=log_json))
+    if (processes is not None or reload) and child.number_of(os.environ) is None:
+        count = processes or "1"
+        raise typer.Exit(supervise(count, settings, log_level, json=log_json, reload=reload))
     settings |= child.settings()
     child.follow_parent()
     app = load_app(target)
@@ -122,7 +131,9 @@ def worker(
         end_logging()
 
 
-def supervise(processes: str, settings: dict[str, Any], level: str, *, json: bool) -> int:
+def supervise(
+    processes: str, settings: dict[str, Any], level: str, *, json: bool, reload: bool
+) -> int:
     """Run so many workers as children of this process, each with the same command line.
 
     Raises:
@@ -138,7 +149,8 @@ def supervise(processes: str, settings: dict[str, Any], level: str, *, json: boo
         raise ConfigError(f"--processes {processes[:32]!r}: auto, or 1 to {PROCESSES_MAX}")
     configuration = config.load(**{k: v for k, v in settings.items() if k != "groups"})
     logs.configure(level, json=json)
-    return supervisor.run([sys.executable, "-m", "late", *sys.argv[1:]], count, configuration)
+    command = [sys.executable, "-m", "late", *sys.argv[1:]]
+    return supervisor.run(command, count, configuration, Path.cwd() if reload else None)
 
 
 def show_log(level: str, *, json: bool) -> Callable[[], None]:

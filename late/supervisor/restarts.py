@@ -13,6 +13,7 @@ Children that work are never given up because another one fails, such as after a
 
 from __future__ import annotations
 
+import math
 import random
 
 from late.model.backoff import Backoff
@@ -31,9 +32,13 @@ class Restarts:
 
     Args:
         children: how many there are.
+        patient: never give up and wait without end: somebody is about to mend the code.
     """
 
-    def __init__(self, children: int, rng: random.Random | None = None) -> None:
+    def __init__(
+        self, children: int, rng: random.Random | None = None, *, patient: bool = False
+    ) -> None:
+        self._patient = patient
         self._most = FAILURES_MAX * children
         self._backoff = Backoff(rng or random.Random(), base_s=WAIT_MIN_S, cap_s=WAIT_MAX_S)
         self._any_ready = False
@@ -54,10 +59,13 @@ class Restarts:
             was_ready: it had been ready.
             others_ready: at least one other child is ready now.
         """
-        wait_s = 0.0 if was_ready else self._backoff.next_s()
+        if self._patient:
+            self.count += 1
+            return 0.0 if was_ready else math.inf
+        wait_s = 0.0 if was_ready else round(self._backoff.next_s(), 2)
         hopeless = code == REFUSED and not self._any_ready
         hopeless |= self._backoff.failures >= self._most
-        if hopeless and not was_ready and not others_ready:
+        if hopeless and not (was_ready or others_ready):
             return None
         self.count += 1
         return wait_s

@@ -20,7 +20,8 @@ import asyncio
 import logging
 import os
 import signal
-from collections.abc import Awaitable, Coroutine, Sequence
+from collections.abc import AsyncIterator, Awaitable, Coroutine, Sequence
+from pathlib import Path
 from typing import Any
 
 from late.config import WorkerConfig
@@ -40,12 +41,19 @@ STALLED_CHECKS = 10
 check waits for longer than a slow turn of the loop already."""
 ENDING_S = 15.0
 """The time beyond the grace in which a stopping worker records and says farewell."""
+RELOAD_S = 3.0
+"""The time that handlers have to end when sources have changed."""
 READY_S = 120.0
 """The longest time that a new child may take to get ready while the others are replaced."""
 
 
-def run(command: Sequence[str], count: int, settings: WorkerConfig) -> int:
+def run(
+    command: Sequence[str], count: int, settings: WorkerConfig, reload: Path | None = None
+) -> int:
     """Run `count` children until SIGTERM or SIGINT, and return the exit code.
+
+    Args:
+        reload: for development: a folder; a change of a Python file in it restarts all children.
 
     Raises:
         ConfigError: see `Supervisor`; or a setting is for one process.
@@ -55,11 +63,30 @@ def run(command: Sequence[str], count: int, settings: WorkerConfig) -> int:
             raise ConfigError(f"{name} is for one process: it cannot be used with --processes")
 
     async def serve() -> int:
-        supervisor = Supervisor(command, count, settings)
+        supervisor = Supervisor(command, count, settings, patient=reload is not None)
         await supervisor.start()
-        return await supervisor.wait()
+        if changes is None:
+            return await supervisor.wait()
+        watching = asyncio.create_task(supervisor.reload_on(changes))
+        code = await supervisor.wait()
+        watching.cancel()
+        return code
 
+    changes = None if reload is None else python_changes(reload)
     return asyncio.run(serve())
+
+
+def python_changes(folder: Path) -> AsyncIterator[object]:
+    """Yield whenever Python files in `folder` have changed.
+
+    Raises:
+        ConfigError: watchfiles is not installed.
+    """
+    try:
+        from watchfiles import PythonFilter, awatch
+    except ImportError:
+        raise ConfigError("--reload needs watchfiles: pip install 'late[reload]'") from None
+    return awatch(folder, watch_filter=PythonFilter())
 
 
 class Supervisor:
@@ -70,14 +97,17 @@ class Supervisor:
         count: how many children.
         settings: of the workers; the parent uses their grace, and the address of the health check,
             at which it answers for all of them.
+        patient: for development: a child that does not get ready waits for other sources.
 
     Raises:
         ConfigError: the address cannot be listened on.
     """
 
-    def __init__(self, command: Sequence[str], count: int, settings: WorkerConfig) -> None:
+    def __init__(
+        self, command: Sequence[str], count: int, settings: WorkerConfig, *, patient: bool = False
+    ) -> None:
         self._children = [Child(number, command) for number in range(1, count + 1)]
-        self._restarts = Restarts(count)
+        self._restarts = Restarts(count, patient=patient)
         self._grace_s = settings.grace_s + ENDING_S
         self._states: dict[int, State] = {}
         """By the number of the child: its last answer, while it runs."""
@@ -85,6 +115,8 @@ class Supervisor:
         self._was_ready: set[int] = set()
         """The numbers of the children that have been ready since they were started."""
         self._ready_events = {number: asyncio.Event() for number in self._misses}
+        self._outdated = {number: asyncio.Event() for number in self._misses}
+        """Set when the sources have changed since the child's last start."""
         self._stopping = asyncio.Event()
         self._exit_code = 0
         self._tasks: list[asyncio.Task[None]] = []
@@ -148,6 +180,16 @@ class Supervisor:
         if self._rolling is None or self._rolling.done():
             self._rolling = asyncio.create_task(self._roll())
 
+    async def reload_on(self, changes: AsyncIterator[object]) -> None:
+        """Restart all children at each change, without waiting for long handlers."""
+        async for _ in changes:
+            if self._stopping.is_set():
+                return
+            logger.info("sources have changed: all processes start again")
+            for outdated in self._outdated.values():
+                outdated.set()
+            await asyncio.gather(*[self._end(child, RELOAD_S) for child in self._children])
+
     def state(self) -> State:
         """Return the answer to a health check, for all children together.
 
@@ -180,6 +222,7 @@ class Supervisor:
         while not self._stopping.is_set():
             self._misses[number] = 0
             self._was_ready.discard(number)
+            self._outdated[number].clear()
             code = await self._run(child)
             self._states.pop(number, None)
             if self._stopping.is_set():
@@ -196,9 +239,17 @@ class Supervisor:
             logger.log(
                 logging.WARNING if code else logging.INFO,
                 "process ended, another takes its place",
-                extra=fields(process=number, code=code, wait_s=round(wait_s, 2)),
+                extra=fields(process=number, code=code, wait_s=wait_s),
             )
-            await _first(self._stopping.wait(), wait_s)
+            await self._pause(child, wait_s)
+
+    async def _pause(self, child: Child, wait_s: float) -> None:
+        """Wait before the next start, until a stop or a change of the sources at most."""
+        ends = (self._stopping, self._outdated[child.number])
+        waits = [asyncio.ensure_future(each.wait()) for each in ends]
+        await asyncio.wait(waits, timeout=wait_s, return_when=asyncio.FIRST_COMPLETED)
+        for each in waits:
+            each.cancel()
 
     async def _run(self, child: Child) -> int:
         """Start a child, wait for its end, and return its exit code."""
@@ -245,11 +296,14 @@ class Supervisor:
                 logger.error("process stalls, and is ended", extra=fields(process=number, pid=pid))
                 await self._end(child)
 
-    async def _end(self, child: Child) -> None:
+    async def _end(self, child: Child, grace_s: float | None = None) -> None:
         """Stop a child cleanly, or kill it after its grace."""
         pid = child.pid
+        if pid is None:
+            return
         child.tell(signal.SIGTERM)
-        if not await _first(child.wait(), self._grace_s) and child.pid == pid:
+        grace_s = self._grace_s if grace_s is None else grace_s
+        if not await _first(child.wait(), grace_s) and child.pid == pid:
             child.tell(signal.SIGKILL)
             await child.wait()
         self._states.pop(child.number, None)

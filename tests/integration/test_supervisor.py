@@ -67,11 +67,14 @@ while True:
 class Parent:
     """A parent under test, with the folder that its children look into."""
 
-    def __init__(self, folder: Path, count: int, grace_s: float = 20.0) -> None:
+    def __init__(
+        self, folder: Path, count: int, grace_s: float = 20.0, patient: bool = False
+    ) -> None:
         (folder / "child.py").write_text(CHILD)
         self.folder = folder
         command = [sys.executable, str(folder / "child.py"), str(folder)]
-        self.supervisor = Supervisor(command, count, config.load({}, grace_s=grace_s))
+        settings = config.load({}, grace_s=grace_s)
+        self.supervisor = Supervisor(command, count, settings, patient=patient)
 
     def starts(self) -> list[tuple[int, int]]:
         """(number, pid) of each child that has begun, in order."""
@@ -93,8 +96,10 @@ async def until(condition: Callable[[], object]) -> None:
 
 
 @contextlib.asynccontextmanager
-async def running(folder: Path, count: int = 2, grace_s: float = 20.0) -> AsyncIterator[Parent]:
-    parent = Parent(folder, count, grace_s)
+async def running(
+    folder: Path, count: int = 2, grace_s: float = 20.0, patient: bool = False
+) -> AsyncIterator[Parent]:
+    parent = Parent(folder, count, grace_s, patient)
     await parent.supervisor.start()
     try:
         await until(lambda: parent.supervisor.state().ready)
@@ -188,6 +193,34 @@ async def test_a_crash_loop_stops_all_with_an_error(
     # The other child may have been started once more meanwhile.
     assert 0 <= len(parent.starts()) - 2 * restarts.FAILURES_MAX <= 1
     assert "gave up" in caplog.text
+
+
+async def test_changed_sources_start_all_again_and_wrong_ones_are_waited_for(
+    tmp_path: Path,
+) -> None:
+    source = tmp_path / "service"
+    source.mkdir()
+    async with running(tmp_path, patient=True) as parent:
+        changes = supervisor.python_changes(source)
+        reloading = asyncio.create_task(parent.supervisor.reload_on(changes))
+
+        async def change(starts: int) -> None:
+            """Change a file until it is seen: the watch may not have begun yet."""
+            async with asyncio.timeout(60):
+                while len(parent.starts()) < starts:
+                    (source / "tasks.py").write_text(str(time.monotonic_ns()))
+                    await asyncio.sleep(0.5)
+
+        await change(4)
+        await until(lambda: parent.supervisor.state().ready)
+        for number in (1, 2):
+            (tmp_path / f"refuse{number}").write_text("1")  # the new code cannot be imported
+        await change(len(parent.starts()) + 2)
+        for number in (1, 2):
+            (tmp_path / f"refuse{number}").unlink()
+        await change(len(parent.starts()) + 2)
+        await until(lambda: parent.supervisor.state().ready)
+        reloading.cancel()
 
 
 async def test_what_does_not_stop_is_killed(tmp_path: Path) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import random
 from pathlib import Path
 
@@ -51,6 +52,13 @@ def test_wrong_settings_are_not_tried_again_unless_they_were_right_before() -> N
     restarts = Restarts(4)
     restarts.ready()
     assert restarts.after(REFUSED, was_ready=False, others_ready=False) is not None
+
+
+def test_in_development_wrong_code_is_waited_for() -> None:
+    restarts = Restarts(1, patient=True)
+    for code in (1, REFUSED, 1, 1, 1, 1, 1):
+        assert restarts.after(code, was_ready=False, others_ready=False) == math.inf
+    assert restarts.after(0, was_ready=True, others_ready=False) == 0.0
 
 
 ONE = b"""# HELP late_a What is counted.
