@@ -5,8 +5,9 @@ With every view of the fleet that the heartbeat brings:
 1. **lost** shards (a higher epoch in the view than ours) are dropped, before anything else;
 2. only then is the new **trust** taken over, so that a worker which was paused, and whose shards
    went to others meanwhile, never works on them in between;
-3. shards of live peers are handed over, each as soon as it is quiet: `before_release` stops its
-   starts and settles, then the lease is released. One whose task runs for long holds no other up;
+3. shards of live peers are handed over, once every peer must know of it (`release_notice.py`), and
+   each as soon as it is quiet: `before_release` stops its starts and settles, then the lease is
+   released. One whose task runs for long holds no other up;
 4. free shards that are ours are acquired, a few at a time, because each begins with a cold read.
 
 A shard whose settlement the store refuses for good is dropped, released with the next view, and
@@ -43,6 +44,7 @@ from late.store.base import Lease, Membership, Settlement, WorkerInfo
 from late.tailer import ownership
 from late.tailer.membership import SILENCE_UNKNOWN_S, Roster, SilentPeers, worked
 from late.tailer.ownership import Key
+from late.tailer.release_notice import ReleaseNotice
 from late.tailer.shard_quarantine import ShardQuarantine
 
 HURRIES_MAX = 50
@@ -77,6 +79,7 @@ class LeaseKeeper:
             theirs runs on after its time-out, and a repeat must not start beside it.
         hurry: asks for a view soon (`Heartbeat.hurry`).
         seen: the fleet as placement is to see it (`members.MemberList.view`).
+        notice: how long a hand-over waits; by default not at all.
         takeovers_max: shards acquired at a time.
         ttl_s: this worker's lease.
     """
@@ -94,6 +97,7 @@ class LeaseKeeper:
         hurry: Callable[[], None] = lambda: None,
         kept: Callable[[], set[Key]] = set,
         seen: Callable[[Membership], Membership] = lambda membership: membership,
+        notice: ReleaseNotice | None = None,
         takeovers_max: int = 4,
         ttl_s: float = 5.0,
         rng: random.Random | None = None,
@@ -110,6 +114,7 @@ class LeaseKeeper:
         self._hurry = hurry
         self._kept = kept
         self._seen = seen
+        self._notice = notice or ReleaseNotice(0.0, list_s=0.0)
         self._takeovers_max = takeovers_max
         self._rng = rng or random.Random()
         self._monotonic = monotonic
@@ -313,7 +318,8 @@ class LeaseKeeper:
             membership = self._membership
             assert membership is not None
             plan = ownership.plan(self._me, membership, self._held.keys(), unsteady=self._unsteady)
-            leaving = ({*plan.release} - self._kept() | self._dropped) - self._releasing
+            noticed = self._notice.due(plan.release, membership.shards, self._monotonic())
+            leaving = (noticed - self._kept() | self._dropped) - self._releasing
             self._dropped.clear()
             if leaving:
                 tasks.create_task(self.hand_over(leaving))

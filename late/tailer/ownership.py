@@ -1,14 +1,17 @@
 """Plan which shards to take and which to give up: a pure function of what one worker sees.
 
 States of one shard in one group, seen by worker *me*, where *placement* is the owner by
-rendezvous hashing over the live workers of the group:
+rendezvous hashing with bounded loads over the live workers of the group:
 
 | lease held by | placement: me | placement: a live peer |
 |---|---|---|
-| me, in memory too | keep | **release** (keep, while the peer is in quarantine) |
+| me, in memory too | keep | **release** (keep, if a peer in quarantine is the reason) |
 | me, not in memory | **acquire** again | **acquire**, to release it: see `orphans` |
 | nobody, or a worker that is not live | **acquire** | nothing: the peer takes it |
 | a live peer | wait: it will release, or die | nothing |
+
+A peer in quarantine comes and goes (`membership.Roster`). It is the reason if placement names it,
+or names me when it is left out: with bounded loads its return moves shards between others, too.
 
 Of a group that is paused or deleted, nobody serves anything: what is in memory is **released**.
 
@@ -68,11 +71,14 @@ def plan(
     release: list[Key] = []
     awaited: list[Key] = []
     for group in sorted(set(groups)):
-        nodes = tuple(sorted(weights(membership, group).items()))
-        for shard_id, owner in _owners(group, membership.shards, nodes):
+        owners = _owners(group, membership.shards, *_nodes(membership, group))
+        lasting = owners
+        if unsteady:
+            lasting = _owners(group, membership.shards, *_nodes(membership, group, unsteady))
+        for shard_id, owner in owners.items():
             key, holder = (group, shard_id), holders.get((group, shard_id))
             if key in mine:
-                if owner != me and owner not in unsteady:
+                if me not in (owner, lasting.get(shard_id)) and owner not in unsteady:
                     release.append(key)
             elif owner == me:
                 (awaited if holder in live and holder != me else acquire).append(key)
@@ -118,16 +124,27 @@ def orphans(me: str, membership: Membership, known: Mapping[Key, int]) -> list[K
     )
 
 
+def _nodes(
+    membership: Membership, group: str, without: Collection[str] = ()
+) -> tuple[tuple[tuple[str, float], ...], int]:
+    """Return (worker id, weight) of those that may own shards of the group, ascending, and the
+    number of the placement that they have in common."""
+    nodes = {w: weight for w, weight in weights(membership, group).items() if w not in without}
+    versions = (each.version for each in membership.workers if each.worker_id in nodes)
+    return tuple(sorted(nodes.items())), placement.agreed(versions)
+
+
 @lru_cache(maxsize=32)
 def _owners(
-    group: str, shards: tuple[ShardId, ...], nodes: tuple[tuple[str, float], ...]
-) -> tuple[tuple[ShardId, str], ...]:
-    """Return (shard, owner by placement), ascending. Kept, because the fleet seldom changes and a
-    thousand shards on ten workers cost some 10 ms of the event loop."""
+    group: str,
+    shards: tuple[ShardId, ...],
+    nodes: tuple[tuple[str, float], ...],
+    number: int,
+) -> Mapping[ShardId, str]:
+    """Return shard -> owner by placement, ascending. Kept, because the fleet seldom changes and a
+    thousand shards on a hundred workers cost some 15 ms of the event loop."""
     if not nodes:
-        return ()
-    by_name = dict(nodes)
-    return tuple(
-        (shard_id, placement.owner(f"{group}/{shard_id}", by_name))
-        for shard_id in sorted(set(shards))
-    )
+        return {}
+    shard_of = {f"{group}/{shard_id}": shard_id for shard_id in sorted(set(shards))}
+    owner_of = placement.owners(shard_of, dict(nodes), number)
+    return {shard_id: owner_of[key] for key, shard_id in shard_of.items()}

@@ -1,38 +1,182 @@
-"""Name the worker that should own a key, by weighted rendezvous hashing.
+"""Name the worker that should own each key: rendezvous hashing with bounded loads.
 
 Every worker computes the same answer from the same list of peers, with no coordinator and no
-table. For each key every node gets a score that depends on the two alone, and the highest wins::
+table. For each key every node gets a score that depends on the two alone::
 
     h     = hash(node, key), uniform in (0, 1)
     score = -weight / ln(h)
 
 `-ln(h)` is exponentially distributed with rate 1, so dividing by the weight makes the node with
-weight `w` win with probability `w / sum(weights)`. When a node leaves, only its own keys move;
-when one joins, it takes its share from all others equally; nothing else moves at all.
+weight `w` win with probability `w / sum(weights)`. If the highest score simply wins (`owner`), the
+number of keys of a node is random: with eight keys a node on average, the fullest of 64 nodes has
+17. A drain takes as long as the fullest node does. So loads are **bounded** (`place`):
+
+1. the share of a node is `keys * weight / sum(weights)`, and it gets that number rounded down or
+   up. The keys left over when all shares are rounded down are the *extras*. One node gets one of
+   them at most, and only if its share is no whole number;
+2. nodes whose share is below one come first for the extras: no node is idle for want of what
+   another one has in addition;
+3. the pairs of (key, node) are gone through from the highest score down. A pair holds if its key
+   has no owner yet and its node has room: up to its share rounded down, or by one of the extras.
+
+So a key goes to its best node, and from a full one to its next best. A node that joins or leaves
+moves what it gets or had, and some keys between others, because the bounds of all have changed.
+
+Only the best node of each key is computed at first. The next one follows when that one is full, by
+a look at those that are not: a full node stays full. That costs keys * nodes hashes, and some more.
+
+**Versions.** A worker announces the highest number of placement that it knows beside its version
+(`announced`), and all go by the lowest one in the group (`agreed`). A worker from before the first
+number places by the highest score alone, and so do all others beside it.
 
 Source: Thaler and Ravishankar, "A name-based mapping scheme for rendezvous" (1996); the weighted
-form after Schindelhauer and Schomaker, "Weighted distributed hash tables" (2005).
+form after Schindelhauer and Schomaker, "Weighted distributed hash tables" (2005); bounds after
+Mirrokni, Thorup and Zadimoghaddam, "Consistent hashing with bounded loads" (2016).
 """
 
 from __future__ import annotations
 
+import heapq
 import math
-from collections.abc import Mapping
+import re
+from collections.abc import Collection, Iterable, Mapping
+from fractions import Fraction
+from functools import lru_cache
 
 import xxhash
 
+HIGHEST_SCORE = 1
+"""The placement of workers that announce none."""
+BOUNDED = 2
+"""The placement with bounded loads, and the highest number that this version knows."""
+
+_ANNOUNCED = re.compile(r"[+.]placement\.(\d{1,9})$")
+
+
+def announced(version: str) -> str:
+    """Return the version of a worker with the number of its placement, as its row shows it."""
+    return f"{version}{'.' if '+' in version else '+'}placement.{BOUNDED}"
+
+
+def agreed(versions: Iterable[str]) -> int:
+    """Return the number of the placement that workers of these versions have in common."""
+    return min(map(_number, versions), default=BOUNDED)
+
+
+def owners(keys: Collection[str], weights: Mapping[str, float], number: int) -> dict[str, str]:
+    """Return key -> node by the placement of this number (`agreed`)."""
+    if number >= BOUNDED:
+        return place(keys, weights)
+    return {key: owner(key, weights) for key in keys}
+
 
 def owner(key: str, weights: Mapping[str, float]) -> str:
-    """Return the node that owns `key`. Equal scores go to the greater name.
+    """Return the node with the highest score. Equal scores go to the greater name.
 
     Args:
         weights: node -> positive, finite weight; not empty.
     """
-    return max(weights, key=lambda node: (_score(key, node, weights[node]), node))
+    return max(weights, key=lambda node: (_score(_digest(node, key), weights[node]), node))
 
 
-def _score(key: str, node: str, weight: float) -> float:
-    # 52 bits and a half are exact in a double and never 0 or 1, where the logarithm is no use.
+def place(keys: Collection[str], weights: Mapping[str, float]) -> dict[str, str]:
+    """Return key -> node with bounded loads. The order of the arguments does not matter.
+
+    Args:
+        weights: node -> positive, finite weight; not empty.
+    """
+    keys = set(keys)
+    rooms = _Rooms(len(keys), weights)
+    candidates: dict[float, list[bytes]] = {}
+    for node in sorted(filter(rooms.has, weights), reverse=True):
+        candidates.setdefault(weights[node], []).append(f"{node}|".encode())
+    offers = []
+    for key in keys:
+        score, node = _best(key, candidates)
+        offers.append((-score, key, node))
+    heapq.heapify(offers)
+    placed: dict[str, str] = {}
+    while offers:
+        _, key, node = offers[0]
+        if rooms.has(node):
+            rooms.take(node)
+            placed[key] = node
+            heapq.heappop(offers)
+            continue
+        for weight, prefixes in candidates.items():
+            candidates[weight] = [each for each in prefixes if rooms.has(_name(each))]
+        score, node = _best(key, candidates)
+        heapq.heapreplace(offers, (-score, key, node))
+    return placed
+
+
+class _Rooms:
+    """Counts the keys that each node may still get."""
+
+    def __init__(self, keys: int, weights: Mapping[str, float]) -> None:
+        exact = {node: Fraction(weight) for node, weight in weights.items()}
+        total = sum(exact.values())
+        self._left: dict[str, int] = {}
+        self._eligible: set[str] = set()
+        """Nodes that may get one of the extras."""
+        for node, weight in exact.items():
+            self._left[node], rest = divmod(keys * weight, total)
+            if rest:
+                self._eligible.add(node)
+        self._extras = keys - sum(self._left.values())
+        below_one = {node for node in self._eligible if not self._left[node]}
+        if len(below_one) > self._extras:
+            self._eligible = below_one
+            return
+        self._left.update(dict.fromkeys(below_one, 1))
+        self._eligible -= below_one
+        self._extras -= len(below_one)
+
+    def has(self, node: str) -> bool:
+        """Return whether the node may get one more."""
+        return self._left[node] > 0 or (self._extras > 0 and node in self._eligible)
+
+    def take(self, node: str) -> None:
+        """Count one more key of a node that has room."""
+        if self._left[node] > 0:
+            self._left[node] -= 1
+            return
+        self._extras -= 1
+        self._eligible.remove(node)
+
+
+def _best(key: str, candidates: Mapping[float, list[bytes]]) -> tuple[float, str]:
+    """Return the highest score and its node.
+
+    Args:
+        candidates: weight -> nodes with a `|` behind, the greatest name first. Of nodes with equal
+            weights the greatest hash wins, so the logarithm is taken once for each weight.
+    """
+    behind, digest = key.encode(), xxhash.xxh3_64_intdigest
+    found = []
+    for weight, prefixes in candidates.items():
+        if prefixes:
+            digests = [digest(prefix + behind) for prefix in prefixes]
+            highest = max(digests)
+            found.append((_score(highest, weight), _name(prefixes[digests.index(highest)])))
+    return max(found)
+
+
+def _name(prefix: bytes) -> str:
+    return prefix[:-1].decode()
+
+
+def _digest(node: str, key: str) -> int:
     # A worker's id holds no `|`, so two pairs never hash the same text.
-    h = ((xxhash.xxh3_64_intdigest(f"{node}|{key}".encode()) >> 12) + 0.5) / 2**52
-    return -weight / math.log(h)
+    return xxhash.xxh3_64_intdigest(f"{node}|{key}".encode())
+
+
+def _score(digest: int, weight: float) -> float:
+    # 52 bits and a half are exact in a double and never 0 or 1, where the logarithm is no use.
+    return -weight / math.log(((digest >> 12) + 0.5) / 2**52)
+
+
+@lru_cache(maxsize=64)
+def _number(version: str) -> int:
+    found = _ANNOUNCED.search(version)
+    return min(int(found[1]), BOUNDED) if found else HIGHEST_SCORE

@@ -29,6 +29,7 @@ from late.scheduler.scheduler import Scheduler
 from late.scheduler.settings import CoreSettings
 from late.store import open_wake_ups
 from late.store.base import Membership, NameEnds, WakeUps, WorkerInfo
+from late.tailer import placement
 from late.tailer.discovery import own_name
 from late.tailer.heartbeat import Exchange
 from late.tailer.tailer import Tailer
@@ -101,7 +102,7 @@ def worker_info(
         address=f"{own_name(members, settings.member)}:{os.getpid()}",
         groups=groups,
         capacity=settings.capacity,
-        version=config.package_version(),
+        version=placement.announced(config.package_version()),
         handlers=declared,
     )
 

@@ -42,6 +42,7 @@ from late.store.base import Lease, Membership, Page, Store
 from late.tailer.discovery import MemberList
 from late.tailer.heartbeat import Heartbeat
 from late.tailer.lease_keeper import LeaseKeeper
+from late.tailer.release_notice import ReleaseNotice
 from late.tailer.tailer import Tailer
 from late.worker import assembly
 from late.worker.background import BackgroundJob, BackgroundService
@@ -251,6 +252,7 @@ class Worker:
             hurry=lambda: self.heartbeat.hurry(),
             kept=lambda: self.dispatchers.overdue,
             seen=self.members.view,
+            notice=ReleaseNotice(settings.beat_every_s),
             takeovers_max=settings.takeovers_max,
             ttl_s=settings.lease_ttl_s,
             rng=self._rng,

@@ -12,7 +12,7 @@ from late.store.base import Lease, Store, WorkerInfo
 from late.tailer.heartbeat import Heartbeat
 from late.tailer.lease_keeper import LeaseKeeper
 from late.tailer.ownership import Key
-from late.tailer.placement import owner
+from late.tailer.placement import announced, place
 
 TTL_S = 3.0
 TIMEOUT_S = 60
@@ -40,7 +40,7 @@ class Member:
         )
         self.heartbeat = Heartbeat(
             url,
-            WorkerInfo(name, "host:1", (GROUP,)),
+            WorkerInfo(name, "host:1", (GROUP,), version=announced("1")),
             ttl_s=ttl_s,
             every_s=0.2,
             on_membership=self.keeper.observe,
@@ -75,8 +75,8 @@ async def member(url: str, name: str, ttl_s: float = TTL_S) -> AsyncIterator[Mem
 
 
 def placed(name: str, *names: str) -> set[Key]:
-    weights = dict.fromkeys(names, 1.0)
-    return {key for key in ALL if owner(f"{key[0]}/{key[1]}", weights) == name}
+    owner_of = place([f"{group}/{shard}" for group, shard in ALL], dict.fromkeys(names, 1.0))
+    return {key for key in ALL if owner_of[f"{key[0]}/{key[1]}"] == name}
 
 
 async def test_a_lone_worker_holds_everything(url: str) -> None:
@@ -113,7 +113,7 @@ async def test_the_shards_of_a_killed_worker_move_after_its_ttl_and_not_before(
     url: str, store: Store
 ) -> None:
     """A killed worker is one whose heartbeats stop without a good-bye."""
-    killed = WorkerInfo("killed", "host:2", (GROUP,))
+    killed = WorkerInfo("killed", "host:2", (GROUP,), version=announced("1"))
     beaten = await store.heartbeat(killed, TTL_S)
     leases = await store.acquire("killed", sorted(placed("killed", "a", "killed")))
     assert leases
@@ -132,7 +132,8 @@ async def test_a_worker_whose_shards_were_taken_learns_of_it(url: str, store: St
         # and a peer has acquired. Only then does the paused worker's heartbeat come through.
         taken: list[Lease] = []
         while not taken:  # a heartbeat of `a` may come in between and keep its shards
-            await store.heartbeat(WorkerInfo("b", "host:2", (GROUP,)), TTL_S)
+            b = WorkerInfo("b", "host:2", (GROUP,), version=announced("1"))
+            await store.heartbeat(b, TTL_S)
             await store.heartbeat(WorkerInfo("a", "host:1", (GROUP,)), 0)
             taken = await store.acquire("b", sorted(placed("b", "a", "b")))
         keys = {(lease.group, lease.shard_id) for lease in taken}

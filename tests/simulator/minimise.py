@@ -74,6 +74,8 @@ def describe(result: Result) -> str:
         f"  {plan.workers} workers, {plan.shards} shards, groups {', '.join(plan.groups)}, "
         f"ttl {plan.ttl_s:g} s, window {plan.window}",
     ]
+    if plan.older:
+        lines.append(f"  {plan.older:.0%} of the processes place shards as before bounded loads")
     if plan.settings != QueueSettings():
         lines.append(f"  {plan.settings}")
     for fault in plan.faults:

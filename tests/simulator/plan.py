@@ -87,6 +87,8 @@ class Plan(msgspec.Struct, frozen=True):
     """Of the only queue."""
     jumps: tuple[Jump, ...] = ()
     """Of the database's clock."""
+    older: float = 0.0
+    """The share of processes that place shards as the version before bounded loads did."""
 
     @property
     def ends_s(self) -> float:
@@ -122,8 +124,9 @@ class Plan(msgspec.Struct, frozen=True):
         begins = resets.draw(random.Random(seed ^ 0x4E5E7), live_s, plan.groups)
         turned = budget.draw(random.Random(seed ^ 0xB0D6E7))
         jumped = jumps.draw(random.Random(seed ^ 0x7C10C), live_s, plan.profile)
+        older = random.Random(seed ^ 0x01DE5).choice((0.0, 0.0, 0.5))
         return msgspec.structs.replace(
-            plan, orders=_orders(plan), resets=begins, settings=turned, jumps=jumped
+            plan, orders=_orders(plan), resets=begins, settings=turned, jumps=jumped, older=older
         )
 
 

@@ -22,6 +22,7 @@ from late.scheduler.settings import CoreSettings
 from late.store.base import Page, WorkerInfo
 from late.tailer.heartbeat import Heartbeat
 from late.tailer.lease_keeper import LeaseKeeper
+from late.tailer.release_notice import ReleaseNotice
 from late.tailer.tailer import Tailer
 from tests.simulator.budget import QUEUE
 from tests.simulator.handlers import CONCURRENCY, Slots
@@ -61,6 +62,7 @@ class SimWorker:
         groups: Sequence[str],
         ttl_s: float,
         window: int,
+        version: str,
         queue_settings: QueueSettings,
         rng: random.Random,
         die: Callable[[], None],
@@ -103,11 +105,11 @@ class SimWorker:
             before_release=lambda shards: self.scheduler.hand_over(shards, self._grace_s),
             on_lost=self.scheduler.lost,
             on_distrusted=self.scheduler.wake, on_trusted=self.scheduler.wake,
-            hurry=lambda: self.heartbeat.hurry(), ttl_s=ttl_s, rng=rng, monotonic=loop.time,
-            emitter=emitter,
+            hurry=lambda: self.heartbeat.hurry(), notice=ReleaseNotice(ttl_s / 3), ttl_s=ttl_s,
+            rng=rng, monotonic=loop.time, emitter=emitter,
         )  # fmt: skip
         self.heartbeat = SimHeartbeat(
-            "simulation://", WorkerInfo(process.name, process.name, tuple(groups)),
+            "simulation://", WorkerInfo(process.name, process.name, tuple(groups), version=version),
             on_membership=self.keeper.observe, ttl_s=ttl_s, clock=clock, rng=rng,
             monotonic=loop.time, emitter=emitter, store_factory=lambda url: store,
         )  # fmt: skip

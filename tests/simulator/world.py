@@ -27,6 +27,7 @@ import msgspec
 from late.model.queue_settings import QueueSettings
 from late.model.task import Schedule
 from late.tailer.membership import SILENCE_UNKNOWN_S
+from late.tailer.placement import announced
 from tests.simulator.budget import Budgets
 from tests.simulator.database import Database
 from tests.simulator.jumps import Jump, JumpingClock
@@ -205,6 +206,7 @@ class World:
             groups=self.plan.groups,
             ttl_s=self.plan.ttl_s,
             window=self.plan.window,
+            version=self._version(),
             queue_settings=self.truth.budgets.settings,
             rng=rng,
             die=lambda: self._kill(place, process),
@@ -212,6 +214,11 @@ class World:
         self.truth.budgets.born(process.name, self.clock.longest_us())
         self.loop.start(process, worker.run)
         return process, worker
+
+    def _version(self) -> str:
+        """Return the version of the process that was born last."""
+        rng = random.Random(self.plan.seed * 1_000 + self._born ^ 0x01DE5)
+        return "1" if rng.random() < self.plan.older else announced("2")
 
     def _kill(self, place: int, process: Process) -> None:
         if process.dead:

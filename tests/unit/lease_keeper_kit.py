@@ -13,7 +13,7 @@ from late.model.task import Cursor, Epoch, ShardId, Suspect
 from late.store.base import Lease, LeaseView, Membership, WorkerInfo
 from late.tailer.lease_keeper import LeaseKeeper
 from late.tailer.ownership import Key
-from late.tailer.placement import owner
+from late.tailer.placement import announced, place
 from late.testing.clock import VirtualClock
 
 GROUP = "default"
@@ -120,7 +120,13 @@ class Fleet:
     def view(self, *peers: str, now_s: float | None = None, leaving: bool = False) -> Membership:
         self.store.live = {"me", *peers}
         workers = tuple(
-            WorkerInfo(name, "host:1", (GROUP,), 0.0 if leaving and name == "me" else 1.0)
+            WorkerInfo(
+                name,
+                "host:1",
+                (GROUP,),
+                0.0 if leaving and name == "me" else 1.0,
+                version=announced("1"),
+            )
             for name in sorted(self.store.live)
         )
         leases = tuple(
@@ -154,8 +160,8 @@ async def running(fleet: Fleet) -> AsyncIterator[None]:
 
 
 def placed(name: str, names: Iterable[str], shards: int = 8) -> list[int]:
-    weights = dict.fromkeys(names, 1.0)
-    return [shard for shard in range(shards) if owner(f"{GROUP}/{shard}", weights) == name]
+    owner_of = place([f"{GROUP}/{shard}" for shard in range(shards)], dict.fromkeys(names, 1.0))
+    return [shard for shard in range(shards) if owner_of[f"{GROUP}/{shard}"] == name]
 
 
 def key(shard: int) -> Key:

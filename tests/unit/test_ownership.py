@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterable
 
 from hypothesis import given
@@ -11,13 +12,15 @@ from late.model.task import Epoch, ShardId
 from late.store.base import LeaseView, Membership, WorkerInfo
 from late.tailer.membership import QUARANTINE_US, Roster, weights
 from late.tailer.ownership import Key, Plan, has_heirs, lost, orphans, plan
-from late.tailer.placement import owner
+from late.tailer.placement import agreed, announced, owners, place
 
 GROUP = "default"
 
 
-def worker(name: str, *groups: str, capacity: float = 1.0) -> WorkerInfo:
-    return WorkerInfo(name, "host:1", groups or (GROUP,), capacity)
+def worker(
+    name: str, *groups: str, capacity: float = 1.0, version: str = announced("1")
+) -> WorkerInfo:
+    return WorkerInfo(name, "host:1", groups or (GROUP,), capacity, version)
 
 
 def view(
@@ -39,8 +42,9 @@ def keys(*shards: int, group: str = GROUP) -> tuple[Key, ...]:
 
 
 def placed(name: str, names: Iterable[str], shards: Iterable[int] = range(16)) -> list[int]:
-    fleet = dict.fromkeys(names, 1.0)
-    return [shard for shard in shards if owner(f"{GROUP}/{shard}", fleet) == name]
+    shard_of = {f"{GROUP}/{shard}": shard for shard in shards}
+    owner_of = place(shard_of, dict.fromkeys(names, 1.0))
+    return [shard for key, shard in shard_of.items() if owner_of[key] == name]
 
 
 def test_a_lone_worker_takes_everything() -> None:
@@ -76,6 +80,18 @@ def test_what_belongs_to_a_live_peer_is_released() -> None:
 def test_nothing_is_released_to_a_peer_in_quarantine() -> None:
     fleet = view([worker("a"), worker("b")])
     assert plan("a", fleet, set(keys(*range(16))), unsteady={"b"}) == Plan()
+
+
+def test_nothing_moves_between_others_because_of_a_peer_in_quarantine() -> None:
+    """With bounded loads the return of one worker gives its peers other bounds as well."""
+    others = [worker(name) for name in "abcdefg"]
+    alone, joined = view(others, shards=range(20)), view([*others, worker("h")], shards=range(20))
+    held = {each.worker_id: set(plan(each.worker_id, alone, set()).acquire) for each in others}
+    planned = {name: plan(name, joined, mine).release for name, mine in held.items()}
+    to_h = set(plan("h", joined, set()).acquire)
+    assert {key for keys in planned.values() for key in keys} > to_h, "more than h is to have"
+    for name, mine in held.items():
+        assert plan(name, joined, mine, unsteady={"h"}).release == ()
 
 
 def test_a_peer_of_another_group_or_without_capacity_gets_nothing() -> None:
@@ -136,20 +152,29 @@ holders = st.dictionaries(
     st.tuples(st.sampled_from(["g", "h"]), st.integers(0, 11)),
     st.sampled_from([None, "a", "b", "c", "d", "e", "f", "dead"]),
 )
+VERSIONS = (announced("1"), "1")
+"""Of a worker that bounds loads, and of one from before."""
 
 
-@given(fleet=fleets, held=holders)
+@given(fleet=fleets, held=holders, old=st.sets(st.sampled_from("abcdef")))
 def test_one_view_names_one_taker_and_every_fleet_converges(
-    fleet: list[tuple[str, set[str], float]], held: dict[tuple[str, int], str | None]
+    fleet: list[tuple[str, set[str], float]],
+    held: dict[tuple[str, int], str | None],
+    old: set[str],
 ) -> None:
-    """Given any leases, when all workers carry out their plans round by round, then at no time
-    two want the same free shard, and soon each shard is where placement puts it."""
-    workers = [worker(name, *sorted(groups), capacity=c) for name, groups, c in fleet]
+    """Given any leases and workers of two versions, when all carry out their plans round by round,
+    then at no time two want the same free shard, no shard moves twice, and soon each is where the
+    placement that they have in common puts it."""
+    workers = [
+        worker(name, *sorted(groups), capacity=c, version=VERSIONS[name in old])
+        for name, groups, c in fleet
+    ]
     shards = range(12)
     groups_of = {each.worker_id: set(each.groups) for each in workers}
     held = {
         key: who for key, who in held.items() if who not in groups_of or key[0] in groups_of[who]
     }
+    moves: Counter[tuple[str, int]] = Counter()
     for _ in range(3):
         members = view(workers, [(g, s, who, 1) for (g, s), who in held.items()], shards)
         plans = {}
@@ -165,10 +190,15 @@ def test_one_view_names_one_taker_and_every_fleet_converges(
             for key in each.acquire:
                 assert held.get(key) not in groups_of, "taken from a live worker"
                 held[key] = name
+                moves[key] += 1
+    assert set(moves.values()) <= {1}
     for group in ("g", "h"):
         fleet_weights = weights(members, group)
-        for shard in shards if fleet_weights else ():
-            assert held[group, shard] == owner(f"{group}/{shard}", fleet_weights)
+        number = agreed(each.version for each in workers if each.worker_id in fleet_weights)
+        if fleet_weights:
+            names = [f"{group}/{shard}" for shard in shards]
+            owner_of = owners(names, fleet_weights, number)
+            assert owner_of == {name: held[group, int(name[2:])] for name in names}
     assert all(plan(each.worker_id, members, set()).release == () for each in workers)
 
 
