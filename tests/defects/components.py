@@ -30,6 +30,7 @@ from late.scheduler.scheduler import Scheduler
 from late.scheduler.schedules import ShardSchedules
 from late.scheduler.usage import UsageCounters
 from late.store.postgres import cursor as postgres_cursor
+from late.tailer import ownership
 from late.tailer.heartbeat import Heartbeat
 from late.tailer.lease_keeper import LeaseKeeper
 from late.tailer.tailer import Tailer
@@ -57,6 +58,17 @@ def asleep_at_once() -> None:
 def scalar_cursor() -> None:
     """Positions below the highest one that was seen count as read."""
     replace(postgres_cursor.Snapshot, "sees", lambda self, xid: xid < self.xmax)
+
+
+def placement_by_the_own_version() -> None:
+    """A worker places shards by the highest placement that it knows, whatever others announce."""
+
+    def plan(me: str, membership: Any, mine: Any, **how: Any) -> Any:
+        own = next((w.version for w in membership.workers if w.worker_id == me), "")
+        workers = tuple(msgspec.structs.replace(w, version=own) for w in membership.workers)
+        return old(me, msgspec.structs.replace(membership, workers=workers), mine, **how)
+
+    old = replace(ownership, "plan", plan)
 
 
 def scalar_checkpoint() -> None:

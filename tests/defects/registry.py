@@ -339,6 +339,10 @@ _ALL = (
         r"not True", fast=True,
     ),
     Defect(
+        "placement-own", "a worker places shards by its own version, whatever others announce",
+        c.placement_by_the_own_version, "worlds", r"E[14]:", worlds=30, fast=True,
+    ),
+    Defect(
         "timer-early", "due times are compared in whole milliseconds",
         s.due_by_whole_milliseconds,
         "tests/conformance/test_timers.py::test_due_times_keep_every_microsecond[sqlite]",
