@@ -175,24 +175,16 @@ def memory_mib(running: measure.Worker) -> float:
 
 
 def workers(server: Postgres, folder: Path, count: int, number: int, name: str) -> dict[str, Any]:
-    """W8, one turn: the rate, and how many processors of the machine were in use.
-
-    All workers have as many shards. Placement by hashing gives that to two of eight in a quarter
-    of all fleets; elsewhere the one with more of them works alone at the end, and it would be
-    chance that is measured. So the last worker is replaced until it is so.
-    """
+    """W8, one turn: the rate, and how many processors of the machine were in use."""
     url = server.fresh()
     with ExitStack() as stack, closing(server.connect(url, autocommit=True)) as connection:
-
-        def start(holder: ExitStack, n: int) -> measure.Worker:
-            command = ["late.cli", "worker", "bench.tasks:app"]
-            return holder.enter_context(measure.program(command, url, folder, f"worker-{n}"))
-
-        running = [start(stack, n) for n in range(number - 1)]
-        last = stack.enter_context(ExitStack())
-        while shares(connection, [*running, one := start(last, number)]) != even(number):
-            last.close()
-        running.append(one)
+        command = ["late.cli", "worker", "bench.tasks:app"]
+        running = [
+            stack.enter_context(measure.program(command, url, folder, f"worker-{n}"))
+            for n in range(number)
+        ]
+        while shares(connection, running) != even(number):
+            pass  # it waits a second, and fails when a worker has ended
         fill(server, url, count, name=name, at_once=True)
         busy_s, began_s = processors_s(), time.monotonic()
         found = rate(server, url, count, running, 120.0)

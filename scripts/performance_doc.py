@@ -105,8 +105,7 @@ know each other.
 
 Two workers beside one: no-ops keep both processors of this machine busy, the server's work
 included, and that is what limits them; with tasks that compute, the database has headroom. Both
-workers have four of the eight shards. Placement by hashing gives that to a quarter of all fleets;
-five and three, as in most others, would end at 1.6: have eight shards or more for each worker.
+workers have four of the eight shards.
 
 """
 

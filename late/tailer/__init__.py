@@ -11,8 +11,9 @@ members).
 
 The other modules are pure: `placement.py` (the worker that should own a shard), `membership.py`
 (the workers that live, and changes among them), `ownership.py` (the shards to acquire and release
-next), `shard_quarantine.py` (shards that this worker does not acquire for a while) and
-`read_hints.py` (the effect of a hint on the next read).
+next), `release_notice.py` (releases that wait until all peers know why), `shard_quarantine.py`
+(shards that this worker does not acquire for a while) and `read_hints.py` (the effect of a hint on
+the next read).
 
 Three independent rules prevent that two workers settle the same task, the weakest first:
 
