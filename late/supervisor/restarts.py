@@ -14,9 +14,12 @@ Children that work are never given up because another one fails, such as after a
 from __future__ import annotations
 
 import math
-import random
+from typing import TYPE_CHECKING
 
 from late.model.backoff import Backoff
+
+if TYPE_CHECKING:
+    import random
 
 FAILURES_MAX = 5
 """Starts in a row that come to nothing, of any child, before the parent gives up; times the number
@@ -35,12 +38,10 @@ class Restarts:
         patient: never give up and wait without end: somebody is about to mend the code.
     """
 
-    def __init__(
-        self, children: int, rng: random.Random | None = None, *, patient: bool = False
-    ) -> None:
+    def __init__(self, children: int, rng: random.Random, *, patient: bool = False) -> None:
         self._patient = patient
         self._most = FAILURES_MAX * children
-        self._backoff = Backoff(rng or random.Random(), base_s=WAIT_MIN_S, cap_s=WAIT_MAX_S)
+        self._backoff = Backoff(rng, base_s=WAIT_MIN_S, cap_s=WAIT_MAX_S)
         self._any_ready = False
         self.count = 0
         """Children that were started in place of another one."""

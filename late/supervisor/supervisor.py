@@ -19,6 +19,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import os
+import random
 import signal
 from collections.abc import AsyncIterator, Awaitable, Coroutine, Sequence
 from pathlib import Path
@@ -107,7 +108,7 @@ class Supervisor:
         self, command: Sequence[str], count: int, settings: WorkerConfig, *, patient: bool = False
     ) -> None:
         self._children = [Child(number, command) for number in range(1, count + 1)]
-        self._restarts = Restarts(count, patient=patient)
+        self._restarts = Restarts(count, random.Random(), patient=patient)
         self._grace_s = settings.grace_s + ENDING_S
         self._states: dict[int, State] = {}
         """By the number of the child: its last answer, while it runs."""

@@ -16,7 +16,7 @@ from late.supervisor.restarts import FAILURES_MAX, REFUSED, WAIT_MAX_S, Restarts
 
 
 def test_a_child_that_had_been_ready_is_replaced_at_once() -> None:
-    restarts = Restarts(2)
+    restarts = Restarts(2, random.Random(1))
     for _ in range(100):
         assert restarts.after(-9, was_ready=True, others_ready=False) == 0.0
     assert restarts.count == 100
@@ -33,7 +33,7 @@ def test_a_crash_loop_is_given_up_after_growing_waits() -> None:
 
 
 def test_a_child_that_gets_ready_ends_the_count() -> None:
-    restarts = Restarts(1)
+    restarts = Restarts(1, random.Random(1))
     for _ in range(20):
         for _ in range(FAILURES_MAX - 1):
             assert restarts.after(1, was_ready=False, others_ready=False) is not None
@@ -41,21 +41,21 @@ def test_a_child_that_gets_ready_ends_the_count() -> None:
 
 
 def test_children_that_work_are_not_given_up_with_one_that_fails() -> None:
-    restarts = Restarts(2)
+    restarts = Restarts(2, random.Random(1))
     restarts.ready()
     for _ in range(100):
         assert restarts.after(1, was_ready=False, others_ready=True) is not None
 
 
 def test_wrong_settings_are_not_tried_again_unless_they_were_right_before() -> None:
-    assert Restarts(4).after(REFUSED, was_ready=False, others_ready=False) is None
-    restarts = Restarts(4)
+    assert Restarts(4, random.Random(1)).after(REFUSED, was_ready=False, others_ready=False) is None
+    restarts = Restarts(4, random.Random(1))
     restarts.ready()
     assert restarts.after(REFUSED, was_ready=False, others_ready=False) is not None
 
 
 def test_in_development_wrong_code_is_waited_for() -> None:
-    restarts = Restarts(1, patient=True)
+    restarts = Restarts(1, random.Random(1), patient=True)
     for code in (1, REFUSED, 1, 1, 1, 1, 1):
         assert restarts.after(code, was_ready=False, others_ready=False) == math.inf
     assert restarts.after(0, was_ready=True, others_ready=False) == 0.0
