@@ -30,6 +30,8 @@ from bench.targets import Postgres, Row, Sqlite, Target
 RESULTS = Path(__file__).resolve().parent / "results"
 SINGLE = 3_000
 """Transactions of the one-by-one measurements."""
+EFFECTS = 5_000
+"""Tasks that write to the database."""
 COUNTED = (5_000, 50_000)
 """Tasks of the two runs that count statements: what the second takes more is the work, without the
 start and the stop."""
@@ -54,10 +56,11 @@ def machine() -> dict[str, Any]:
 
 def turn(target: Target, folder: Path, count: int, say: Callable[[str], None]) -> dict[str, float]:
     """The rates of one store, and its limits, a moment apart: the ratio is what counts."""
-    say(f"limits, and {count:,} no-ops: in bulk, drained by one worker, one per transaction")
+    say(f"limits, and {count:,} no-ops: in bulk, drained by one worker, one a transaction; effects")
     found = limits(target, measure.rows(count))
     for each in (
         partial(measure.drain, target, folder, count),
+        partial(measure.effects, target, folder, EFFECTS),
         partial(measure.one_by_one, target, SINGLE),
     ):
         rest(target)
@@ -128,6 +131,7 @@ def show(result: dict[str, Any], console: Console) -> None:
             continue  # SQLite's driver takes no encoded rows
         rate, most = result[key], result[limit]
         table.add_row(what, f"{rate:,.0f}", f"{most:,.0f}", f"{rate / most:.2f}")
+    table.add_row("one indexed UPDATE in ctx.once(), /s", f"{result['effect_per_s']:,.0f}")
     if "wal_life_bytes" in result:
         life, insert = result["wal_life_bytes"], result["wal_insert_bytes"]
         table.add_row(

@@ -19,7 +19,7 @@ from typing import Any
 
 import late
 from bench.targets import Row, Target, transaction
-from bench.tasks import NOTE, app, nothing, stamp
+from bench.tasks import NOTE, ROWS, app, nothing, stamp, update
 from late.model.ids import new_id
 from late.notify import notifier as waking
 
@@ -103,13 +103,13 @@ def program(
             process.wait()
 
 
-def fill(target: Target, url: str, count: int) -> float:
-    """Enqueue `count` no-ops in bulk; tasks per second."""
+def fill(target: Target, url: str, count: int, task: late.Task[[int, str], Any] = nothing) -> float:
+    """Enqueue `count` no-ops (or calls of `task`) in bulk; tasks per second."""
     gc.collect()  # or the first one pays for what making the database has imported
     with closing(target.connect(url)) as connection:
         began = time.perf_counter()
         for start in range(0, count, BATCH):
-            calls = [nothing.call(n, NOTE) for n in range(start, min(start + BATCH, count))]
+            calls = [task.call(n, NOTE) for n in range(start, min(start + BATCH, count))]
             with transaction(connection) as tx:
                 app.enqueue_many(tx, calls)
         return count / (time.perf_counter() - began)
@@ -188,6 +188,16 @@ def drain(target: Target, folder: Path, count: int) -> dict[str, float]:
         result["wal_insert_bytes"] = (full - empty) / count
         result["wal_life_bytes"] = (target.written_bytes(url) - empty) / count
     return result
+
+
+def effects(target: Target, folder: Path, count: int) -> dict[str, float]:
+    """Tasks per second of one worker with an UPDATE in `ctx.once()`, as `drain` measures them."""
+    url = target.fresh()
+    with closing(target.connect(url)) as connection, transaction(connection) as tx:
+        for number in range(ROWS):
+            target.business(tx, number)
+    fill(target, url, count, update)
+    return {"effect_per_s": drained_per_s(target, url, folder, count)}
 
 
 def drained_per_s(target: Target, url: str, folder: Path, count: int, *options: str) -> float:

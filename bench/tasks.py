@@ -7,6 +7,7 @@ worker runs and after it is gone.
 from __future__ import annotations
 
 import os
+import sqlite3
 import time
 
 import late
@@ -16,6 +17,9 @@ NOTE = "x" * 100
 
 COMPUTED = 8_000
 """The number to which `compute` counts."""
+
+ROWS = 1_000
+"""The number of rows that `update` writes to in turn."""
 
 app = late.App(os.environ.get("BENCH_URL", "sqlite:///bench.db"))
 
@@ -50,3 +54,13 @@ async def compute(n: int, note: str) -> None:
 async def stamp(n: int, note: str) -> None:
     """Leaves a mark with its number and the time it started."""
     os.write(_marks, f"{n} {time.time_ns()}\n".encode())
+
+
+@app.task(queue="bench")
+def update(ctx: late.Context, n: int, note: str) -> None:
+    """The plainest effect: one indexed UPDATE, exactly once."""
+    if not _started:
+        _begin()
+    with ctx.once() as tx:
+        mark = "?" if isinstance(tx, sqlite3.Connection) else "%s"
+        tx.execute(f"update business set note = 'paid' where id = {mark}", (n % ROWS,))

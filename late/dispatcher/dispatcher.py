@@ -96,7 +96,7 @@ class Dispatcher:
         self._scrub = scrub
         self._cancel_grace_s = cancel_grace_s
         processes = Processes(process_workers, url=url, app=app, scrub=scrub)
-        self._target = InProcess(url=url, processes=processes)
+        self._target = InProcess(url=url, processes=processes, concurrency=concurrency)
         self._finished = OutcomeBuffer(on_finished, target=name, rng=rng, offer=offer)
         self._slots = [Slot(number) for number in range(concurrency)]
         self.stuck = StuckRuns(self._slots)

@@ -22,6 +22,7 @@ from late.model.task import Attempt, TaskId
 
 if TYPE_CHECKING:
     from late.outbox.base import AsyncTransaction, SyncTransaction
+    from late.outbox.idle_connections import IdleConnections
     from late.outbox.inbox import Claim
 
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
@@ -45,6 +46,7 @@ class _Attempt:
         beat: Callable[[], None],
         soft_timeout_s: float | None = None,
         is_over: Callable[[], bool] = lambda: False,
+        idle: IdleConnections | None = None,
     ) -> None:
         self._attempt = attempt
         self._started_at_us = started_at_us
@@ -52,6 +54,7 @@ class _Attempt:
         self._soft_timeout_s = soft_timeout_s
         self._attempts_max = attempts_max
         self._url = url
+        self._idle = idle
         self._beat = beat
         self._is_over = is_over
         self._begun = self._beaten = monotonic()
@@ -199,12 +202,12 @@ class Context(_Attempt):
     def begin(self) -> Iterator[Any]:
         """Open a new transaction in the business database, usable as `tx` of an enqueue.
 
-        It commits at the end of the block, and rolls back if the block raises. It opens a new
-        connection each time. If the handler has a transaction already, enqueue through that one.
+        It commits at the end of the block, and rolls back if the block raises. If the handler has a
+        transaction already, enqueue through that one: this takes another connection.
         """
-        from late.outbox import connect
+        from late.outbox.connections import begin
 
-        with connect(self._url) as tx:
+        with begin(self._url, self._idle) as tx:
             yield tx
 
     @contextmanager
@@ -223,13 +226,11 @@ class Context(_Attempt):
             AttemptOver: this attempt has ended, or its shard has another owner.
             ConfigError: it is the second block in the same attempt.
         """
-        from late.outbox.inbox import claim
+        from late.outbox.connections import begin
 
         self._once_more()
         self.heartbeat()
-        with self.begin() as tx:
-            if not self._claimed(claim(tx, self._attempt)):
-                raise AlreadyDone()
+        with begin(self._url, self._idle, self._claim_or_leave) as tx:
             yield tx
             self.heartbeat()  # Raises if the attempt has ended: it must not commit then.
         self._once_done = True
@@ -252,6 +253,12 @@ class Context(_Attempt):
         self.heartbeat()
         return self._claimed(claim(tx, self._attempt))
 
+    def _claim_or_leave(self, tx: SyncTransaction) -> None:
+        from late.outbox.inbox import claim
+
+        if not self._claimed(claim(tx, self._attempt)):
+            raise AlreadyDone()
+
     def enqueue(self, call: AnyCall) -> TaskId:
         """Enqueue one `task.call(...)` in a new transaction, and return its id."""
         return self.enqueue_many([call])[0]
@@ -272,25 +279,23 @@ class AsyncContext(_Attempt):
     async def begin(self) -> AsyncIterator[Any]:
         """Open a new transaction in the business database, usable as `tx` of an enqueue.
 
-        It commits at the end of the block, and rolls back if the block raises or is cancelled. It
-        opens a new connection each time. If the handler has a transaction already, enqueue through
-        that one.
+        It commits at the end of the block, and rolls back if the block raises or is cancelled. If
+        the handler has a transaction already, enqueue through that one: this takes another
+        connection.
         """
-        from late.outbox import connect_async
+        from late.outbox.connections import begin_async
 
-        async with connect_async(self._url) as tx:
+        async with begin_async(self._url, self._idle) as tx:
             yield tx
 
     @asynccontextmanager
     async def once(self) -> AsyncIterator[Any]:
         """Open a transaction whose effects happen exactly once; see `Context.once`."""
-        from late.outbox.inbox import claim_async
+        from late.outbox.connections import begin_async
 
         self._once_more()
         self.heartbeat()
-        async with self.begin() as tx:
-            if not self._claimed(await claim_async(tx, self._attempt)):
-                raise AlreadyDone()
+        async with begin_async(self._url, self._idle, self._claim_or_leave) as tx:
             yield tx
             self.heartbeat()  # Raises if the attempt has ended: it must not commit then.
         self._once_done = True
@@ -301,6 +306,12 @@ class AsyncContext(_Attempt):
 
         self.heartbeat()
         return self._claimed(await claim_async(tx, self._attempt))
+
+    async def _claim_or_leave(self, tx: AsyncTransaction) -> None:
+        from late.outbox.inbox import claim_async
+
+        if not self._claimed(await claim_async(tx, self._attempt)):
+            raise AlreadyDone()
 
     async def enqueue(self, call: AnyCall) -> TaskId:
         """Enqueue one `task.call(...)` in a new transaction, and return its id."""

@@ -1,4 +1,4 @@
-"""A new connection with a transaction, for code that has none: handlers and scripts.
+"""A transaction for code that has none: on a new connection for scripts, a kept one for handlers.
 
 The transaction is committed at the end of the block and rolled back if the block raises. After a
 commit the workers are woken for the tasks that were enqueued through it.
@@ -12,7 +12,7 @@ SQLite, for which Python has no driver, it is an `AsyncSqlite`, and for async Sp
 from __future__ import annotations
 
 import sqlite3
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
 from contextlib import asynccontextmanager, contextmanager
 from types import ModuleType
 from typing import Any
@@ -21,17 +21,16 @@ from urllib.parse import quote
 from late.errors import ConfigError, SchemaMismatch
 from late.notify.notifier import tell
 from late.outbox.adapters.sqlite import AsyncSqlite
+from late.outbox.idle_connections import IdleConnections
 from late.outbox.pending_wakeups import noting
 from late.store.sqlite.guard import path_of
 
 BUSY_TIMEOUT_S = 5.0
-_CONNECT: dict[str, Any] = {"prepare_threshold": None}
-"""A PgBouncer that pools transactions gives a session, with what was prepared in it, to others."""
 
 
 @contextmanager
 def connect(url: str) -> Iterator[Any]:
-    """Open a sync transaction in the database at `url`.
+    """Open a sync transaction in the database at `url`, on a new connection.
 
     SQLite takes the write lock at once, and waits up to five seconds for it. Otherwise SQLite could
     refuse the first write of a transaction that has read before.
@@ -41,18 +40,58 @@ def connect(url: str) -> Iterator[Any]:
             installed.
         SchemaMismatch: the SQLite file does not exist.
     """
-    with _begun(url) as tx, noting(tx) as shards:
+    with begin(url) as tx:
+        yield tx
+
+
+@asynccontextmanager
+async def connect_async(url: str) -> AsyncIterator[Any]:
+    """Open an async transaction; see `connect`. A cancellation rolls it back."""
+    async with begin_async(url) as tx:
+        yield tx
+
+
+@contextmanager
+def begin(
+    url: str,
+    idle: IdleConnections | None = None,
+    first: Callable[[Any], object] | None = None,
+) -> Iterator[Any]:
+    """Do the same as `connect`, on a connection of `idle` if there is one.
+
+    Args:
+        first: runs in the transaction before the block, maybe twice: see `psycopg_session`.
+    """
+    with _begun(url, idle, first) as tx, noting(tx) as shards:
         yield tx
     if shards:
         tell(frozenset(shards))
 
 
+@asynccontextmanager
+async def begin_async(
+    url: str,
+    idle: IdleConnections | None = None,
+    first: Callable[[Any], Awaitable[object]] | None = None,
+) -> AsyncIterator[Any]:
+    """Do the same as `connect_async`; see `begin`."""
+    async with _begun_async(url, idle, first) as tx:
+        with noting(tx) as shards:
+            yield tx
+    if shards:
+        tell(frozenset(shards))
+
+
 @contextmanager
-def _begun(url: str) -> Iterator[Any]:
+def _begun(
+    url: str, idle: IdleConnections | None, first: Callable[[Any], object] | None
+) -> Iterator[Any]:
     if url.startswith("sqlite"):
         connection = _sqlite(url)
         try:
             connection.execute("begin immediate")
+            if first is not None:
+                first(connection)
             yield connection
             if connection.in_transaction:
                 connection.commit()
@@ -60,38 +99,36 @@ def _begun(url: str) -> Iterator[Any]:
             connection.close()
     elif url.startswith("spanner"):
         with _spanner().connect(url) as tx:
+            if first is not None:
+                first(tx)
             yield tx
     else:
-        with _psycopg().connect(_conninfo(url), **_CONNECT) as tx:
+        with _psycopg().connect(_conninfo(url), idle, first) as tx:
             yield tx
 
 
 @asynccontextmanager
-async def connect_async(url: str) -> AsyncIterator[Any]:
-    """Open an async transaction; see `connect`. A cancellation rolls it back."""
-    async with _begun_async(url) as tx:
-        with noting(tx) as shards:
-            yield tx
-    if shards:
-        tell(frozenset(shards))
-
-
-@asynccontextmanager
-async def _begun_async(url: str) -> AsyncIterator[Any]:
+async def _begun_async(
+    url: str, idle: IdleConnections | None, first: Callable[[Any], Awaitable[object]] | None
+) -> AsyncIterator[Any]:
     if url.startswith("sqlite"):
         path_of(_plain(url))  # Raises for a wrong URL here and not in the thread.
         connection = AsyncSqlite(lambda: _sqlite(url))
         try:
             await connection.execute("begin immediate")
+            if first is not None:
+                await first(connection)
             yield connection
             await connection.commit()
         finally:
             await connection.close()
     elif url.startswith("spanner"):
         async with _spanner().connect_async(url) as tx:
+            if first is not None:
+                await first(tx)
             yield tx
     else:
-        async with await _psycopg().AsyncConnection.connect(_conninfo(url), **_CONNECT) as tx:
+        async with _psycopg().connect_async(_conninfo(url), idle, first) as tx:
             yield tx
 
 
@@ -120,12 +157,14 @@ def _conninfo(url: str) -> str:
 
 def _psycopg() -> ModuleType:
     try:
-        import psycopg
+        from late.outbox.adapters import psycopg_session
     except ModuleNotFoundError as error:
+        if error.name is None or not error.name.startswith("psycopg"):
+            raise
         raise ConfigError(
             "PostgreSQL needs psycopg: install it with `pip install 'late[postgres]'`"
         ) from error
-    return psycopg
+    return psycopg_session
 
 
 def _spanner() -> ModuleType:

@@ -19,6 +19,7 @@ def test_a_small_run_measures_everything(
 ) -> None:
     monkeypatch.setattr(main, "RESULTS", tmp_path / "results")
     monkeypatch.setattr(main, "SINGLE", 20)
+    monkeypatch.setattr(main, "EFFECTS", 50)
     monkeypatch.setattr(main, "COUNTED", (200, 700))
     small = ["--count", "500", "--turns", "1", "--seconds", "0.2"]
     assert main.main(["--only", "sqlite", *small]) == 0
@@ -30,6 +31,7 @@ def test_a_small_run_measures_everything(
     for name in ("drain", "enqueue_bulk", "enqueue_single", "limit_drain", "limit_write"):
         assert store[f"{name}_per_s"] > 0
     assert store["by_hand_per_s"] > 0
+    assert store["effect_per_s"] > 0
     assert store["statements"]["begin"] > 0
     # Five hundred tasks more are few statements more: what a short run counts is start and stop.
     assert store["statements_per_busy"] < store["statements_per_task"]

@@ -83,3 +83,10 @@ class Tasks:
 
 
 apps = Tasks()
+
+
+@task(process=True)
+def backend(ctx: Context) -> None:
+    """Notes which backend of PostgreSQL it has."""
+    with ctx.once() as tx:
+        tx.execute("insert into effect values (pg_backend_pid())")

@@ -38,6 +38,7 @@ from late.dispatcher.local.soft_limit import SoftLimitAlarm
 from late.handler.classify import Verdict, describe, raised, returned
 from late.handler.context import Context
 from late.observability import traces
+from late.outbox.idle_connections import IdleConnections
 
 GROUP_SIGNALS = (signal.SIGINT, signal.SIGTERM)
 
@@ -64,19 +65,22 @@ def main(sock: socket.socket, url: str, app: str | None, modules: tuple[str, ...
         os._exit(1)
     send(Ready())
     bound: dict[tuple[str, str], Bound] = {}
+    idle = IdleConnections(1)
     while True:
         run = runs.get()
         try:
             key = (run.module, run.qualname)
             if key not in bound:
                 bound[key] = Bound(find(run))
-            verdict = run_one(run, bound[key], url, lambda: send(Beat()))
+            verdict = run_one(run, bound[key], url, lambda: send(Beat()), idle)
         except BaseException as error:
             verdict = Verdict("not_capable", error=describe(error), reason="no_process")
         send(Reply(verdict))
 
 
-def run_one(run: Run, bound: Bound, url: str, beat: Callable[[], None]) -> Verdict:
+def run_one(
+    run: Run, bound: Bound, url: str, beat: Callable[[], None], idle: IdleConnections
+) -> Verdict:
     """Decode, call, classify: what the dispatcher does for the other kinds of handlers."""
     attempt = run.attempt
     if attempt.timeout_us is not None:
@@ -100,6 +104,7 @@ def run_one(run: Run, bound: Bound, url: str, beat: Callable[[], None]) -> Verdi
                 attempts_max=bound.attempts_max,
                 url=url,
                 beat=alive,
+                idle=idle,
             )
             call = partial(call, context)
         with limit:

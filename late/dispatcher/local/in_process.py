@@ -25,6 +25,7 @@ from late.dispatcher.local.soft_limit import SoftLimitedCall
 from late.dispatcher.local.threads import Threads
 from late.handler.context import AsyncContext, Context
 from late.model.task import Attempt
+from late.outbox.idle_connections import IdleConnections
 
 _C = TypeVar("_C", AsyncContext, Context)
 
@@ -41,8 +42,9 @@ class Waiting:
 class InProcess:
     """Calls handlers. One per dispatcher; `start` and `close` may be called twice."""
 
-    def __init__(self, *, url: str, processes: Processes) -> None:
+    def __init__(self, *, url: str, processes: Processes, concurrency: int) -> None:
         self._url = url
+        self._idle = IdleConnections(concurrency)
         self._threads = Threads()
         self._processes = processes
 
@@ -55,9 +57,13 @@ class InProcess:
         await self._processes.start([handler for handler in handlers if handler.process])
 
     async def close(self) -> None:
-        """Kill the children, whatever they do; let threads end by themselves."""
+        """Kill the children, whatever they do; let threads end by themselves.
+
+        The connections of handlers are closed last, and those of such threads when they end.
+        """
         self._threads.close()
         await self._processes.close()
+        self._idle.close()
 
     def call(self, slot: Slot, bound: Bound, attempt: Attempt) -> object:
         """Return what the handler returned, or the `Verdict` of a child process; `Waiting` for it
@@ -109,6 +115,7 @@ class InProcess:
             url=self._url,
             beat=partial(slot.beat, attempt),
             is_over=partial(slot.is_over, attempt),
+            idle=self._idle,
         )
 
 

@@ -1,0 +1,179 @@
+"""Open and end PostgreSQL transactions for handlers (`ctx.begin()`), on kept connections.
+
+What is kept is the session with the server (psycopg's `PGconn`). Each transaction gets a new object
+of psycopg around it, so row factories, adapters and similar settings of a handler end with its
+block. The settings of the session itself (SET, temporary tables, advisory locks, LISTEN) end by
+DISCARD ALL. It is sent when the block has ended, and its answer is read before the next block: so
+it costs nobody a round trip.
+
+Source: Npgsql resets the connections of its pool in the same way, with the next use.
+"""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
+from contextlib import asynccontextmanager, contextmanager, suppress
+from typing import Any, cast
+
+import psycopg
+from psycopg import generators
+from psycopg.abc import PQGen
+from psycopg.pq import ConnStatus, ExecStatus, PipelineStatus, TransactionStatus
+from psycopg.pq.abc import PGconn
+
+from late.outbox.idle_connections import IdleConnections
+
+_OPTIONS: dict[str, Any] = {"prepare_threshold": None}
+"""A PgBouncer that pools transactions gives a session, with what was prepared in it, to others."""
+
+
+class _Ended:
+    """In place of the session in a connection whose block has ended: it may serve another one."""
+
+    status = ConnStatus.BAD
+    transaction_status = TransactionStatus.UNKNOWN
+    pipeline_status = PipelineStatus.OFF
+
+    def __getattr__(self, name: str) -> Any:
+        raise psycopg.OperationalError("the connection is closed: its block has ended")
+
+
+_ENDED = cast("PGconn", _Ended())
+
+
+@contextmanager
+def connect(
+    conninfo: str,
+    idle: IdleConnections | None = None,
+    first: Callable[[Any], object] | None = None,
+) -> Iterator[psycopg.Connection[Any]]:
+    """Open a transaction. It is committed at the end, and rolled back if the block raises.
+
+    Args:
+        idle: where the connection comes from and goes to; None for a new one that is closed.
+        first: runs in the transaction before the block. If a kept connection breaks in it, it runs
+            once more in a new one, because nothing has been committed.
+    """
+    tx = None if idle is None else _kept(idle)
+    kept = tx is not None
+    if tx is None:
+        tx = psycopg.Connection.connect(conninfo, **_OPTIONS)
+    try:
+        if first is not None:
+            try:
+                first(tx)
+            except psycopg.OperationalError:
+                if not kept or not tx.closed:
+                    raise
+                tx = psycopg.Connection.connect(conninfo, **_OPTIONS)
+                first(tx)
+        yield tx
+        if not tx.closed:
+            tx.commit()
+    except Exception:
+        if not tx.closed:
+            with suppress(psycopg.Error):  # The caller must see the first error.
+                tx.rollback()
+        raise
+    except BaseException:
+        tx.close()
+        raise
+    finally:
+        _put(tx, idle)
+
+
+@asynccontextmanager
+async def connect_async(
+    conninfo: str,
+    idle: IdleConnections | None = None,
+    first: Callable[[Any], Awaitable[object]] | None = None,
+) -> AsyncIterator[psycopg.AsyncConnection[Any]]:
+    """Open an async transaction; see `connect`. A cancellation closes its connection."""
+    tx = None if idle is None else await _kept_async(idle)
+    kept = tx is not None
+    if tx is None:
+        tx = await psycopg.AsyncConnection.connect(conninfo, **_OPTIONS)
+    try:
+        if first is not None:
+            try:
+                await first(tx)
+            except psycopg.OperationalError:
+                if not kept or not tx.closed:
+                    raise
+                tx = await psycopg.AsyncConnection.connect(conninfo, **_OPTIONS)
+                await first(tx)
+        yield tx
+        if not tx.closed:
+            await tx.commit()
+    except Exception:
+        if not tx.closed:
+            with suppress(psycopg.Error):
+                await tx.rollback()
+        raise
+    except BaseException:
+        tx.pgconn.finish()  # It is no coroutine: a further cancellation cannot prevent it.
+        raise
+    finally:
+        _put(tx, idle)
+
+
+def _kept(idle: IdleConnections) -> psycopg.Connection[Any] | None:
+    while (session := idle.take()) is not None:
+        tx: psycopg.Connection[Any] = psycopg.Connection(session)
+        tx.prepare_threshold = None
+        usable = False
+        try:
+            with suppress(psycopg.OperationalError):
+                usable = tx.wait(_is_usable(session))
+        finally:
+            if not usable:
+                tx.close()
+        if usable:
+            return tx
+    return None
+
+
+async def _kept_async(idle: IdleConnections) -> psycopg.AsyncConnection[Any] | None:
+    while (session := idle.take()) is not None:
+        tx: psycopg.AsyncConnection[Any] = psycopg.AsyncConnection(session)
+        tx.prepare_threshold = None
+        usable = False
+        try:
+            with suppress(psycopg.OperationalError):
+                usable = await tx.wait(_is_usable(session))
+        finally:
+            if not usable:
+                session.finish()
+        if usable:
+            return tx
+    return None
+
+
+def _is_usable(session: PGconn) -> PQGen[bool]:
+    """Read the answer of the reset, which has arrived as a rule. Nothing is sent.
+
+    Raises:
+        OperationalError: the server has closed the connection.
+    """
+    answers = yield from generators.fetch_many(session)
+    # The first call may read the server's reason, the second reads the end.
+    session.consume_input()
+    session.consume_input()
+    return session.transaction_status == TransactionStatus.IDLE and all(
+        answer.status == ExecStatus.COMMAND_OK for answer in answers
+    )
+
+
+def _put(
+    tx: psycopg.Connection[Any] | psycopg.AsyncConnection[Any], idle: IdleConnections | None
+) -> None:
+    """Keep the session of `tx`, with its reset sent, or close it. This never waits."""
+    session = tx.pgconn
+    if idle is not None and session.transaction_status == TransactionStatus.IDLE:
+        tx.pgconn = _ENDED
+        with suppress(psycopg.OperationalError):
+            session.send_query(b"DISCARD ALL")
+            if session.flush() == 0:
+                idle.put(session, session.finish)
+                return
+    session.finish()
