@@ -13,12 +13,14 @@ import pytest
 
 from late.control import Control
 from late.errors import LateError
+from late.handler.context import Context
 from late.outbox import connect
 from late.schema import migrate
 from late.store.postgres.wake_ups import PostgresWakeUps
 from late.testing.servers.postgres import PostgresServer
 from tests.integration.kill_app import app, count
 from tests.integration.kill_kit import Fleet, enqueue, settled, until
+from tests.unit.dispatcher_kit import attempt, rig, task
 from tests.versions.pgbouncer import PgBouncer
 
 TASKS = 200
@@ -84,6 +86,30 @@ def test_transactions_of_late_itself_leave_no_statement_behind(bouncer: PgBounce
             for n in range(10):
                 count.enqueue(tx, n)
     assert waiting(url) == 30
+
+
+async def test_handlers_keep_connections_to_it(bouncer: PgBouncer) -> None:
+    """Sessions behind it are lent to one transaction after the other, and go away in between."""
+    url = f"{bouncer.url}/postgres"
+    with connect(url) as tx:
+        tx.execute("create table effect (number integer)")
+
+    @task()
+    def charge(ctx: Context, n: int) -> None:
+        with ctx.once() as tx:
+            tx.execute("insert into effect values (%s)", (n,))
+            tx.execute("set local work_mem = '1MB'")
+
+    async with rig(charge, concurrency=4, url=url) as it:
+        outcomes = await it.run(*(attempt("charge", n=n) for n in range(100)))
+        assert {outcome.kind for outcome in outcomes} == {"done"}, outcomes[0].error
+        bouncer.kill()
+        bouncer.start()
+        outcomes = await it.run(*(attempt("charge", n=n) for n in range(100, 200)))
+        assert {outcome.kind for outcome in outcomes} == {"done"}, outcomes[0].error
+    with connect(url) as tx:
+        found = tx.execute("select number from effect order by number").fetchall()
+    assert [number for (number,) in found] == list(range(200))
 
 
 def waiting(url: str) -> int:

@@ -68,15 +68,12 @@ def connect(
                 tx = psycopg.Connection.connect(conninfo, **_OPTIONS)
                 first(tx)
         yield tx
-        if not tx.closed:
+        if tx.broken or not tx.closed:  # Broken unseen, it must not look committed.
             tx.commit()
     except Exception:
         if not tx.closed:
             with suppress(psycopg.Error):  # The caller must see the first error.
                 tx.rollback()
-        raise
-    except BaseException:
-        tx.close()
         raise
     finally:
         _put(tx, idle)
@@ -103,15 +100,12 @@ async def connect_async(
                 tx = await psycopg.AsyncConnection.connect(conninfo, **_OPTIONS)
                 await first(tx)
         yield tx
-        if not tx.closed:
+        if tx.broken or not tx.closed:
             await tx.commit()
     except Exception:
         if not tx.closed:
             with suppress(psycopg.Error):
                 await tx.rollback()
-        raise
-    except BaseException:
-        tx.pgconn.finish()  # It is no coroutine: a further cancellation cannot prevent it.
         raise
     finally:
         _put(tx, idle)
@@ -167,7 +161,10 @@ def _is_usable(session: PGconn) -> PQGen[bool]:
 def _put(
     tx: psycopg.Connection[Any] | psycopg.AsyncConnection[Any], idle: IdleConnections | None
 ) -> None:
-    """Keep the session of `tx`, with its reset sent, or close it. This never waits."""
+    """Keep the session of `tx`, with its reset sent, or close it with the transaction.
+
+    This never waits, so a handler that is cancelled twice leaves no transaction either.
+    """
     session = tx.pgconn
     if idle is not None and session.transaction_status == TransactionStatus.IDLE:
         tx.pgconn = _ENDED
