@@ -77,8 +77,17 @@ class AsyncSqlite:
     It has only those methods of psycopg's AsyncConnection that a handler needs.
     """
 
-    def __init__(self, make: Callable[[], sqlite3.Connection]) -> None:
+    def __init__(
+        self,
+        make: Callable[[], sqlite3.Connection],
+        end: Callable[[sqlite3.Connection], None] = sqlite3.Connection.close,
+    ) -> None:
+        """
+        Args:
+            end: rolls back an open transaction, and closes the connection or keeps it.
+        """
         self._make = make
+        self._end = end
         self._thread = ThreadPoolExecutor(1, thread_name_prefix="late-sqlite")
         self._raw: sqlite3.Connection | None = None
 
@@ -112,11 +121,11 @@ class AsyncSqlite:
         return await asyncio.get_running_loop().run_in_executor(self._thread, call)
 
     async def close(self) -> None:
-        """Close the connection, and roll back an open transaction."""
+        """End the connection, and roll back an open transaction."""
 
         def close() -> None:
             if self._raw is not None:
-                self._raw.close()
+                self._end(self._raw)
 
         try:
             await self.run(close)
