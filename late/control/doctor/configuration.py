@@ -27,7 +27,8 @@ ROWS = 1_000
 LATE_S = 60.0
 TRANSACTION_S = 60.0
 PER_WORKER = 9
-"""Connections to PostgreSQL that one worker takes at most, its heartbeat's among them."""
+"""Connections to PostgreSQL that one worker takes at most, its heartbeat's among them. Those of its
+handlers, one per slot as a rule, are not: whether they use any is not known here."""
 
 
 def examine(connection: Connection) -> Iterator[Check]:
@@ -253,8 +254,8 @@ def _connections(connection: Connection) -> Check:
         return Check("connections", "ok", detail)
     return Check(
         "connections", "warning",
-        f"{detail}, and {len(_live(connection))} workers may take {wanted}: raise max_connections, "
-        "or put PgBouncer between",
+        f"{detail}, and {len(_live(connection))} workers may take {wanted}, those of handlers "
+        "on top: raise max_connections, or put PgBouncer between",
     )  # fmt: skip
 
 
