@@ -77,10 +77,11 @@ class IdleConnections:
                 close()
 
     def _wait(self, for_s: float) -> None:
-        self._timer = threading.Timer(for_s, self._expire)
-        self._timer.daemon = True
-        self._timer.name = "late-idle-connections"
-        self._timer.start()
+        timer = threading.Timer(for_s, self._expire)
+        timer.daemon = True
+        timer.name = "late-idle-connections"
+        timer.start()
+        self._timer = timer  # Not before: a soft time limit may end the handler in `start`.
 
     def _expire(self) -> None:
         with self._lock:
