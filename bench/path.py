@@ -1,6 +1,6 @@
 """The path of a task through a worker without a database: what `make bench-guard` counts.
 
-    python -m bench.path [--tasks 20000] [--metrics] [--profile]
+    python -m bench.path [--tasks 20000] [--def] [--metrics] [--profile]
 
 Tailer, scheduler, dispatcher and settler are wired as in a worker. Rows come out of memory as a
 driver gives them; settlements are encoded for the driver and thrown away. Nothing in here depends
@@ -49,14 +49,19 @@ async def nothing(n: int, note: str) -> None:
     """The no-op."""
 
 
-def rows(count: int) -> dict[ShardId, list[Row]]:
+@app.task(queue="bench")
+def in_thread(n: int, note: str) -> None:
+    """The no-op of a plain `def`."""
+
+
+def rows(count: int, name: str = nothing.name) -> dict[ShardId, list[Row]]:
     """Make rows as they come from the driver, by shard."""
     found: dict[ShardId, list[Row]] = {ShardId(n): [] for n in range(SHARDS)}
     for number in range(count):
         shard = ShardId(number % SHARDS)
         task_id = f"01999999-0000-7000-8000-{number:012x}"
         found[shard].append(
-            (shard, number, task_id, "bench", nothing.name, PAYLOAD, None, None, 1, 1)
+            (shard, number, task_id, "bench", name, PAYLOAD, None, None, 1, 1)
         )
     return found
 
@@ -142,12 +147,15 @@ async def drain(shelf: Shelf) -> None:
     await dispatcher.stop(0)
 
 
-async def main(count: int, profile: cProfile.Profile | None, *, counting: bool = False) -> None:
+async def main(
+    count: int, profile: cProfile.Profile | None, *, counting: bool = False, plain: bool = False
+) -> None:
     finished.TURN_S = scheduling.TURN_S = scheduling.READAHEAD_S = LONG_S
     registry = metrics.Registry()
     if counting:  # as a worker does that can be asked for its metrics
         metrics.follow(events.default, registry)
-    shelf = Shelf(rows(count))
+    name = in_thread.name if plain else nothing.name
+    shelf = Shelf(rows(count, name))
     gc.collect()  # as a worker does: or what was imported counts with the tasks, or not, by chance
     gc.freeze()
     began, before = time.perf_counter(), time.process_time()
@@ -155,7 +163,7 @@ async def main(count: int, profile: cProfile.Profile | None, *, counting: bool =
         await drain(shelf)
     took, used = time.perf_counter() - began, time.process_time() - before
     if counting:
-        told = f'late_outcomes_total{{group="default",queue="bench",task="{nothing.name}",'
+        told = f'late_outcomes_total{{group="default",queue="bench",task="{name}",'
         assert f'{told}target="local",outcome="done"}} {count}' in metrics.render(registry).decode()
     print(f"{count} tasks, {count / took:,.0f}/s, {used / max(1, count) * 1e6:.2f} µs each")
 
@@ -163,10 +171,11 @@ async def main(count: int, profile: cProfile.Profile | None, *, counting: bool =
 if __name__ == "__main__":
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--tasks", type=int, default=20_000)
+    parser.add_argument("--def", dest="plain", action="store_true", help="a handler in a thread")
     parser.add_argument("--metrics", action="store_true", help="count events, as for a page")
     parser.add_argument("--profile", action="store_true")
     given = parser.parse_args()
     profile = cProfile.Profile() if given.profile else None
-    asyncio.run(main(given.tasks, profile, counting=given.metrics))
+    asyncio.run(main(given.tasks, profile, counting=given.metrics, plain=given.plain))
     if profile:
         pstats.Stats(profile).sort_stats("tottime").print_stats(40)
