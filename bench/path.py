@@ -25,6 +25,7 @@ from late import events
 from late.clock import DatabaseClock
 from late.dispatcher import outcome_buffer as finished
 from late.dispatcher.dispatcher import Dispatcher
+from late.dispatcher.local import chunks
 from late.dispatcher.settler import Settler
 from late.model.task import Cursor, Epoch, Record, ShardId
 from late.observability import metrics
@@ -60,9 +61,7 @@ def rows(count: int, name: str = nothing.name) -> dict[ShardId, list[Row]]:
     for number in range(count):
         shard = ShardId(number % SHARDS)
         task_id = f"01999999-0000-7000-8000-{number:012x}"
-        found[shard].append(
-            (shard, number, task_id, "bench", name, PAYLOAD, None, None, 1, 1)
-        )
+        found[shard].append((shard, number, task_id, "bench", name, PAYLOAD, None, None, 1, 1))
     return found
 
 
@@ -150,7 +149,9 @@ async def drain(shelf: Shelf) -> None:
 async def main(
     count: int, profile: cProfile.Profile | None, *, counting: bool = False, plain: bool = False
 ) -> None:
-    finished.TURN_S = scheduling.TURN_S = scheduling.READAHEAD_S = LONG_S
+    chunks.CHUNK_S = chunks.SHORT_S = finished.TURN_S = scheduling.TURN_S = (
+        scheduling.READAHEAD_S
+    ) = LONG_S
     registry = metrics.Registry()
     if counting:  # as a worker does that can be asked for its metrics
         metrics.follow(events.default, registry)

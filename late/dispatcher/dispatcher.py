@@ -1,7 +1,8 @@
 """The loop: a fixed number of slots, each of which runs one attempt at a time.
 
 The life of an attempt is `Dispatcher.run_one`: admit it (with the route to its handler), send it to
-where it runs, classify how it ended, and settle it by handing its outcome over.
+where it runs, classify how it ended, and settle it by handing its outcome over. An attempt of a
+`def` handler has the same life in a thread, which does that for several in a row: see `chunks.py`.
 
 There are slots and not a task per attempt: the number of slots *is* the concurrency, so nothing has
 to be counted or locked, and a no-op attempt costs no task (see `in_process.py`).
@@ -17,6 +18,7 @@ from math import inf
 from time import monotonic
 
 from late.dispatcher.handler import Bound, Handler
+from late.dispatcher.local.chunks import Chunks, Ended
 from late.dispatcher.local.in_process import InProcess, Waiting
 from late.dispatcher.local.process_pool import Processes
 from late.dispatcher.local.slot import Slot, Why
@@ -49,8 +51,8 @@ time. Asking before each no-op would cost a twentieth of it. After a pause it is
 class Dispatcher:
     """Runs attempts of one worker and reports how each ended, exactly once.
 
-    Everything happens on the event loop that called `start`; no method may be called from
-    another thread.
+    Everything but the calls of `def` handlers happens on the event loop that called `start`; no
+    method may be called from another thread.
     """
 
     def __init__(
@@ -75,12 +77,12 @@ class Dispatcher:
         Args:
             handlers: by task name. It may grow; one for a process must be there at `start`.
             name: the target's name for these slots, in policies and in the usage.
-            now_us: a lower bound of the database's clock, microseconds.
+            now_us: a lower bound of the database's clock, microseconds. Threads call it, too.
             on_finished: gets every outcome once, in batches, a few per pass of the loop at most.
                 It may call `submit` and `abandon`. It must not raise.
             url: the business database, for `ctx.begin()`.
-            trusted: whether this worker may start work now. Asked at most `LOOK_S` before a start:
-                an attempt that waited for a slot may have slept through the end of its lease.
+            trusted: whether this worker may start work now. Asked at most `LOOK_S` before a start,
+                also by threads: an attempt that waited may have slept through the end of its lease.
             app: `module:attribute` of the `late.App`, for child processes; without it they find
                 a handler by its function's module and qualified name.
             scrub: removes secrets from error texts.
@@ -103,6 +105,7 @@ class Dispatcher:
         """Runs that go on after their time-out and cannot be ended."""
         self._watch = TimeoutWatcher(self._slots, cancel_grace_s, self._settle, self._make_room)
         self._waiting: deque[Attempt] = deque()
+        self._chunks = self._make_chunks()
         self._idle: list[Slot] = []
         self._load = 0
         self._slot_awake = False
@@ -117,12 +120,21 @@ class Dispatcher:
         self._grace_ends = inf
         self._progress = asyncio.Event()
         """Set when the wait of `_drain` may be over."""
-        self._draining = False
-        self._closed = False
+        self._draining = self._closed = False
         self.ended = 0
         """Attempts whose handler has returned, in time or not."""
         self.late_results = 0
         """Handlers that ended after their attempt had been settled; their result is dropped."""
+
+    def _make_chunks(self) -> Chunks:
+        return Chunks(
+            self._waiting,
+            self._bound,
+            in_thread=self._target.in_thread,
+            run=self._run_here,
+            on_ended=self._chunk_ended,
+            on_recalled=self._wake_others,
+        )
 
     @property
     def free(self) -> int:
@@ -142,13 +154,14 @@ class Dispatcher:
 
     @property
     def waiting(self) -> int:
-        """Attempts that wait for a slot."""
-        return len(self._waiting)
+        """Attempts that wait for a slot, or for their thread to come to them."""
+        return len(self.queued)
 
     @property
     def queued(self) -> Collection[Attempt]:
-        """The attempts that wait for a slot."""
-        return self._waiting
+        """The attempts that nobody has begun: see `waiting`."""
+        unstarted = self._chunks.unstarted
+        return [*unstarted, *self._waiting] if unstarted else self._waiting
 
     @property
     def dropped(self) -> int:
@@ -176,12 +189,14 @@ class Dispatcher:
         and count the results of those that run. Later epochs are not affected."""
         finished = self._finished
         finished.fence(group, shard_id, epoch)
+        self._chunks.recall()
         kept = [attempt for attempt in self._waiting if not finished.is_fenced(attempt)]
         gone = len(self._waiting) - len(kept)
         self._waiting.clear()
         self._waiting.extend(kept)
         self._load -= gone
         finished.dropped += gone
+        self._wake_others()
 
     async def start(self) -> None:
         """Start the slots, and the child processes if a handler wants them. Twice is fine.
@@ -213,11 +228,11 @@ class Dispatcher:
 
     # -- the life of an attempt ----------------------------------------------------------------
 
-    async def run_one(self, slot: Slot, attempt: Attempt) -> None:
+    async def run_one(self, slot: Slot, attempt: Attempt, bound: Bound | None) -> None:
         """Admit, send, classify, settle. Raises nothing but the end of the slot itself."""
         span = traces.begin(attempt)
         try:
-            bound = self._admit(slot, attempt)
+            bound = self._admit(slot, attempt, bound)
             value = self._target.call(slot, bound, attempt)
             if type(value) is Waiting:
                 value = await value.work
@@ -229,8 +244,52 @@ class Dispatcher:
         traces.end(span, verdict.kind, verdict.error)
         self._report(slot, verdict)
 
-    def _admit(self, slot: Slot, attempt: Attempt) -> Bound:
-        """Take the slot and return the route to the handler.
+    async def _run_chunk(self, slot: Slot, attempt: Attempt, bound: Bound) -> None:
+        """Do what `run_one` does in a thread, with `attempt` and those that wait behind it."""
+        try:
+            verdict = await self._chunks.run(slot, attempt, bound)
+        except GeneratorExit:
+            raise
+        except BaseException as error:
+            verdict = self._classify(slot, error) if slot.attempt is not None else None
+        if verdict is not None:
+            self._report(slot, verdict)
+
+    def _run_here(self, slot: Slot, attempt: Attempt) -> Verdict:
+        """Admit, call, classify: the part of `run_one` that a thread does by itself."""
+        span = traces.begin(attempt)
+        try:
+            bound = self._admit(slot, attempt, self._route(attempt.record.name))
+            value = self._target.call_here(slot, bound, attempt)
+            verdict = DONE if value is None else returned(value)
+        except BaseException as error:  # SystemExit in a handler fails it, no more.
+            verdict = self._classify(slot, error)
+        traces.end(span, verdict.kind, verdict.error)
+        return verdict
+
+    def _chunk_ended(self, ended: list[Ended]) -> None:
+        add = self._finished.add
+        for each in ended:
+            add(*each)
+        self._load -= len(ended)
+        self.ended += len(ended)
+        if self._draining:
+            self._progress.set()
+
+    def _route(self, name: str) -> Bound | None:
+        """Return the way to the handler of `name`; None if there is none here."""
+        bound = self._bound.get(name)
+        if bound is None:
+            handler = self._handlers.get(name)
+            if handler is None:
+                return None
+            bound = Bound(handler)
+            if name in self._handlers:  # A pool may take any name: those are not kept.
+                self._bound[name] = bound
+        return bound
+
+    def _admit(self, slot: Slot, attempt: Attempt, bound: Bound | None) -> Bound:
+        """Take the slot and return the route to the handler. A thread may call it.
 
         Raises:
             Refused: the worker is not trusted, the attempt has expired, or no handler is here.
@@ -244,25 +303,18 @@ class Dispatcher:
             raise Refused(INTERRUPTED)
         if attempt.deadline_us is not None and attempt.deadline_us <= self._now_us():
             raise Refused(EXPIRED)
-        name = attempt.record.name
-        bound = self._bound.get(name)
         if bound is None:
-            handler = self._handlers.get(name)
-            if handler is None:
-                raise Refused(UNKNOWN)
-            bound = Bound(handler)
-            if name in self._handlers:  # A pool may take any name: those are not kept.
-                self._bound[name] = bound
+            raise Refused(UNKNOWN)
         if attempt.timeout_us is not None:
             bound = bound.within(attempt.timeout_us / 1_000_000)
         slot.bound = bound
-        if self.stuck.count and self.stuck.holds_its_share(name):
+        if self.stuck.count and self.stuck.holds_its_share(attempt.record.name):
             raise Refused(refusal())
         return bound
 
     def _look(self, now: float) -> None:
         """Ask for time and trust. Invariant: `_look_at` is ahead of `now` if and only if the worker
-        is trusted."""
+        is trusted; where threads ask at the same time, it was within `LOOK_S`."""
         self._clock_us = self._now_us() - int(now * 1_000_000)
         self._look_at = now + LOOK_S if self._trusted() else now
 
@@ -323,11 +375,18 @@ class Dispatcher:
     async def _serve(self, slot: Slot) -> None:
         """Run attempt after attempt in one slot, with a pause for others when its turn is over."""
         waiting, finished, task = self._waiting, self._finished, slot.task
+        get = self._bound.get
         assert task is not None
         while not (self._closed or slot.retired):
             try:
                 if waiting:
-                    await self.run_one(slot, waiting.popleft())
+                    attempt = waiting.popleft()
+                    name = attempt.record.name
+                    bound = get(name) or self._route(name)
+                    if bound is None or not bound.in_thread:
+                        await self.run_one(slot, attempt, bound)
+                    else:
+                        await self._run_chunk(slot, attempt, bound)
                     # Also where a cancellation is left over takes effect, see below.
                     if finished.added_at >= finished.turn_ends or task.cancelling():
                         await asyncio.sleep(0)
@@ -364,7 +423,12 @@ class Dispatcher:
             return
         if not self._slot_awake:
             self._wake(self._idle.pop())
-        if not self._wake_due and len(self._waiting) > 1:
+        if len(self._waiting) > 1:
+            self._wake_others()
+
+    def _wake_others(self) -> None:
+        """Wake a slot for each waiting attempt, after the one that runs has had its turn."""
+        if self._waiting and self._idle and self._loop is not None and not self._wake_due:
             self._wake_due = True
             self._loop.call_soon(self._wake_rest)
 
@@ -381,6 +445,7 @@ class Dispatcher:
     # -- stopping ------------------------------------------------------------------------------
 
     async def _shut_down(self) -> None:
+        self._chunks.recall()
         waiting = list(self._waiting)
         self._waiting.clear()
         self._load -= len(waiting)
@@ -390,6 +455,7 @@ class Dispatcher:
         self._grace_ends = monotonic() + self._cancel_grace_s
         await self._drain()
         self._watch.give_up_all()
+        self._chunks.collect()
         self._close_slots()
         if self._watching is not None:
             self._watching.cancel()

@@ -11,6 +11,8 @@ from late.model.task import Options, Record
 
 TIMEOUT_S = 300.0
 """Time-out of an attempt whose handler names none."""
+UNKNOWN_S = 0.001
+"""The time that an attempt of a `def` handler is expected to take before it is known."""
 
 
 class Handler(Protocol):
@@ -62,7 +64,9 @@ class Bound:
         "decode",
         "fn",
         "handler",
+        "in_thread",
         "is_async",
+        "mean_s",
         "name",
         "overlaps",
         "patience_s",
@@ -81,6 +85,9 @@ class Bound:
         self.timeout_s = TIMEOUT_S if handler.timeout_s is None else handler.timeout_s
         self.is_async = handler.is_async
         self.process = handler.process
+        self.in_thread = not (handler.is_async or handler.process)
+        self.mean_s = UNKNOWN_S
+        """The time that an attempt has taken in a thread, of late."""
         self.wants_context = handler.wants_context
         self.overlaps = handler.overlap_on_timeout
         self.soft_timeout_s = handler.soft_timeout_s

@@ -61,14 +61,21 @@ class OutcomeBuffer:
         """Deliver on `loop` from now on; before that only `deliver` does."""
         self._loop = loop
 
-    def add(self, attempt: Attempt, verdict: Verdict, started_us: int, begun: float) -> None:
-        """Add the outcome of `attempt`. `begun` is monotonic."""
+    def add(
+        self,
+        attempt: Attempt,
+        verdict: Verdict,
+        started_us: int,
+        begun: float,
+        ended: float | None = None,
+    ) -> None:
+        """Add the outcome of `attempt`. `begun` and `ended` are monotonic; None: it ends now."""
         self.added_at = now = monotonic()
         if not self._due and self._loop is not None:
             self._due = True
             self.turn_ends = now + TURN_S
             self._loop.call_soon(self._end_turn)
-        busy_us = int((now - begun) * 1_000_000)
+        busy_us = int(((ended or now) - begun) * 1_000_000)
         if verdict is DONE:
             self._batch.append(Outcome(attempt, "done", started_us, busy_us, self._target))
             return

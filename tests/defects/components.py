@@ -12,6 +12,7 @@ from sqlalchemy import true
 
 from late.clock import DatabaseClock
 from late.control import offers
+from late.dispatcher.local.chunks import Chunks
 from late.dispatcher.local.timeouts import TimeoutWatcher
 from late.dispatcher.offers.declared import DeclaredHandlers
 from late.model.task import Cursor
@@ -96,6 +97,16 @@ def stuck_runs_are_settled() -> None:
         "_give_up",
         lambda self, slot, *, settles=True: old(self, slot, settles=True),
     )
+
+
+def given_back_and_kept() -> None:
+    """A thread keeps the attempts that were taken from it."""
+
+    def put_back(self: Any, chunk: Any) -> bool:
+        self._waiting.extendleft(reversed(chunk.waiting))
+        return bool(chunk.waiting)
+
+    replace(Chunks, "_put_back", put_back)
 
 
 def a_cursor_that_is_never_due() -> None:

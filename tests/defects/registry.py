@@ -205,6 +205,11 @@ _ALL = (
         "test_the_attempt_of_a_stuck_thread_ends_when_the_thread_does", r"assert",
     ),
     Defect(
+        "given-back-and-run", "a thread runs what was taken from its chunk and given back",
+        c.given_back_and_kept,
+        "tests/unit/test_chunks.py::test_a_stop_gives_back_what_has_not_started", r"assert",
+    ),
+    Defect(
         "overlap-forgotten", "a schedule forgets the task of its last tick",
         c.overlap_forgotten, "worlds", r"S13:", worlds=40,
     ),

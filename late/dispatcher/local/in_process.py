@@ -66,19 +66,17 @@ class InProcess:
         self._idle.close()
 
     def call(self, slot: Slot, bound: Bound, attempt: Attempt) -> object:
-        """Return what the handler returned, or the `Verdict` of a child process; `Waiting` for it
+        """Return what a coroutine returned, or the `Verdict` of a child process; `Waiting` for it
         where it takes longer than one step. No coroutine: a no-op would pay for one of ours.
 
         Sets the slot's deadline when the handler starts. Cancellation is thrown into a coroutine
-        and kills a child; a thread is left behind.
+        and kills a child.
 
         Raises: whatever decoding and the handler raise.
         """
         if bound.process:
             return Waiting(self._processes.call(slot, bound, attempt))
         arguments = bound.decode(attempt.record, attempt.options)
-        if not bound.is_async:
-            return Waiting(self._in_thread(slot, bound, attempt, arguments))
         slot.run(bound)
         if bound.wants_context:
             work = bound.fn(self._context(AsyncContext, slot, bound, attempt), **arguments)
@@ -93,17 +91,23 @@ class InProcess:
             return end.value
         return Waiting(_resume(work, variables, step, slot))
 
-    async def _in_thread(
-        self, slot: Slot, bound: Bound, attempt: Attempt, arguments: Any
-    ) -> object:
-        call: Callable[[], object] = partial(bound.fn, **arguments)
-        if bound.wants_context:
-            call = partial(bound.fn, self._context(Context, slot, bound, attempt), **arguments)
-        if bound.soft_timeout_s is not None:
-            call = slot.soft_call = SoftLimitedCall(call)
-        slot.interruptible = False
-        slot.run(bound)
+    async def in_thread(self, call: Callable[[], object]) -> object:
+        """Return or raise what `call()` does in a thread; see `Threads.run`."""
         return await self._threads.run(call)
+
+    def call_here(self, slot: Slot, bound: Bound, attempt: Attempt) -> object:
+        """Return what a `def` handler does in this thread, which `in_thread` has given.
+
+        Raises: whatever decoding and the handler raise.
+        """
+        fn, arguments = bound.fn, bound.decode(attempt.record, attempt.options)
+        if bound.wants_context:
+            fn = partial(fn, self._context(Context, slot, bound, attempt))
+        if bound.soft_timeout_s is not None:
+            fn = slot.soft_call = SoftLimitedCall(partial(fn, **arguments))
+            arguments = {}
+        slot.run(bound)
+        return fn(**arguments)
 
     def _context(self, kind: type[_C], slot: Slot, bound: Bound, attempt: Attempt) -> _C:
         return kind(

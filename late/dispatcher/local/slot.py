@@ -3,15 +3,20 @@
 from __future__ import annotations
 
 import asyncio
+import threading
 import time
 from enum import Enum
 from math import inf
+from typing import TYPE_CHECKING
 
 from late.dispatcher.handler import Bound
 from late.dispatcher.local.soft_limit import SoftLimitedCall
 from late.errors import SoftTimeLimit
 from late.handler.context import AttemptOver
 from late.model.task import Attempt
+
+if TYPE_CHECKING:
+    from late.dispatcher.local.chunks import Chunk
 
 
 class Why(Enum):
@@ -28,9 +33,11 @@ class Slot:
         "attempt",
         "begun",
         "bound",
+        "chunk",
         "deadline",
         "ended_for",
         "interruptible",
+        "lock",
         "number",
         "retired",
         "settled",
@@ -48,6 +55,10 @@ class Slot:
         self.task: asyncio.Task[None] | None = None
         self.wake: asyncio.Future[None] | None = None
         """Set while the slot waits for an attempt."""
+        self.lock = threading.Lock()
+        """Held by whoever changes what `attempt` is while the slot has a chunk."""
+        self.chunk: Chunk | None = None
+        """The work of the slot's thread, which replaces `attempt` with the next of it."""
         self.attempt: Attempt | None = None
         self.bound: Bound | None = None
         self.started_us = 0
@@ -71,6 +82,10 @@ class Slot:
         `attempt is not None`, so that the slot counts as taken."""
         self.settled = False
         """The outcome was handed over while the handler still runs. It implies `stuck`."""
+
+    @property
+    def taken(self) -> bool:
+        return self.attempt is not None or self.chunk is not None
 
     def clear(self) -> None:
         """Free the slot, after the handler has returned."""

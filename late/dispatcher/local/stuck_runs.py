@@ -34,7 +34,9 @@ class StuckRuns:
 
     @property
     def attempts(self) -> list[Attempt]:
-        return [slot.attempt for slot in self._slots if slot.stuck and slot.attempt is not None]
+        # A thread may ask (`holds_its_share`), while the loop clears a slot.
+        found = [slot.attempt for slot in self._slots if slot.stuck]
+        return [attempt for attempt in found if attempt is not None]
 
     @property
     def everywhere(self) -> bool:

@@ -53,7 +53,7 @@ class TimeoutWatcher:
     @property
     def running(self) -> list[Slot]:
         """Slots with an attempt that is within its time-out."""
-        return [slot for slot in self._slots if slot.attempt is not None and not slot.stuck]
+        return [slot for slot in self._slots if slot.taken and not slot.stuck]
 
     def work(self) -> None:
         """Begin to sweep, as an attempt has come."""
@@ -62,7 +62,7 @@ class TimeoutWatcher:
     async def run(self) -> None:
         """Sweep for ever, and sleep while nothing runs."""
         while True:
-            if not any(slot.attempt is not None for slot in self._slots):
+            if not any(slot.taken for slot in self._slots):
                 self._working.clear()
                 await self._working.wait()
             await asyncio.sleep(self._pause_s())
@@ -71,39 +71,48 @@ class TimeoutWatcher:
     def sweep(self, now: float) -> None:
         """End the attempts that are overdue at `now` (monotonic)."""
         for slot in self._slots:
-            if slot.deadline > now:
-                continue
-            if slot.attempt is None:  # A heartbeat from a thread crossed the end of its attempt.
-                slot.deadline = inf
-                continue
-            if slot.soft_due:
-                slot.raise_soft_limit()
-            elif slot.interruptible and slot.ended_for is None:
-                self._interrupt(slot, Why.TIMEOUT)
-                slot.deadline = now + self._cancel_grace_s
-            else:
-                slot.ended_for = slot.ended_for or Why.TIMEOUT
-                self._give_up(slot)
+            if slot.deadline <= now:
+                with slot.lock:
+                    self._end(slot, now)
 
     def interrupt_all(self) -> None:
         """Interrupt what runs; threads, which cannot be interrupted, count as stuck from now on."""
         for slot in self.running:
-            if not slot.interruptible:
-                slot.ended_for = slot.ended_for or Why.STOP
-                self._give_up(slot)
-            elif slot.ended_for is None:
-                self._interrupt(slot, Why.STOP)
+            with slot.lock:
+                if slot.attempt is None:  # The last one of a chunk has ended: it is on its way.
+                    continue
+                if not slot.interruptible:
+                    slot.ended_for = slot.ended_for or Why.STOP
+                    self._give_up(slot)
+                elif slot.ended_for is None:
+                    self._interrupt(slot, Why.STOP)
 
     def give_up_all(self) -> None:
         """Settle what still runs: the worker ends, and so do its threads."""
         for slot in [*self.running, *self.stuck]:
-            self._give_up(slot, settles=True)
+            with slot.lock:
+                if slot.attempt is not None:
+                    self._give_up(slot, settles=True)
 
     def _pause_s(self) -> float:
         least, most = SWEEP_S
         busy = [slot.bound.patience_s for slot in self._slots if slot.attempt and slot.bound]
         shortest_s = min([*busy, self._cancel_grace_s])
         return min(max(shortest_s / 8, least), most)
+
+    def _end(self, slot: Slot, now: float) -> None:
+        if slot.deadline > now:  # The slot's thread went on to the next attempt.
+            return
+        if slot.attempt is None:  # A heartbeat from a thread crossed the end of its attempt.
+            slot.deadline = inf
+        elif slot.soft_due:
+            slot.raise_soft_limit()
+        elif slot.interruptible and slot.ended_for is None:
+            self._interrupt(slot, Why.TIMEOUT)
+            slot.deadline = now + self._cancel_grace_s
+        else:
+            slot.ended_for = slot.ended_for or Why.TIMEOUT
+            self._give_up(slot)
 
     def _interrupt(self, slot: Slot, why: Why) -> None:
         assert slot.task is not None
