@@ -92,7 +92,7 @@ class Dispatcher:
         self.name = name
         self.worker_id = worker_id
         self._handlers = handlers
-        self._bound: dict[str, Bound] = {}
+        self._bound, self._threaded = dict[str, Bound](), dict[str, Bound]()
         self._now_us = now_us
         self._trusted = trusted
         self._scrub = scrub
@@ -107,7 +107,7 @@ class Dispatcher:
         self._waiting: deque[Attempt] = deque()
         self._chunks = self._make_chunks()
         self._idle: list[Slot] = []
-        self._load = 0
+        self._load = self._known = 0
         self._slot_awake = False
         """Set while `submit` is called by a slot, which will look for work by itself."""
         self._wake_due = False
@@ -129,7 +129,7 @@ class Dispatcher:
     def _make_chunks(self) -> Chunks:
         return Chunks(
             self._waiting,
-            self._bound,
+            self._threaded,
             in_thread=self._target.in_thread,
             run=self._run_here,
             on_ended=self._chunk_ended,
@@ -179,6 +179,8 @@ class Dispatcher:
         if self._draining:
             self._give_back(attempts)
             return
+        if len(self._handlers) != self._known:
+            self._find_threaded()
         self._load += len(attempts)
         self._waiting.extend(attempts)
         self._watch.work()
@@ -228,11 +230,11 @@ class Dispatcher:
 
     # -- the life of an attempt ----------------------------------------------------------------
 
-    async def run_one(self, slot: Slot, attempt: Attempt, bound: Bound | None) -> None:
+    async def run_one(self, slot: Slot, attempt: Attempt) -> None:
         """Admit, send, classify, settle. Raises nothing but the end of the slot itself."""
         span = traces.begin(attempt)
         try:
-            bound = self._admit(slot, attempt, bound)
+            bound = self._admit(slot, attempt)
             value = self._target.call(slot, bound, attempt)
             if type(value) is Waiting:
                 value = await value.work
@@ -259,7 +261,7 @@ class Dispatcher:
         """Admit, call, classify: the part of `run_one` that a thread does by itself."""
         span = traces.begin(attempt)
         try:
-            bound = self._admit(slot, attempt, self._route(attempt.record.name))
+            bound = self._admit(slot, attempt)
             value = self._target.call_here(slot, bound, attempt)
             verdict = DONE if value is None else returned(value)
         except BaseException as error:  # SystemExit in a handler fails it, no more.
@@ -276,19 +278,14 @@ class Dispatcher:
         if self._draining:
             self._progress.set()
 
-    def _route(self, name: str) -> Bound | None:
-        """Return the way to the handler of `name`; None if there is none here."""
-        bound = self._bound.get(name)
-        if bound is None:
-            handler = self._handlers.get(name)
-            if handler is None:
-                return None
-            bound = Bound(handler)
-            if name in self._handlers:  # A pool may take any name: those are not kept.
-                self._bound[name] = bound
-        return bound
+    def _find_threaded(self) -> None:
+        """Find the handlers that run in threads, as others have come."""
+        self._known = len(self._handlers)
+        for name, handler in self._handlers.items():
+            if name not in self._threaded and not (handler.is_async or handler.process):
+                self._threaded[name] = self._bound[name] = Bound(handler)
 
-    def _admit(self, slot: Slot, attempt: Attempt, bound: Bound | None) -> Bound:
+    def _admit(self, slot: Slot, attempt: Attempt) -> Bound:
         """Take the slot and return the route to the handler. A thread may call it.
 
         Raises:
@@ -303,12 +300,19 @@ class Dispatcher:
             raise Refused(INTERRUPTED)
         if attempt.deadline_us is not None and attempt.deadline_us <= self._now_us():
             raise Refused(EXPIRED)
+        name = attempt.record.name
+        bound = self._bound.get(name)
         if bound is None:
-            raise Refused(UNKNOWN)
+            handler = self._handlers.get(name)
+            if handler is None:
+                raise Refused(UNKNOWN)
+            bound = Bound(handler)
+            if name in self._handlers:  # A pool may take any name: those are not kept.
+                self._bound[name] = bound
         if attempt.timeout_us is not None:
             bound = bound.within(attempt.timeout_us / 1_000_000)
         slot.bound = bound
-        if self.stuck.count and self.stuck.holds_its_share(attempt.record.name):
+        if self.stuck.count and self.stuck.holds_its_share(name):
             raise Refused(refusal())
         return bound
 
@@ -375,18 +379,15 @@ class Dispatcher:
     async def _serve(self, slot: Slot) -> None:
         """Run attempt after attempt in one slot, with a pause for others when its turn is over."""
         waiting, finished, task = self._waiting, self._finished, slot.task
-        get = self._bound.get
+        threaded = self._threaded
         assert task is not None
         while not (self._closed or slot.retired):
             try:
                 if waiting:
-                    attempt = waiting.popleft()
-                    name = attempt.record.name
-                    bound = get(name) or self._route(name)
-                    if bound is None or not bound.in_thread:
-                        await self.run_one(slot, attempt, bound)
+                    if threaded and (bound := threaded.get(waiting[0].record.name)):
+                        await self._run_chunk(slot, waiting.popleft(), bound)
                     else:
-                        await self._run_chunk(slot, attempt, bound)
+                        await self.run_one(slot, waiting.popleft())
                     # Also where a cancellation is left over takes effect, see below.
                     if finished.added_at >= finished.turn_ends or task.cancelling():
                         await asyncio.sleep(0)

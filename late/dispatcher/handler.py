@@ -64,7 +64,6 @@ class Bound:
         "decode",
         "fn",
         "handler",
-        "in_thread",
         "is_async",
         "mean_s",
         "name",
@@ -85,7 +84,6 @@ class Bound:
         self.timeout_s = TIMEOUT_S if handler.timeout_s is None else handler.timeout_s
         self.is_async = handler.is_async
         self.process = handler.process
-        self.in_thread = not (handler.is_async or handler.process)
         self.mean_s = UNKNOWN_S
         """The time that an attempt has taken in a thread, of late."""
         self.wants_context = handler.wants_context

@@ -16,7 +16,7 @@ from late.dispatcher.dispatcher import LOOK_S
 from late.dispatcher.local import chunks
 from late.handler.context import AttemptOver, Context
 from late.observability import traces
-from tests.unit.dispatcher_kit import NOW_US, Task, attempt, by_id, rig, task
+from tests.unit.dispatcher_kit import NOW_US, Rig, Task, attempt, by_id, rig, task
 
 VARIABLE: contextvars.ContextVar[str] = contextvars.ContextVar("VARIABLE", default="clean")
 
@@ -114,6 +114,25 @@ async def test_what_has_ended_is_reported_while_another_one_of_its_chunk_blocks(
         release.set()
         assert [o.kind for o in await it.ended(4)] == ["done"] * 4
     assert gate.order == [1, 2, 0, 3]
+
+
+async def test_a_handler_that_is_registered_after_its_attempt_came_runs_in_a_thread() -> None:
+    threads: set[int] = set()
+
+    @task()
+    def work() -> None:
+        threads.add(threading.get_ident())
+
+    it = Rig()
+    it.dispatcher.submit([attempt()])
+    handlers: Any = it.dispatcher._handlers
+    handlers["work"] = work
+    await it.dispatcher.start()
+    await it.ended(1)
+    await it.run(*(attempt() for _ in range(3)))
+    await it.dispatcher.stop(0)
+    assert it.kinds == ["done"] * 4
+    assert threading.get_ident() not in threads
 
 
 @pytest.mark.usefixtures("patient")

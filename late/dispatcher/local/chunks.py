@@ -100,7 +100,7 @@ class Chunks:
         """
         Args:
             waiting: the attempts that wait for a slot; the next one is the first.
-            bound: by task name.
+            bound: the handlers that run in threads, by task name.
             in_thread: calls a function in a thread, and returns when it does.
             run: runs an attempt in the thread, within the slot.
             on_ended: gets each attempt that has ended, once; but not one that was told to end.
@@ -162,7 +162,7 @@ class Chunks:
         left_s = CHUNK_S - bound.mean_s
         for _ in range(min(len(waiting), CHUNK_MAX - 1)):
             found = known.get(waiting[0].record.name)
-            if found is None or not found.in_thread or found.mean_s > SHORT_S:
+            if found is None or found.mean_s > SHORT_S:
                 break
             left_s -= found.mean_s
             if left_s < 0:

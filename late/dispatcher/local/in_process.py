@@ -76,6 +76,9 @@ class InProcess:
         """
         if bound.process:
             return Waiting(self._processes.call(slot, bound, attempt))
+        if not bound.is_async:  # It was registered after the attempt had come.
+            slot.interruptible = False
+            return Waiting(self.in_thread(partial(self.call_here, slot, bound, attempt)))
         arguments = bound.decode(attempt.record, attempt.options)
         slot.run(bound)
         if bound.wants_context:
