@@ -60,6 +60,7 @@ def turn(target: Target, folder: Path, count: int, say: Callable[[str], None]) -
     found = limits(target, measure.rows(count))
     for each in (
         partial(measure.drain, target, folder, count),
+        partial(measure.drain_plain, target, folder, count),
         partial(measure.effects, target, folder, EFFECTS),
         partial(measure.one_by_one, target, SINGLE),
     ):
@@ -122,6 +123,11 @@ def show(result: dict[str, Any], console: Console) -> None:
         column.justify = "right"
     for what, key, limit in (
         ("drain, no-op, one worker, /s", "drain_per_s", "limit_drain_per_s"),
+        (
+            "drain, no-op of a plain def, beside the coroutine, /s",
+            "drain_plain_per_s",
+            "drain_per_s",
+        ),
         ("enqueue in bulk beside rows one by one, /s", "enqueue_bulk_per_s", "limit_write_per_s"),
         ("the same beside encoded rows, /s", "enqueue_bulk_per_s", "limit_prepared_per_s"),
         ("business row + task, /s", "enqueue_single_per_s", "limit_commit_per_s"),

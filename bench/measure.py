@@ -19,7 +19,7 @@ from typing import Any
 
 import late
 from bench.targets import Row, Target, transaction
-from bench.tasks import NOTE, ROWS, app, nothing, stamp, update
+from bench.tasks import NOTE, ROWS, app, nothing, plain, stamp, update
 from late.model.ids import new_id
 from late.notify import notifier as waking
 
@@ -198,6 +198,13 @@ def effects(target: Target, folder: Path, count: int) -> dict[str, float]:
             target.business(tx, number)
     fill(target, url, count, update)
     return {"effect_per_s": drained_per_s(target, url, folder, count)}
+
+
+def drain_plain(target: Target, folder: Path, count: int, task: Any = plain) -> dict[str, float]:
+    """Do the same with handlers that are a plain `def`: tasks per second."""
+    url = target.fresh()
+    fill(target, url, count, task)
+    return {"drain_plain_per_s": drained_per_s(target, url, folder, count)}
 
 
 def drained_per_s(target: Target, url: str, folder: Path, count: int, *options: str) -> float:

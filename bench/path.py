@@ -43,6 +43,8 @@ PAYLOAD = b'{"n":1000000,"note":"' + b"x" * 100 + b'"}'
 Row = tuple[int, int, str, str, str, bytes, None, None, int, int]
 
 app = late.App("postgresql://localhost/none")
+plain_app = late.App(app.url)
+"""An app of its own: where a worker has handlers for threads, coroutines pay a look for them."""
 
 
 @app.task(queue="bench")
@@ -50,7 +52,7 @@ async def nothing(n: int, note: str) -> None:
     """The no-op."""
 
 
-@app.task(queue="bench")
+@plain_app.task(queue="bench")
 def in_thread(n: int, note: str) -> None:
     """The no-op of a plain `def`."""
 
@@ -101,7 +103,7 @@ class Shelf:
         return [SettleResult.SETTLED] * len(settlements)
 
 
-async def drain(shelf: Shelf) -> None:
+async def drain(shelf: Shelf, app: late.App = app) -> None:
     """Run every task of the shelf, and settle it."""
     store = cast(Store, shelf)
     clock = DatabaseClock()
@@ -155,13 +157,13 @@ async def main(
     registry = metrics.Registry()
     if counting:  # as a worker does that can be asked for its metrics
         metrics.follow(events.default, registry)
-    name = in_thread.name if plain else nothing.name
+    chosen, name = (plain_app, in_thread.name) if plain else (app, nothing.name)
     shelf = Shelf(rows(count, name))
     gc.collect()  # as a worker does: or what was imported counts with the tasks, or not, by chance
     gc.freeze()
     began, before = time.perf_counter(), time.process_time()
     with profile or nullcontext():
-        await drain(shelf)
+        await drain(shelf, chosen)
     took, used = time.perf_counter() - began, time.process_time() - before
     if counting:
         told = f'late_outcomes_total{{group="default",queue="bench",task="{name}",'

@@ -43,6 +43,20 @@ async def nothing(n: int, note: str) -> None:
 
 
 @app.task(queue="bench")
+def plain(n: int, note: str) -> None:
+    """The no-op of a plain `def`, which runs in a thread."""
+    if not _started:
+        _begin()
+
+
+@app.task(queue="bench")
+def plain_context(ctx: late.Context, n: int, note: str) -> None:
+    """The same with a context."""
+    if not _started:
+        _begin()
+
+
+@app.task(queue="bench")
 async def compute(n: int, note: str) -> None:
     """Some 80 µs of a processor: always the same work, however busy the machine is."""
     if not _started:
