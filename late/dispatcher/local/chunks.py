@@ -24,7 +24,7 @@ from math import inf
 from time import monotonic
 from typing import Any
 
-from late.dispatcher.handler import Bound
+from late.dispatcher.handler import Bound, Handler
 from late.dispatcher.local.slot import Slot
 from late.handler.classify import Verdict
 from late.model.task import Attempt
@@ -90,7 +90,7 @@ class Chunks:
     def __init__(
         self,
         waiting: deque[Attempt],
-        bound: Mapping[str, Bound],
+        bound: dict[str, Bound],
         *,
         in_thread: Callable[[Callable[[], None]], Awaitable[Any]],
         run: Callable[[Slot, Attempt], Verdict],
@@ -100,7 +100,7 @@ class Chunks:
         """
         Args:
             waiting: the attempts that wait for a slot; the next one is the first.
-            bound: the handlers that run in threads, by task name.
+            bound: gets the handlers that run in threads, by task name.
             in_thread: calls a function in a thread, and returns when it does.
             run: runs an attempt in the thread, within the slot.
             on_ended: gets each attempt that has ended, once; but not one that was told to end.
@@ -113,6 +113,9 @@ class Chunks:
         self._on_ended = on_ended
         self._on_recalled = on_recalled
         self._open: list[Chunk] = []
+        self.handlers: dict[str, Bound] = {}
+        """Those that run in threads, by task name."""
+        self._known = 0
         self._looks = False
         """A look at the open chunks is due."""
 
@@ -124,6 +127,15 @@ class Chunks:
             with chunk.slot.lock:
                 found.extend(chunk.waiting)
         return found
+
+    def find_handlers(self, handlers: Mapping[str, Handler]) -> None:
+        """Find those of `handlers` that run in threads, if others have come."""
+        if len(handlers) == self._known:
+            return
+        self._known = len(handlers)
+        for name, handler in handlers.items():
+            if name not in self.handlers and not (handler.is_async or handler.process):
+                self.handlers[name] = self._bound[name] = Bound(handler)
 
     async def run(self, slot: Slot, first: Attempt, bound: Bound) -> Verdict | None:
         """Run `first` in a thread, and with it those that wait behind it, if they are short.
@@ -158,7 +170,7 @@ class Chunks:
             self._report(ended)
 
     def _fill(self, chunk: deque[Attempt], bound: Bound) -> None:
-        waiting, known = self._waiting, self._bound
+        waiting, known = self._waiting, self.handlers
         left_s = CHUNK_S - bound.mean_s
         for _ in range(min(len(waiting), CHUNK_MAX - 1)):
             found = known.get(waiting[0].record.name)
@@ -192,7 +204,7 @@ class Chunks:
         return True
 
     def _report(self, ended: list[Ended]) -> None:
-        known = self._bound
+        known = self.handlers
         for attempt, _, _, begun, now in ended:
             bound = known.get(attempt.record.name)
             if bound is not None:
@@ -209,7 +221,7 @@ class Chunks:
             with slot.lock:
                 if slot.attempt is not None and now - slot.begun > CHUNK_S and chunk.waiting:
                     recalled = self._put_back(chunk)
-                    bound = self._bound.get(slot.attempt.record.name)
+                    bound = self.handlers.get(slot.attempt.record.name)
                     if bound is not None:
                         bound.mean_s = CHUNK_S
         if recalled:

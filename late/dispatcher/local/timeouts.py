@@ -40,7 +40,7 @@ class TimeoutWatcher:
             on_stuck: called when a slot got stuck.
         """
         self._slots = slots
-        self._cancel_grace_s = cancel_grace_s
+        self.cancel_grace_s = cancel_grace_s
         self._settle = settle
         self._on_stuck = on_stuck
         self._working = asyncio.Event()
@@ -97,7 +97,7 @@ class TimeoutWatcher:
     def _pause_s(self) -> float:
         least, most = SWEEP_S
         busy = [slot.bound.patience_s for slot in self._slots if slot.attempt and slot.bound]
-        shortest_s = min([*busy, self._cancel_grace_s])
+        shortest_s = min([*busy, self.cancel_grace_s])
         return min(max(shortest_s / 8, least), most)
 
     def _end(self, slot: Slot, now: float) -> None:
@@ -109,7 +109,7 @@ class TimeoutWatcher:
             slot.raise_soft_limit()
         elif slot.interruptible and slot.ended_for is None:
             self._interrupt(slot, Why.TIMEOUT)
-            slot.deadline = now + self._cancel_grace_s
+            slot.deadline = now + self.cancel_grace_s
         else:
             slot.ended_for = slot.ended_for or Why.TIMEOUT
             self._give_up(slot)
