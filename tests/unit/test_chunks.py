@@ -214,6 +214,34 @@ async def test_the_time_out_counts_from_the_start(release: threading.Event) -> N
         assert it.dispatcher.stuck.over == 0
 
 
+@pytest.mark.usefixtures("patient")
+async def test_a_time_out_ends_with_its_attempt(release: threading.Event) -> None:
+    """The thread is on its way from the first attempt to the second."""
+    asked = threading.Event()
+    ran: list[int] = []
+
+    @task(timeout_s=1.0)
+    def work(trip: int) -> None:
+        ran.append(trip)
+        end = monotonic() + LOOK_S
+        while monotonic() < end:
+            pass
+
+    def trusted() -> bool:
+        if ran and threading.current_thread() is not threading.main_thread():
+            asked.set()
+            release.wait(60)
+        return True
+
+    async with rig(work, concurrency=1, trusted=trusted) as it:
+        it.dispatcher.submit([attempt(trip=0), attempt(trip=1)])
+        assert await asyncio.to_thread(asked.wait, 30)
+        it.dispatcher._watch.sweep(monotonic() + 500)
+        assert it.dispatcher.stuck.count == 0
+        release.set()
+        assert [o.kind for o in await it.ended(2)] == ["done", "done"]
+
+
 async def test_each_attempt_of_a_chunk_has_a_time_out(release: threading.Event) -> None:
     gate = Gate(release, timeout_s=0.05)
     async with rig(gate.task, concurrency=2) as it:
