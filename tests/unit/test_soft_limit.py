@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import asyncio
+import subprocess
+import sys
 import threading
 import time
 from collections.abc import Callable
@@ -158,6 +160,36 @@ def _keep(call: Callable[[], object], seen: list[BaseException]) -> None:
         call()
     except BaseException as error:
         seen.append(error)
+
+
+def test_a_process_with_limits_can_be_profiled() -> None:
+    """CPython 3.11 hangs under a profiler where an exception for a thread was taken back."""
+    script = """
+import sys, threading, time
+import late
+from late.dispatcher.local.soft_limit import SoftLimitedCall
+
+def busy(seconds):
+    ends = time.monotonic() + seconds
+    while time.monotonic() < ends:
+        pass
+
+for seconds in (0.0, 0.05, 30.0):
+    call = SoftLimitedCall(lambda: busy(seconds))
+    def run():
+        try:
+            call()
+        except late.SoftTimeLimit:
+            pass
+    thread = threading.Thread(target=run)
+    thread.start()
+    time.sleep(0.02)
+    call.interrupt()
+    thread.join()
+sys.setprofile(lambda *_: None)
+sorted([2, 1], key=lambda each: each)
+"""
+    subprocess.run([sys.executable, "-c", script], check=True, timeout=60)
 
 
 async def test_check_raises_when_the_time_is_over() -> None:

@@ -23,11 +23,16 @@ _raise_in = ctypes.pythonapi.PyThreadState_SetAsyncExc
 _raise_in.argtypes = (ctypes.c_ulong, ctypes.py_object)
 
 
+class _Drained(BaseException):
+    """Raised in a thread by itself, in place of what may not have appeared yet."""
+
+
 class SoftLimitedCall:
     """A call that another thread may interrupt once."""
 
     def __init__(self, call: Callable[[], Any]) -> None:
         self._call = call
+        self._interrupted = False
         self._thread: int | None = None
         self._ended = threading.Lock()
         """Held for ever once the call has ended."""
@@ -44,8 +49,8 @@ class SoftLimitedCall:
             except BaseException as raised:
                 error = raised
             self._ended.acquire()
-            # One that has not appeared yet never does. Typed as an object, so NULL needs a cast.
-            _raise_in(thread, ctypes.py_object())
+            if self._interrupted:
+                _drain(thread)
         except SoftTimeLimit as late:
             # It came between the end of the call and here, and there is but one. What the call
             # raised may be lost by that, and must not look like a success.
@@ -59,9 +64,24 @@ class SoftLimitedCall:
         """Raise `SoftTimeLimit` in the call, if it runs."""
         if self._thread is not None and self._ended.acquire(blocking=False):
             try:
+                self._interrupted = True
                 _raise_in(self._thread, SoftTimeLimit)
             finally:
                 self._ended.release()
+
+
+def _drain(thread: int) -> None:
+    """See to it that what another thread has raised in this one never appears from here on.
+
+    Not by taking it back with NULL: CPython 3.11 then looks for an exception for ever, and the
+    process hangs as soon as somebody traces or profiles it (`sys.setprofile`).
+    """
+    try:
+        _raise_in(thread, _Drained)  # It replaces one that has not appeared.
+        while True:
+            pass
+    except _Drained:
+        pass
 
 
 class SoftLimitAlarm:
