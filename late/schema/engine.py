@@ -246,6 +246,8 @@ def reading(engine: Engine) -> Iterator[Connection]:
     options: dict[str, Any] = {}
     if engine.dialect.name == "postgresql":
         options = {"isolation_level": "REPEATABLE READ", "postgresql_readonly": True}
+    if engine.dialect.name == "cockroachdb":  # its default, which a role can change
+        options = {"isolation_level": "SERIALIZABLE", "postgresql_readonly": True}
     if is_spanner(str(engine.url)):
         options = {"read_only": True}
     with (

@@ -8,6 +8,7 @@ from late import events
 from late.control import Control
 from late.model.task import Cursor, ShardId
 from late.outbox import connect
+from late.schema.engine import make_engine, reading
 from late.store.cockroach.store import CockroachStore
 from late.worker.worker import Worker
 from tests.integration.cockroach_kit import backend, url  # noqa: F401 - fixtures
@@ -41,6 +42,16 @@ async def test_what_is_settled_is_gone_from_the_log(url: str) -> None:  # noqa: 
     pages = await store.read({ShardId(n): Cursor("") for n in range(8)}, 100)
     await store.close()
     assert [page for page in pages if page.records] == []
+
+
+def test_a_look_at_the_database_is_one_snapshot(url: str) -> None:  # noqa: F811
+    engine = make_engine(url)
+    try:
+        with reading(engine) as connection:
+            found = connection.exec_driver_sql("show transaction_isolation").scalar_one()
+    finally:
+        engine.dispose()
+    assert found == "serializable"
 
 
 def test_doctor_says_that_it_is_experimental(url: str) -> None:  # noqa: F811
