@@ -141,16 +141,17 @@ def supervise(
     """
     from late import config
     from late.observability import logs
-    from late.supervisor import supervisor
+    from late.supervisor import run as supervising
     from late.supervisor.processors import processors
 
     count = processors() if processes == "auto" else int(processes) if processes.isdecimal() else 0
     if not 1 <= count <= PROCESSES_MAX:
         raise ConfigError(f"--processes {processes[:32]!r}: auto, or 1 to {PROCESSES_MAX}")
     configuration = config.load(**{k: v for k, v in settings.items() if k != "groups"})
+    check_level(level)
     logs.configure(level, json=json)
     command = [sys.executable, "-m", "late", *sys.argv[1:]]
-    return supervisor.run(command, count, configuration, Path.cwd() if reload else None)
+    return supervising.run(command, count, configuration, Path.cwd() if reload else None)
 
 
 def show_log(level: str, *, json: bool) -> Callable[[], None]:
@@ -161,11 +162,20 @@ def show_log(level: str, *, json: bool) -> Callable[[], None]:
     from late.observability import logs as log
     from late.supervisor import child
 
-    if level.upper() not in ("DEBUG", "INFO", "WARNING", "ERROR", "CRITICAL"):
-        raise ConfigError(f"--log-level {level[:32]!r}: DEBUG, INFO, WARNING or ERROR")
+    check_level(level)
     if not logging.getLogger().handlers and not logging.getLogger("late").handlers:
         log.configure(level, json=json, process=child.number_of(os.environ))
     return log.log_events(events.default)
+
+
+def check_level(level: str) -> None:
+    """Refuse what names no level.
+
+    Raises:
+        ConfigError: see above.
+    """
+    if level.upper() not in ("DEBUG", "INFO", "WARNING", "ERROR", "CRITICAL"):
+        raise ConfigError(f"--log-level {level[:32]!r}: DEBUG, INFO, WARNING or ERROR")
 
 
 def settings_of(texts: list[str], groups: list[str] | None) -> dict[str, Any]:

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import logging
 import os
 import signal
 import socket
@@ -135,6 +136,7 @@ def follow_parent() -> None:
         with contextlib.suppress(OSError):
             while os.read(end, 1):
                 pass
+        logging.getLogger("late.supervisor").warning("the parent is gone: this process stops")
         os.kill(os.getpid(), signal.SIGTERM)
 
     threading.Thread(target=follow, name="late-parent", daemon=True).start()

@@ -13,7 +13,6 @@ Children that work are never given up because another one fails, such as after a
 
 from __future__ import annotations
 
-import math
 from typing import TYPE_CHECKING
 
 from late.model.backoff import Backoff
@@ -26,6 +25,8 @@ FAILURES_MAX = 5
 of children."""
 WAIT_MIN_S = 0.5
 WAIT_MAX_S = 15.0
+PATIENT_WAITS_S = (4.0, 60.0)
+"""The same for development, where each failure shows a traceback."""
 REFUSED = 2
 """The exit code of a program whose command or settings are wrong."""
 
@@ -35,13 +36,14 @@ class Restarts:
 
     Args:
         children: how many there are.
-        patient: never give up and wait without end: somebody is about to mend the code.
+        patient: never give up, and wait for longer: somebody is about to mend the code.
     """
 
     def __init__(self, children: int, rng: random.Random, *, patient: bool = False) -> None:
         self._patient = patient
         self._most = FAILURES_MAX * children
-        self._backoff = Backoff(rng, base_s=WAIT_MIN_S, cap_s=WAIT_MAX_S)
+        waits = PATIENT_WAITS_S if patient else (WAIT_MIN_S, WAIT_MAX_S)
+        self._backoff = Backoff(rng, base_s=waits[0], cap_s=waits[1])
         self._any_ready = False
         self.count = 0
         """Children that were started in place of another one."""
@@ -60,13 +62,10 @@ class Restarts:
             was_ready: it had been ready.
             others_ready: at least one other child is ready now.
         """
-        if self._patient:
-            self.count += 1
-            return 0.0 if was_ready else math.inf
         wait_s = 0.0 if was_ready else round(self._backoff.next_s(), 2)
         hopeless = code == REFUSED and not self._any_ready
         hopeless |= self._backoff.failures >= self._most
-        if hopeless and not (was_ready or others_ready):
+        if hopeless and not (was_ready or others_ready or self._patient):
             return None
         self.count += 1
         return wait_s

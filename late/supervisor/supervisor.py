@@ -6,7 +6,7 @@ child is a worker like any other: it joins the fleet by itself, and no child kno
 | what happens | what follows |
 |---|---|
 | a child ends, whatever its exit code | another takes its place (`restarts.py`) |
-| a child stalls, or does not answer, for `STALLED_CHECKS` checks | it is ended and replaced |
+| a child that was ready stalls, or does not answer, for `STALLED_S` | it is ended and replaced |
 | the children end again and again before they are ready | the others are stopped; exit code 1 |
 | SIGHUP | one child after the other is replaced, each when the one before is ready |
 | a new child of such a round does not get ready | the round ends: the others keep the old code |
@@ -22,11 +22,9 @@ import os
 import random
 import signal
 from collections.abc import AsyncIterator, Awaitable, Coroutine, Sequence
-from pathlib import Path
 from typing import Any
 
 from late.config import WorkerConfig
-from late.errors import ConfigError
 from late.observability.logs import fields
 from late.supervisor.child import Child
 from late.supervisor.metrics_page import join
@@ -37,57 +35,17 @@ logger = logging.getLogger("late.supervisor")
 
 CHECK_S = 1.0
 """Between two checks of a child."""
-STALLED_CHECKS = 10
-"""So many checks in a row must fail before a child that had been ready is ended. Its own health
-check waits for longer than a slow turn of the loop already."""
+STALLED_S = 30.0
+"""A child that had been ready is ended when all checks have failed for so long. What holds the
+interpreter's lock for that long has lost its shards many times over."""
+SILENT_GRACE_S = 5.0
+"""The time to stop for a child that does not answer at all."""
 ENDING_S = 15.0
 """The time beyond the grace in which a stopping worker records and says farewell."""
 RELOAD_S = 3.0
 """The time that handlers have to end when sources have changed."""
 READY_S = 120.0
 """The longest time that a new child may take to get ready while the others are replaced."""
-
-
-def run(
-    command: Sequence[str], count: int, settings: WorkerConfig, reload: Path | None = None
-) -> int:
-    """Run `count` children until SIGTERM or SIGINT, and return the exit code.
-
-    Args:
-        reload: for development: a folder; a change of a Python file in it restarts all children.
-
-    Raises:
-        ConfigError: see `Supervisor`; or a setting is for one process.
-    """
-    for name in ("wake_port", "member"):
-        if getattr(settings, name) is not None:
-            raise ConfigError(f"{name} is for one process: it cannot be used with --processes")
-
-    async def serve() -> int:
-        supervisor = Supervisor(command, count, settings, patient=reload is not None)
-        await supervisor.start()
-        if changes is None:
-            return await supervisor.wait()
-        watching = asyncio.create_task(supervisor.reload_on(changes))
-        code = await supervisor.wait()
-        watching.cancel()
-        return code
-
-    changes = None if reload is None else python_changes(reload)
-    return asyncio.run(serve())
-
-
-def python_changes(folder: Path) -> AsyncIterator[object]:
-    """Yield whenever Python files in `folder` have changed.
-
-    Raises:
-        ConfigError: watchfiles is not installed.
-    """
-    try:
-        from watchfiles import PythonFilter, awatch
-    except ImportError:
-        raise ConfigError("--reload needs watchfiles: pip install 'late[reload]'") from None
-    return awatch(folder, watch_filter=PythonFilter())
 
 
 class Supervisor:
@@ -112,14 +70,17 @@ class Supervisor:
         self._grace_s = settings.grace_s + ENDING_S
         self._states: dict[int, State] = {}
         """By the number of the child: its last answer, while it runs."""
-        self._misses = dict.fromkeys((child.number for child in self._children), 0)
+        self._failing_s: dict[int, float] = {}
+        """Since when all checks of a child have failed, by the loop's clock."""
+        numbers = [child.number for child in self._children]
         self._was_ready: set[int] = set()
         """The numbers of the children that have been ready since they were started."""
-        self._ready_events = {number: asyncio.Event() for number in self._misses}
-        self._outdated = {number: asyncio.Event() for number in self._misses}
+        self._ready_events = {number: asyncio.Event() for number in numbers}
+        self._outdated = {number: asyncio.Event() for number in numbers}
         """Set when the sources have changed since the child's last start."""
         self._stopping = asyncio.Event()
         self._exit_code = 0
+        self._roll_asked = False
         self._tasks: list[asyncio.Task[None]] = []
         self._rolling: asyncio.Task[None] | None = None
         self._life_line, self._held = os.pipe()
@@ -132,12 +93,13 @@ class Supervisor:
         """Start all children, and return without waiting for them."""
         loop = asyncio.get_running_loop()
         for number in (signal.SIGTERM, signal.SIGINT):
-            loop.add_signal_handler(number, self.ask_to_stop)
+            loop.add_signal_handler(number, self.ask_to_stop, number.name)
         loop.add_signal_handler(signal.SIGHUP, self.roll)
         works: list[Coroutine[Any, Any, None]] = [self._keep(child) for child in self._children]
         works += [self._check(child) for child in self._children]
         if self.health is not None:
             works.append(self.health.run())
+            logger.info("health check of all processes", extra=fields(port=self.health.port))
         self._tasks = [asyncio.create_task(work) for work in works]
 
     async def wait(self) -> int:
@@ -167,19 +129,25 @@ class Supervisor:
         os.close(self._held)
         if self.health is not None:
             self.health.close()
+        logger.info("all processes have stopped", extra=fields(code=self._exit_code))
         return self._exit_code
 
-    def ask_to_stop(self) -> None:
+    def ask_to_stop(self, reason: str = "") -> None:
         """Stop all children cleanly; at once with the second call."""
-        if self._stopping.is_set():
+        again = self._stopping.is_set()
+        logger.info("stopping at once" if again else "stopping", extra=fields(reason=reason))
+        if again:
             for child in self._children:
                 child.tell(signal.SIGTERM)
         self._stopping.set()
 
     def roll(self) -> None:
-        """Replace one child after the other. Nothing while such a round is under way."""
+        """Replace one child after the other; once more after the round that is under way."""
+        self._roll_asked = True
         if self._rolling is None or self._rolling.done():
             self._rolling = asyncio.create_task(self._roll())
+        else:
+            logger.info("all processes are replaced once more after this round")
 
     async def reload_on(self, changes: AsyncIterator[object]) -> None:
         """Restart all children at each change, without waiting for long handlers."""
@@ -200,7 +168,9 @@ class Supervisor:
         stalled = tuple(
             f"process {number}: {duty}" for number, state in known for duty in state.stalled
         )
-        waits = [number for number in self._misses if not self._ready(number)]
+        silent = sorted(self._failing_s.keys() - self._states.keys())
+        stalled += tuple(f"process {number}: no answer" for number in silent)
+        waits = [number for number in self._ready_events if not self._ready(number)]
         reason = f"not ready: process {', '.join(map(str, waits))}" if waits else ""
         return State(f"parent of {len(self._children)}", True, not waits, stalled, reason)
 
@@ -221,7 +191,7 @@ class Supervisor:
         """Have the child run until the stop."""
         number = child.number
         while not self._stopping.is_set():
-            self._misses[number] = 0
+            self._failing_s.pop(number, None)
             self._was_ready.discard(number)
             self._outdated[number].clear()
             code = await self._run(child)
@@ -232,7 +202,7 @@ class Supervisor:
             wait_s = self._restarts.after(
                 code,
                 was_ready=number in self._was_ready,
-                others_ready=any(self._ready(other) for other in self._misses),
+                others_ready=any(self._ready(other) for other in self._ready_events),
             )
             if wait_s is None:
                 self._give_up(child, code)
@@ -240,7 +210,7 @@ class Supervisor:
             logger.log(
                 logging.WARNING if code else logging.INFO,
                 "process ended, another takes its place",
-                extra=fields(process=number, code=code, wait_s=wait_s),
+                extra=fields(process=number, ended_by=_named(code), wait_s=wait_s),
             )
             await self._pause(child, wait_s)
 
@@ -267,7 +237,9 @@ class Supervisor:
     def _give_up(self, child: Child, code: int) -> None:
         logger.error(
             "gave up: the processes end before they are ready; see their own lines above",
-            extra=fields(process=child.number, code=code, restarts=self._restarts.count),
+            extra=fields(
+                process=child.number, ended_by=_named(code), restarts=self._restarts.count
+            ),
         )
         self._exit_code = code if code > 0 else 1
         self._stopping.set()
@@ -283,19 +255,29 @@ class Supervisor:
             state = await child.state()
             if child.pid != pid:
                 continue  # another one by now
-            if state is not None:
+            if state is None:
+                self._states.pop(number, None)
+            else:
                 self._states[number] = state
                 if state.ready and number not in self._was_ready:
                     self._was_ready.add(number)
                     self._ready_events[number].set()
                     self._restarts.ready()
-            fails = state is None or not state.live
-            # One that has never been ready imports, or waits for the database.
-            started = number in self._was_ready
-            self._misses[number] = self._misses[number] + 1 if fails and started else 0
-            if self._misses[number] >= STALLED_CHECKS:
-                logger.error("process stalls, and is ended", extra=fields(process=number, pid=pid))
-                await self._end(child)
+            await self._judge(child, state)
+
+    async def _judge(self, child: Child, state: State | None) -> None:
+        """End a child whose checks have failed for too long. One that has never been ready imports,
+        or waits for its database."""
+        number, now_s = child.number, asyncio.get_running_loop().time()
+        if (state is not None and state.live) or number not in self._was_ready:
+            self._failing_s.pop(number, None)
+            return
+        about = fields(process=number, pid=child.pid, answers=state is not None)
+        if number not in self._failing_s:
+            logger.warning("process stalls", extra=about)
+        if now_s - self._failing_s.setdefault(number, now_s) >= STALLED_S:
+            logger.error("process stalls for too long, and is ended", extra=about)
+            await self._end(child, SILENT_GRACE_S if state is None else None)
 
     async def _end(self, child: Child, grace_s: float | None = None) -> None:
         """Stop a child cleanly, or kill it after its grace."""
@@ -314,6 +296,11 @@ class Supervisor:
         return state is not None and state.ready
 
     async def _roll(self) -> None:
+        while self._roll_asked:
+            self._roll_asked = False
+            await self._replace_all()
+
+    async def _replace_all(self) -> None:
         for child in self._children:
             logger.info("process is replaced", extra=fields(process=child.number, pid=child.pid))
             ready = self._ready_events[child.number]
@@ -326,6 +313,11 @@ class Supervisor:
                 )
                 return
         logger.info("all processes were replaced", extra=fields(processes=len(self._children)))
+
+
+def _named(code: int) -> str:
+    """Name what ended a process: its exit code, or the signal."""
+    return signal.Signals(-code).name if code < 0 else f"exit code {code}"
 
 
 async def _first(work: Awaitable[object], timeout_s: float) -> bool:

@@ -353,7 +353,7 @@ class Worker:
             await self._close_connections()
             raise
         self.stall_monitor.watch(asyncio.get_running_loop())
-        if self.health is not None:
+        if self.health is not None and self.settings.health_fd is None:
             events.default.emit(
                 events.HEALTH_SERVED, host=self.settings.health_host, port=self.health.port
             )
