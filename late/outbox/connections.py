@@ -11,16 +11,21 @@ SQLite, for which Python has no driver, it is an `AsyncSqlite`, and for async Sp
 
 from __future__ import annotations
 
+import sqlite3
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
-from contextlib import asynccontextmanager, contextmanager
+from contextlib import asynccontextmanager, contextmanager, suppress
 from types import ModuleType
 from typing import Any
+from urllib.parse import quote
 
-from late.errors import ConfigError
+from late.errors import ConfigError, SchemaMismatch
 from late.notify.notifier import tell
-from late.outbox.adapters import sqlite_session
+from late.outbox.adapters.sqlite import AsyncSqlite
 from late.outbox.idle_connections import IdleConnections
 from late.outbox.pending_wakeups import noting
+from late.store.sqlite.guard import path_of
+
+BUSY_TIMEOUT_S = 5.0
 
 
 @contextmanager
@@ -77,13 +82,36 @@ async def begin_async(
         tell(frozenset(shards))
 
 
+def load_driver(url: str) -> None:
+    """Import what transactions in the database at `url` need, if it is installed.
+
+    Before handlers run: a soft time limit that appears within an import leaves the lock of a module
+    held, and whoever imports it next waits for good.
+    """
+    from late.outbox import inbox  # noqa: F401
+
+    with suppress(ConfigError):
+        if url.startswith("spanner"):
+            _spanner()
+        elif not url.startswith("sqlite"):
+            _psycopg()
+
+
 @contextmanager
 def _begun(
     url: str, idle: IdleConnections | None, first: Callable[[Any], object] | None
 ) -> Iterator[Any]:
     if url.startswith("sqlite"):
-        with sqlite_session.connect(_plain(url), idle, first) as tx:
-            yield tx
+        connection = _sqlite(url)
+        try:
+            connection.execute("begin immediate")
+            if first is not None:
+                first(connection)
+            yield connection
+            if connection.in_transaction:
+                connection.commit()
+        finally:
+            connection.close()
     elif url.startswith("spanner"):
         with _spanner().connect(url) as tx:
             if first is not None:
@@ -99,8 +127,16 @@ async def _begun_async(
     url: str, idle: IdleConnections | None, first: Callable[[Any], Awaitable[object]] | None
 ) -> AsyncIterator[Any]:
     if url.startswith("sqlite"):
-        async with sqlite_session.connect_async(_plain(url), idle, first) as tx:
-            yield tx
+        path_of(_plain(url))  # Raises for a wrong URL here and not in the thread.
+        connection = AsyncSqlite(lambda: _sqlite(url))
+        try:
+            await connection.execute("begin immediate")
+            if first is not None:
+                await first(connection)
+            yield connection
+            await connection.commit()
+        finally:
+            await connection.close()
     elif url.startswith("spanner"):
         async with _spanner().connect_async(url) as tx:
             if first is not None:
@@ -109,6 +145,14 @@ async def _begun_async(
     else:
         async with _psycopg().connect_async(_conninfo(url), idle, first) as tx:
             yield tx
+
+
+def _sqlite(url: str) -> sqlite3.Connection:
+    path = path_of(_plain(url))
+    if not path.exists():
+        raise SchemaMismatch(f"there is no database at {url}: run `late migrate {url}`")
+    where = f"file:{quote(str(path.absolute()))}?mode=rw&cache=private"
+    return sqlite3.connect(where, uri=True, timeout=BUSY_TIMEOUT_S, isolation_level=None)
 
 
 def _plain(url: str) -> str:

@@ -11,6 +11,7 @@ import os
 import threading
 from collections import deque
 from collections.abc import Callable
+from contextlib import suppress
 from time import monotonic
 from typing import Any
 
@@ -80,8 +81,10 @@ class IdleConnections:
         timer = threading.Timer(for_s, self._expire)
         timer.daemon = True
         timer.name = "late-idle-connections"
-        timer.start()
-        self._timer = timer  # Not before: a soft time limit may end the handler in `start`.
+        # No thread can be had: the next one that is put in tries again. The handler has committed.
+        with suppress(RuntimeError):
+            timer.start()
+            self._timer = timer  # Not before: a soft time limit may end the handler in `start`.
 
     def _expire(self) -> None:
         with self._lock:

@@ -282,6 +282,41 @@ def test_after_its_block_a_connection_is_closed_to_the_handler(
     assert len(idle) == 1
 
 
+async def test_a_block_with_a_swallowed_error_does_not_look_committed(
+    url: str, idle: IdleConnections
+) -> None:
+    """The server answers its COMMIT with ROLLBACK, and psycopg calls that no error."""
+    with pytest.raises(psycopg.errors.InFailedSqlTransaction), connections.begin(url, idle) as tx:  # noqa: PT012
+        tx.execute("insert into effect values (1)")
+        with suppress(psycopg.Error):
+            tx.execute("select 1 / 0")
+    with pytest.raises(psycopg.errors.InFailedSqlTransaction):  # noqa: PT012
+        async with connections.begin_async(url, idle) as tx:
+            await tx.execute("insert into effect values (2)")
+            with suppress(psycopg.Error):
+                await tx.execute("select 1 / 0")
+    with connections.begin(url, idle) as tx:
+        tx.execute("insert into effect values (3)")
+        with suppress(psycopg.Error), tx.transaction():  # a savepoint
+            tx.execute("select 1 / 0")
+    with psycopg.connect(url) as tx:
+        assert tx.execute("select number from effect").fetchall() == [(3,)]
+
+
+def test_a_connection_is_kept_where_no_timer_can_be_started(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """The handler has committed: what comes after that must not fail its attempt."""
+
+    def start(self: threading.Timer) -> None:
+        raise RuntimeError("can't start new thread")
+
+    monkeypatch.setattr(threading.Timer, "start", start)
+    idle = IdleConnections(1)
+    idle.put("session", lambda: None)
+    assert idle.take() == "session"
+
+
 def test_what_is_not_usable_is_not_kept(url: str, idle: IdleConnections) -> None:
     with connections.begin(url, idle) as tx:
         tx.close()

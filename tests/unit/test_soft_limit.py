@@ -15,6 +15,7 @@ from typing import Any
 import pytest
 
 import late
+from late.dispatcher.local import soft_limit
 from late.dispatcher.local.soft_limit import SoftLimitedCall
 from late.errors import ConfigError
 from late.handler.context import AsyncContext, Context
@@ -190,6 +191,23 @@ sys.setprofile(lambda *_: None)
 sorted([2, 1], key=lambda each: each)
 """
     subprocess.run([sys.executable, "-c", script], check=True, timeout=60)
+
+
+def test_a_finalizer_that_swallows_the_drain_does_not_hang_the_thread(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """From CPython 3.12 on the exception may appear in a finalizer, and is lost there."""
+    raised: list[type] = []
+    real = soft_limit._raise_in
+
+    def raise_in(thread: int, kind: type) -> None:
+        raised.append(kind)
+        if len(raised) > 2:  # the first two are lost
+            real(thread, kind)
+
+    monkeypatch.setattr(soft_limit, "_raise_in", raise_in)
+    soft_limit._drain(threading.get_ident())
+    assert len(raised) == 3
 
 
 async def test_check_raises_when_the_time_is_over() -> None:

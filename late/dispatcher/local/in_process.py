@@ -25,6 +25,7 @@ from late.dispatcher.local.soft_limit import SoftLimitedCall
 from late.dispatcher.local.threads import Threads
 from late.handler.context import AsyncContext, Context
 from late.model.task import Attempt
+from late.outbox.connections import load_driver
 from late.outbox.idle_connections import IdleConnections
 
 _C = TypeVar("_C", AsyncContext, Context)
@@ -54,6 +55,8 @@ class InProcess:
         Raises:
             ConfigError: a child could not find one of the handlers.
         """
+        if any(handler.wants_context for handler in handlers):
+            load_driver(self._url)
         await self._processes.start([handler for handler in handlers if handler.process])
 
     async def close(self) -> None:

@@ -77,9 +77,10 @@ def _drain(thread: int) -> None:
     process hangs as soon as somebody traces or profiles it (`sys.setprofile`).
     """
     try:
-        _raise_in(thread, _Drained)  # It replaces one that has not appeared.
+        # It replaces one that has not appeared. Again and again: from CPython 3.12 on it may appear
+        # in a finalizer that the garbage collector runs here, and is lost there.
         while True:
-            pass
+            _raise_in(thread, _Drained)
     except _Drained:
         pass
 

@@ -49,6 +49,9 @@ def connect(
 ) -> Iterator[psycopg.Connection[Any]]:
     """Open a transaction. It is committed at the end, and rolled back if the block raises.
 
+    Raises:
+        psycopg.errors.InFailedSqlTransaction: the block has swallowed an error of the database.
+
     Args:
         idle: where the connection comes from and goes to; None for a new one that is closed.
         first: runs in the transaction before the block. If a kept connection breaks in it, it runs
@@ -68,6 +71,7 @@ def connect(
                 tx = psycopg.Connection.connect(conninfo, **_OPTIONS)
                 first(tx)
         yield tx
+        _check(tx)
         if tx.broken or not tx.closed:  # Broken unseen, it must not look committed.
             tx.commit()
     except Exception:
@@ -100,6 +104,7 @@ async def connect_async(
                 tx = await psycopg.AsyncConnection.connect(conninfo, **_OPTIONS)
                 await first(tx)
         yield tx
+        _check(tx)
         if tx.broken or not tx.closed:
             await tx.commit()
     except Exception:
@@ -109,6 +114,16 @@ async def connect_async(
         raise
     finally:
         _put(tx, idle)
+
+
+def _check(tx: psycopg.Connection[Any] | psycopg.AsyncConnection[Any]) -> None:
+    """Refuse to end a block whose transaction has failed: the server answers COMMIT with ROLLBACK,
+    and neither it nor psycopg calls that an error."""
+    if tx.pgconn.transaction_status == TransactionStatus.INERROR:
+        raise psycopg.errors.InFailedSqlTransaction(
+            "a statement of this transaction has failed, so nothing of it can be committed: let the"
+            " error out of the block, or use a savepoint (`with tx.transaction():`)"
+        )
 
 
 def _kept(idle: IdleConnections) -> psycopg.Connection[Any] | None:

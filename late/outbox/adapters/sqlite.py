@@ -77,17 +77,8 @@ class AsyncSqlite:
     It has only those methods of psycopg's AsyncConnection that a handler needs.
     """
 
-    def __init__(
-        self,
-        make: Callable[[], sqlite3.Connection],
-        end: Callable[[sqlite3.Connection], None] = sqlite3.Connection.close,
-    ) -> None:
-        """
-        Args:
-            end: rolls back an open transaction, and closes the connection or keeps it.
-        """
+    def __init__(self, make: Callable[[], sqlite3.Connection]) -> None:
         self._make = make
-        self._end = end
         self._thread = ThreadPoolExecutor(1, thread_name_prefix="late-sqlite")
         self._raw: sqlite3.Connection | None = None
 
@@ -121,16 +112,16 @@ class AsyncSqlite:
         return await asyncio.get_running_loop().run_in_executor(self._thread, call)
 
     async def close(self) -> None:
-        """End the connection, and roll back an open transaction."""
+        """Close the connection, and roll back an open transaction."""
 
         def close() -> None:
             if self._raw is not None:
-                self._end(self._raw)
+                self._raw.close()
 
-        try:
-            await self.run(close)
-        finally:
-            self._thread.shutdown(wait=False)
+        # A cancellation here must not take the closing back: an open transaction holds the lock.
+        closing = asyncio.get_running_loop().run_in_executor(self._thread, close)
+        self._thread.shutdown(wait=False)
+        await asyncio.shield(closing)
 
 
 class _AsyncConnection:
