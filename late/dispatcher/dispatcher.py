@@ -46,6 +46,8 @@ CANCEL_GRACE_S = 1.0
 LOOK_S = 0.001
 """The greatest age of what a start must know: whether the worker is trusted, and the database's
 time. Asking before each no-op would cost a twentieth of it. After a pause it is asked anew."""
+NO_THREAD_S = 0.1
+"""The pause of a slot for which no thread could be started."""
 
 
 class Dispatcher:
@@ -103,8 +105,8 @@ class Dispatcher:
         self._slots = [Slot(number) for number in range(concurrency)]
         self.stuck = StuckRuns(self._slots)
         """Runs that go on after their time-out and cannot be ended."""
-        self._watch = TimeoutWatcher(self._slots, cancel_grace_s, self._settle, self._make_room)
         self._waiting: deque[Attempt] = deque()
+        self._watch = self._make_watch(cancel_grace_s)
         self._chunks = self._make_chunks()
         self._idle: list[Slot] = []
         self._load = 0
@@ -125,6 +127,10 @@ class Dispatcher:
         """Attempts whose handler has returned, in time or not."""
         self.late_results = 0
         """Handlers that ended after their attempt had been settled; their result is dropped."""
+
+    def _make_watch(self, cancel_grace_s: float) -> TimeoutWatcher:
+        slots, waiting = self._slots, self._waiting
+        return TimeoutWatcher(slots, waiting, cancel_grace_s, self._settle, self._make_room)
 
     def _make_chunks(self) -> Chunks:
         return Chunks(
@@ -231,6 +237,7 @@ class Dispatcher:
 
     async def run_one(self, slot: Slot, attempt: Attempt) -> None:
         """Admit, send, classify, settle. Raises nothing but the end of the slot itself."""
+        slot.attempt = attempt
         span = traces.begin(attempt)
         try:
             bound = self._admit(slot, attempt)
@@ -252,7 +259,11 @@ class Dispatcher:
         except GeneratorExit:
             raise
         except BaseException as error:
-            verdict = self._classify(slot, error) if slot.attempt is not None else None
+            if slot.attempt is None:
+                if isinstance(error, Exception):  # No thread: `attempt` waits again.
+                    await asyncio.sleep(NO_THREAD_S)
+                return
+            verdict = self._classify(slot, error)
         if verdict is not None:
             self._report(slot, verdict)
 
@@ -278,12 +289,11 @@ class Dispatcher:
             self._progress.set()
 
     def _admit(self, slot: Slot, attempt: Attempt) -> Bound:
-        """Take the slot and return the route to the handler. A thread may call it.
+        """Begin in the slot and return the route to the handler. A thread may call it.
 
         Raises:
             Refused: the worker is not trusted, the attempt has expired, or no handler is here.
         """
-        slot.attempt = attempt
         slot.begun = begun = monotonic()
         if begun >= self._look_at:
             self._look(begun)
@@ -310,9 +320,10 @@ class Dispatcher:
 
     def _look(self, now: float) -> None:
         """Ask for time and trust. Invariant: `_look_at` is ahead of `now` if and only if the worker
-        is trusted; where threads ask at the same time, it was within `LOOK_S`."""
+        is trusted; where threads ask at the same time, it was within `LOOK_S`. Without trust it is
+        behind every start, also behind one that read the clock before `now` and compares later."""
         self._clock_us = self._now_us() - int(now * 1_000_000)
-        self._look_at = now + LOOK_S if self._trusted() else now
+        self._look_at = now + LOOK_S if self._trusted() else -inf
 
     def _classify(self, slot: Slot, error: BaseException) -> Verdict:
         """Decide how an attempt that raised has ended. An interrupted handler may raise anything on
@@ -343,8 +354,10 @@ class Dispatcher:
             self._progress.set()
 
     def _settle(self, slot: Slot, verdict: Verdict) -> None:
+        """Queue the outcome of what runs on. Its thread may not have come to `started_us`."""
         assert slot.attempt is not None
-        self._finished.add(slot.attempt, verdict, slot.started_us, slot.begun)
+        started_us = self._now_us() - int((monotonic() - slot.begun) * 1_000_000)
+        self._finished.add(slot.attempt, verdict, started_us, slot.begun)
 
     def _give_back(self, attempts: Sequence[Attempt]) -> None:
         """Return attempts that will not start: nothing is lost and no attempt is used up."""

@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from late.dispatcher import handler
+from late.dispatcher import dispatcher, handler
 from late.dispatcher.dispatcher import LOOK_S
 from late.dispatcher.local import chunks
 from late.handler.context import AttemptOver, Context
@@ -373,3 +373,111 @@ async def test_the_rest_of_a_chunk_whose_time_is_over_is_shared(
     async with rig(work, concurrency=3) as it:
         outcomes = await it.run(*(attempt(trip=trip) for trip in range(4)))
     assert {outcome.kind for outcome in outcomes} == {"done"}
+
+
+async def test_the_loop_lives_while_no_thread_can_be_started(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    start, refused = threading.Thread.start, 0
+
+    def refuse(thread: threading.Thread) -> None:
+        nonlocal refused
+        if refused == 100 or not thread.name.startswith("late-handler"):
+            return start(thread)
+        refused += 1
+        raise RuntimeError("can't start new thread")
+
+    @task()
+    def work() -> None: ...
+
+    monkeypatch.setattr(dispatcher, "NO_THREAD_S", 0.001)
+    monkeypatch.setattr(threading.Thread, "start", refuse)
+    async with rig(work, concurrency=2) as it:
+        it.dispatcher.submit([attempt() for _ in range(3)])
+        async with asyncio.timeout(20):
+            while refused < 6:  # noqa: ASYNC110
+                await asyncio.sleep(0)
+        assert (it.dispatcher.running, it.dispatcher.waiting, it.dispatcher.load) == (0, 3, 3)
+        assert [record.message.partition(" (")[0] for record in caplog.records] == [
+            "no thread for a `def` handler can be started"
+        ]
+        monkeypatch.setattr(threading.Thread, "start", start)
+        assert [outcome.kind for outcome in await it.ended(3)] == ["done"] * 3
+
+
+async def test_a_thread_that_read_the_clock_before_trust_ended_does_not_start(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """It read the clock, then another thread asked, and then it compares."""
+    ran: list[str] = []
+
+    @task()
+    def work(who: str) -> None:
+        ran.append(who)
+
+    it = Rig(work, concurrency=2, trusted=lambda: False)
+    it.dispatcher._look_at = -1.0
+    first, second = it.dispatcher._slots
+    ends: list[str] = []
+
+    def read() -> float:
+        now = monotonic()
+        monkeypatch.setattr(dispatcher, "monotonic", monotonic)
+        ends.append(it.dispatcher._run_here(first, attempt(who="first")).kind)
+        return now
+
+    monkeypatch.setattr(dispatcher, "monotonic", read)
+    ends.append(it.dispatcher._run_here(second, attempt(who="second")).kind)
+    assert (ends, ran) == (["interrupted"] * 2, [])
+
+
+@pytest.mark.usefixtures("patient")
+async def test_what_a_stop_has_reported_does_not_start_after_it(release: threading.Event) -> None:
+    """The thread has begun the second attempt and has not come to its handler."""
+    asked = threading.Event()
+    threads: list[threading.Thread] = []
+    ran: list[int] = []
+
+    @task()
+    def work(trip: int) -> None:
+        ran.append(trip)
+        end = monotonic() + LOOK_S
+        while monotonic() < end:
+            pass
+
+    def trusted() -> bool:
+        if ran and not asked.is_set():
+            threads.append(threading.current_thread())
+            asked.set()
+            release.wait(60)
+        return True
+
+    it = Rig(work, concurrency=1, trusted=trusted, cancel_grace_s=0.0)
+    it.dispatcher._now_us = lambda: NOW_US + int(monotonic() * 1_000_000)
+    await it.dispatcher.start()
+    it.dispatcher.submit([attempt(trip=0), attempt(trip=1)])
+    assert await asyncio.to_thread(asked.wait, 30)
+    await it.dispatcher.stop(0)
+    assert sorted(it.kinds) == ["done", "interrupted"]
+    started = {outcome.kind: outcome.started_at_us for outcome in it.outcomes}
+    assert started["interrupted"] - started["done"] >= LOOK_S * 1_000_000 - 100
+    (slot,) = it.dispatcher._slots
+    async with asyncio.timeout(20):
+        while slot.taken:  # noqa: ASYNC110
+            await asyncio.sleep(0)
+    release.set()
+    await asyncio.to_thread(threads[0].join, 30)
+    assert (ran, slot.attempt) == ([0], None)
+
+
+async def test_a_thread_whose_slot_was_taken_away_does_not_bring_its_attempt_back() -> None:
+    ran: list[int] = []
+
+    @task()
+    def work() -> None:
+        ran.append(1)
+
+    it, one = Rig(work, concurrency=1), attempt()
+    (slot,) = it.dispatcher._slots
+    it.dispatcher._run_here(slot, one)
+    assert (ran, slot.attempt, slot.is_over(one)) == ([], None, True)

@@ -6,12 +6,17 @@ import asyncio
 import threading
 from collections.abc import Iterator
 from time import monotonic
+from typing import Any
 
 import pytest
 
+from late.dispatcher.handler import Bound
+from late.dispatcher.local import timeouts
+from late.dispatcher.local.slot import Slot
+from late.dispatcher.outcome_buffer import TURN_S
 from late.handler.context import AsyncContext, AttemptOver, Context
 from late.model.task import Outcome
-from tests.unit.dispatcher_kit import Rig, attempt, rig, task
+from tests.unit.dispatcher_kit import Rig, Task, attempt, rig, task
 
 
 @pytest.fixture
@@ -283,3 +288,41 @@ async def test_outcomes_are_reported_once_each_under_a_storm() -> None:
     await it.dispatcher.stop(0)
     ids = [outcome.attempt.record.task_id for outcome in seen]
     assert sorted(ids) == sorted(one.record.task_id for one in attempts)
+
+
+async def test_a_sweep_between_two_attempts_does_not_end_the_watch(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """The only slot lets others have their turn: it is free, and an attempt waits for it."""
+    monkeypatch.setattr(timeouts, "SWEEP_S", (0.0, 0.0))
+
+    @task(timeout_s=0.05)
+    async def work(hangs: bool) -> None:
+        if hangs:
+            await asyncio.Event().wait()
+        end = monotonic() + TURN_S
+        while monotonic() < end:
+            pass
+
+    async with rig(work, concurrency=1) as it:
+        it.dispatcher.submit([attempt(hangs=hangs) for hangs in (False, False, True)])
+        await it.until(lambda: len(it.outcomes) == 3, limit_s=10)
+        assert it.kinds == ["done", "done", "failed"]
+
+
+async def test_a_heartbeat_does_not_count_for_the_next_attempt() -> None:
+    """The thread of the slot goes on just before the heartbeat of a helper thread has the lock."""
+    first, second = attempt(), attempt()
+    slot: Any = Slot(0)
+    slot.bound, slot.attempt = Bound(Task(lambda: None)), first
+
+    class GoesOn:
+        def __enter__(self) -> None:
+            slot.attempt, slot.deadline = second, 7.0
+
+        def __exit__(self, *_: object) -> None: ...
+
+    slot.lock = GoesOn()
+    assert not slot.prolong(first)
+    assert slot.deadline == 7.0
+    assert slot.prolong(second)

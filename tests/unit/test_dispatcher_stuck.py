@@ -187,3 +187,22 @@ async def test_a_single_slot_may_be_stuck(release: threading.Event) -> None:
         it.dispatcher.submit([waiting])
         release.set()
         assert [o.kind for o in await it.ended(2)] == ["done", "done"]
+
+
+async def test_who_hears_of_a_stuck_run_may_ask_what_waits(release: threading.Event) -> None:
+    """Also at a stop. To ask takes the locks of the slots."""
+    seen: list[tuple[bool, int]] = []
+
+    def hear(event: events.Event, values: object) -> None:
+        held = any(slot.lock.locked() for slot in it.dispatcher._slots)
+        seen.append((held, -1 if held else it.dispatcher.waiting))
+
+    end = events.default.subscribe(hear, [events.STUCK_HANDLER])
+    try:
+        patient = hanging(release, "patient", timeout_s=1_000.0)
+        async with rig(hanging(release), patient, concurrency=4) as it:
+            it.dispatcher.submit([attempt(), attempt("patient")])
+            await stuck(it, 1)
+        assert seen == [(False, 0)] * 2
+    finally:
+        end()

@@ -76,6 +76,7 @@ class Chunk:
                     return
                 ended.append((attempt, verdict, slot.started_us, slot.begun, now))
                 slot.deadline = inf
+                slot.soft_due = False
                 slot.soft_call = None
                 if not waiting or now >= until:
                     slot.attempt = None

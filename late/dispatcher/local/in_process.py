@@ -23,6 +23,7 @@ from late.dispatcher.local.process_pool import Processes
 from late.dispatcher.local.slot import Slot
 from late.dispatcher.local.soft_limit import SoftLimitedCall
 from late.dispatcher.local.threads import Threads
+from late.handler.classify import INTERRUPTED, Refused
 from late.handler.context import AsyncContext, Context
 from late.model.task import Attempt
 from late.outbox.connections import load_driver
@@ -104,7 +105,7 @@ class InProcess:
     def call_here(self, slot: Slot, bound: Bound, attempt: Attempt) -> object:
         """Return what a `def` handler does in this thread, which `in_thread` has given.
 
-        Raises: whatever decoding and the handler raise.
+        Raises: whatever decoding and the handler raise; `Refused` after a stop.
         """
         fn, arguments = bound.fn, bound.decode(attempt.record, attempt.options)
         if bound.wants_context:
@@ -113,6 +114,8 @@ class InProcess:
             fn = slot.soft_call = SoftLimitedCall(partial(fn, **arguments))
             arguments = {}
         slot.run(bound)
+        if slot.is_over(attempt):  # Reported by a stop: it must not start after that.
+            raise Refused(INTERRUPTED)
         return fn(**arguments)
 
     def _context(self, kind: type[_C], slot: Slot, bound: Bound, attempt: Attempt) -> _C:

@@ -56,7 +56,7 @@ class Slot:
         self.wake: asyncio.Future[None] | None = None
         """Set while the slot waits for an attempt."""
         self.lock = threading.Lock()
-        """Held by whoever changes what `attempt` is while the slot has a chunk."""
+        """Held by a heartbeat, and by whoever changes what `attempt` is while there is a chunk."""
         self.chunk: Chunk | None = None
         """The work of the slot's thread, which replaces `attempt` with the next of it."""
         self.attempt: Attempt | None = None
@@ -141,8 +141,10 @@ class Slot:
 
     def prolong(self, attempt: Attempt) -> bool:
         """Do the same as `beat` without raising: False if the attempt was ended."""
-        if self.is_over(attempt) or self.bound is None:
-            return False
-        bound = self.bound
-        self.deadline = time.monotonic() + (bound.patience_s if self.soft_due else bound.timeout_s)
+        with self.lock:  # The slot's thread must not begin the next attempt in between.
+            bound = self.bound
+            if self.is_over(attempt) or bound is None:
+                return False
+            silence_s = bound.patience_s if self.soft_due else bound.timeout_s
+            self.deadline = time.monotonic() + silence_s
         return True

@@ -9,11 +9,14 @@ from __future__ import annotations
 
 import asyncio
 import contextvars
+import logging
 import threading
 from collections import deque
 from collections.abc import Callable
 from queue import SimpleQueue
 from typing import Any
+
+logger = logging.getLogger("late.dispatcher")
 
 _Job = tuple["asyncio.Future[Any]", Callable[[], Any]]
 
@@ -30,17 +33,22 @@ class Threads:
         self._started = 0
         self._running = 0
         self._waking = False
+        self._refused = False
+        """The last thread could not be started, which was logged."""
         self._loop: asyncio.AbstractEventLoop | None = None
 
     async def run(self, call: Callable[[], Any]) -> Any:
         """Return or raise what `call()` does in a thread, in a copy of the current context.
 
         Cancellation returns at once; the thread goes on and its result is dropped.
+
+        Raises:
+            RuntimeError: no thread can be started; `call` has not been called.
         """
         loop = self._loop = asyncio.get_running_loop()
-        self._running += 1
-        if self._running > self._started:
+        if self._running >= self._started:
             self._start()
+        self._running += 1
         future: asyncio.Future[Any] = loop.create_future()
         context = contextvars.copy_context()
         self._jobs.put((future, lambda: context.run(call)))
@@ -56,9 +64,16 @@ class Threads:
         self._started = 0
 
     def _start(self) -> None:
+        name = f"late-handler-{self._started + 1}"
+        try:
+            threading.Thread(target=self._work, name=name, daemon=True).start()
+        except RuntimeError as error:
+            if not self._refused:
+                self._refused = True
+                logger.warning("no thread for a `def` handler can be started (%s)", error)
+            raise
+        self._refused = False
         self._started += 1
-        name = f"late-handler-{self._started}"
-        threading.Thread(target=self._work, name=name, daemon=True).start()
 
     def _work(self) -> None:
         while (job := self._jobs.get()) is not None:
