@@ -6,7 +6,7 @@ next heartbeat, and looks often from then on. Released before that, a shard woul
 as long. So a shard is released once it has been due for `notice_s`, a heartbeat's pace, on end.
 
 The list of shards is no part of every heartbeat: a store may tell of a change some seconds late
-(`Membership.shards`). After one, nothing is released for `LIST_S`.
+(`Membership.shards`). After one, nothing is released for `LIST_S` and a heartbeat.
 """
 
 from __future__ import annotations
@@ -17,9 +17,9 @@ from collections.abc import Collection, Iterable
 from late.model.task import ShardId
 from late.tailer.ownership import Key
 
-LIST_S = 6.0
-"""The time by which each worker knows the same list of shards: the five seconds for which a store
-may go by the old one, and a heartbeat."""
+LIST_S = 5.0
+"""The longest time for which a store may go by an old list of shards; a heartbeat later each worker
+knows the new one."""
 
 
 class ReleaseNotice:
@@ -47,6 +47,6 @@ class ReleaseNotice:
             self._listed_s = now_s
         self._shards = listed
         self._since_s = {key: self._since_s.get(key, now_s) for key in releases}
-        if now_s < self._listed_s + self._list_s:
+        if now_s < self._listed_s + self._list_s + self._notice_s:
             return set()
         return {key for key, at_s in self._since_s.items() if now_s >= at_s + self._notice_s}

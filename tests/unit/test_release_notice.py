@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from late.model.task import ShardId
+from late.store.postgres import membership
 from late.tailer.release_notice import LIST_S, ReleaseNotice
 from late.testing.clock import VirtualClock
 from tests.unit.lease_keeper_kit import Fleet, key, placed, running
@@ -27,11 +28,15 @@ def test_one_that_is_not_due_any_more_begins_anew() -> None:
 
 
 def test_after_another_list_of_shards_nothing_is_released_for_a_while() -> None:
-    notice = ReleaseNotice(1.0)
+    notice = ReleaseNotice(3.0)
     assert notice.due([key(0)], SHARDS, 10.0) == set()
     assert notice.due([key(0)], SHARDS[:3], 12.0) == set()
-    assert notice.due([key(0)], SHARDS[:3], 11.9 + LIST_S) == set()
-    assert notice.due([key(0)], SHARDS[:3], 12.0 + LIST_S) == {key(0)}
+    assert notice.due([key(0)], SHARDS[:3], 14.9 + LIST_S) == set()
+    assert notice.due([key(0)], SHARDS[:3], 15.0 + LIST_S) == {key(0)}
+
+
+def test_no_store_goes_by_an_old_list_for_longer() -> None:
+    assert membership.SHARDS_S <= LIST_S
 
 
 async def test_the_keeper_works_on_until_its_peers_must_know() -> None:
