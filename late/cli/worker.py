@@ -117,7 +117,7 @@ def worker(
     }
     settings |= {name: value for name, value in own.items() if value is not None}
     if (processes is not None or reload) and child.number_of(os.environ) is None:
-        count = processes or "1"
+        count = "1" if processes is None else processes
         raise typer.Exit(supervise(count, settings, log_level, json=log_json, reload=reload))
     settings |= child.settings()
     child.follow_parent()

@@ -21,12 +21,12 @@ if TYPE_CHECKING:
     import random
 
 FAILURES_MAX = 5
-"""Starts in a row that come to nothing, of any child, before the parent gives up; times the number
-of children."""
+"""The parent gives up after so many failed starts in a row for each child that it has."""
 WAIT_MIN_S = 0.5
 WAIT_MAX_S = 15.0
 PATIENT_WAITS_S = (4.0, 60.0)
-"""The same for development, where each failure shows a traceback."""
+"""The shortest and the longest bound of a wait in development, where each failure shows a
+traceback."""
 REFUSED = 2
 """The exit code of a program whose command or settings are wrong."""
 

@@ -7,7 +7,7 @@ child is a worker like any other: it joins the fleet by itself, and no child kno
 |---|---|
 | a child ends, whatever its exit code | another takes its place (`restarts.py`) |
 | a child that was ready stalls, or does not answer, for `STALLED_S` | it is ended and replaced |
-| the children end again and again before they are ready | the others are stopped; exit code 1 |
+| all children end again and again before any is ready | it gives up, with their exit code |
 | SIGHUP | one child after the other is replaced, each when the one before is ready |
 | a new child of such a round does not get ready | the round ends: the others keep the old code |
 | SIGTERM, SIGINT | all children stop cleanly; a second signal stops them at once |
@@ -56,7 +56,7 @@ class Supervisor:
         count: how many children.
         settings: of the workers; the parent uses their grace, and the address of the health check,
             at which it answers for all of them.
-        patient: for development: a child that does not get ready waits for other sources.
+        patient: for development: never give up a child that does not get ready.
 
     Raises:
         ConfigError: the address cannot be listened on.

@@ -49,13 +49,13 @@ def connect(
 ) -> Iterator[psycopg.Connection[Any]]:
     """Open a transaction. It is committed at the end, and rolled back if the block raises.
 
-    Raises:
-        psycopg.errors.InFailedSqlTransaction: the block has swallowed an error of the database.
-
     Args:
         idle: where the connection comes from and goes to; None for a new one that is closed.
         first: runs in the transaction before the block. If a kept connection breaks in it, it runs
             once more in a new one, because nothing has been committed.
+
+    Raises:
+        psycopg.errors.InFailedSqlTransaction: the block has swallowed an error of the database.
     """
     tx = None if idle is None else _kept(idle)
     kept = tx is not None
