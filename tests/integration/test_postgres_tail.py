@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import json
 import random
 import threading
 import time
@@ -13,8 +14,8 @@ import psycopg
 import pytest
 
 from late.model.task import TaskId
+from late.store.postgres import connection, tail
 from late.store.postgres import statements as postgres_sql
-from late.store.postgres import tail
 from late.store.postgres.cursor import parse
 from late.store.postgres.store import PostgresStore
 from late.store.postgres.tail import _values
@@ -37,8 +38,17 @@ def url() -> Iterator[str]:
         yield made
 
 
-@pytest.fixture
-async def store(url: str) -> AsyncIterator[PostgresStore]:
+@pytest.fixture(params=["as it comes", "looks"])
+async def store(
+    url: str, request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch
+) -> AsyncIterator[PostgresStore]:
+    """The store as it comes, and one that takes frame and rows in one statement wherever it may,
+    with small pages, and often too late."""
+    if request.param == "looks":
+        always = property(lambda _: True, lambda _, value: None)
+        monkeypatch.setattr(tail.PostgresTail, "_streams", always, raising=False)
+        monkeypatch.setattr(tail, "LOOK_ROWS", 3)
+        monkeypatch.setattr(tail, "LOOK_AHEAD", 5)
     made = await open_store(url)
     yield made
     await made.close()
@@ -174,6 +184,35 @@ async def test_a_forged_position_in_the_future_waits(store: PostgresStore, url: 
     assert len(reader.ids) == 3
 
 
+async def test_in_a_stream_a_read_is_one_statement(
+    store: PostgresStore, url: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    ran: list[str] = []
+    monkeypatch.setattr(connection, "count", ran.append)
+    reader = Reader(store)
+    writer = producer(url)
+    with opened(writer):
+        await reader.until(enqueue(writer))
+        second = enqueue(writer)
+        ran.clear()
+        assert await reader.step() == 1
+        assert reader.ids[-1] == second
+        assert ran == [postgres_sql.LOOK_QUIET]
+
+
+async def test_a_look_that_too_many_transactions_overtook_loses_nothing(
+    store: PostgresStore, url: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(tail, "LOOK_AHEAD", 5)
+    reader = Reader(store)
+    writer = producer(url)
+    with opened(writer):
+        await reader.until(enqueue(writer))
+        made = [enqueue(writer) for _ in range(9)]
+        await reader.until(*made)
+        assert sorted(reader.ids[1:]) == sorted(made)
+
+
 async def test_the_poll_reads_nothing_that_is_behind_an_open_transaction(
     store: PostgresStore, url: str
 ) -> None:
@@ -196,13 +235,18 @@ async def test_the_poll_reads_nothing_that_is_behind_an_open_transaction(
         assert row is not None
         values = _values(window.prev, str(row[0]), {SHARD: window}, 1000)
         assert values["xips"] != "{}"
-        (plan,) = psycopg.ClientCursor(writer).execute(
-            f"explain (analyze, buffers, format json) {postgres_sql.TAIL}", values
-        ).fetchone() or ({},)
+        plans: list[Any] = []
+        for statement in (postgres_sql.TAIL, postgres_sql.LOOK):
+            (plan,) = psycopg.ClientCursor(writer).execute(
+                f"explain (analyze, buffers, format json) {statement}", values
+            ).fetchone() or ({},)
+            plans.append(plan)
 
-    top: dict[str, Any] = plan[0]["Plan"]
-    assert top["Actual Rows"] == 1
-    assert top["Shared Hit Blocks"] + top["Shared Read Blocks"] < 40, plan
+    for plan in plans:
+        top: dict[str, Any] = plan[0]["Plan"]
+        assert top["Actual Rows"] == 1
+        assert top["Shared Hit Blocks"] + top["Shared Read Blocks"] < 40, plan
+        assert json.dumps(plan).count('"Relation Name"') <= 3, "partitions ahead are in the plan"
 
 
 # --- the hammer ----------------------------------------------------------------------------------

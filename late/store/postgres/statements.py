@@ -32,11 +32,13 @@ _L_RECORD = f"l.shard_id, l.xid, l.task_id::text, {_L_BODY}, l.created_at_us"
 # `pg_visible_in_snapshot` holds back those that the later one sees in addition. The other order,
 # rows first, loses the rows that commit between the two. And it must not run in a transaction that
 # has an xid: the later rows of that transaction would count as seen.
-FRAME = f"""
-select s.cur::text, s.ins::text, pg_current_wal_flush_lsn() >= s.ins, {NOW}
+_FRAME = f"s.cur::text, s.ins::text, pg_current_wal_flush_lsn() >= s.ins, {NOW}"
+_SNAPSHOT = """
   from (select pg_current_snapshot() as cur,
                case when not pg_is_in_recovery() then pg_current_wal_insert_lsn() end as ins
-          offset 0) s
+          offset 0) s"""
+FRAME = f"""
+select {_FRAME}{_SNAPSHOT}
  where not pg_is_in_recovery()
 """
 # Then the rows that `cur` sees and `prev` does not, for many shards that share the window: the
@@ -63,23 +65,32 @@ select {_L_RECORD}
   cross join lateral ({{running}}
     (select l.* from late_task l
       where l.shard_id = q.shard_id and (l.xid, l.task_id) > (q.from_xid, q.from_id)
-        and l.xid >= %(low)s::xid8 and l.xid < %(high)s::xid8
-        and pg_visible_in_snapshot(l.xid, %(cur)s::pg_snapshot)
+        and l.xid >= %(low)s::xid8 and l.xid < %(high)s::xid8{{visible}}
       order by l.xid, l.task_id limit %(limit)s){{merged}}) l
 """
 _RUNNING = """
     (select l.* from unnest(%(xips)s::xid8[]) r (xid) cross join lateral (
        select l.* from late_task l
         where l.shard_id = q.shard_id and l.xid = r.xid and l.xid = any (%(xips)s::xid8[])
-          and (l.xid, l.task_id) > (q.key_xid, q.key_id)
-          and pg_visible_in_snapshot(l.xid, %(cur)s::pg_snapshot)
+          and (l.xid, l.task_id) > (q.key_xid, q.key_id){visible}
         order by l.xid, l.task_id limit %(limit)s) l
       order by l.xid, l.task_id limit %(limit)s)
     union all"""
 _MERGED = "\n    order by xid, task_id limit %(limit)s"
-TAIL = _TAIL.format(running=_RUNNING, merged=_MERGED)
-TAIL_QUIET = _TAIL.format(running="", merged="")
+_VISIBLE = "\n          and pg_visible_in_snapshot(l.xid, %(cur)s::pg_snapshot)"
+TAIL = _TAIL.format(running=_RUNNING.format(visible=_VISIBLE), merged=_MERGED, visible=_VISIBLE)
+TAIL_QUIET = _TAIL.format(running="", merged="", visible=_VISIBLE)
 """The same for a `prev` in which no transaction ran."""
+# Frame and rows in one statement, for a reader who has caught up. Its own snapshot is `cur`, so the
+# server judges what is visible. The planner cannot know `xmax(cur)`, which pruned the partitions
+# ahead: `high` is a guess, and the caller reads the rows in a statement of their own if it was low.
+_LOOK = f"select {_FRAME}, l.*{_SNAPSHOT}\n  left join lateral ({{rows}}) l on true\n" + (
+    " where not pg_is_in_recovery()"
+)
+LOOK = _LOOK.format(
+    rows=_TAIL.format(running=_RUNNING.format(visible=""), merged=_MERGED, visible="")
+)
+LOOK_QUIET = _LOOK.format(rows=_TAIL.format(running="", merged="", visible=""))
 FLUSHED = "select pg_current_wal_flush_lsn() >= %s::pg_lsn"
 # True if WAL is flushed already. Otherwise it writes a message: a commit that waits for its flush
 # also flushes all WAL before it, whatever the role's own `synchronous_commit` is. An xid

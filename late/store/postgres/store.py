@@ -46,7 +46,7 @@ FEATURES = Features(
     delay_counts_from="insert",
     time_resolution_s=0.000001,
     poll_min_s=0.005,
-    poll_stream_s=0.002,
+    poll_stream_s=0.0015,
     group_commit=True,
     batch_size_max=1_000,
 )

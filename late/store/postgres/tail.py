@@ -25,6 +25,10 @@ CHUNK = 1_000
 """The number of rows turned into records before the event loop has its turn."""
 ADVANCE_S = 1.0
 """The shortest time between two flushes for empty pages alone."""
+LOOK_ROWS = 64
+"""The most records of one read that make the next one a look; the most of a shard in a look."""
+LOOK_AHEAD = 2_000
+"""So many transactions may have begun since the last read that a look still serves."""
 
 Windows = Mapping[ShardId, PostgresWindow]
 
@@ -52,6 +56,8 @@ class PostgresTail:
     def __init__(self, *, durable: bool) -> None:
         self._durable = durable
         self._advanced_at = 0.0
+        self._streams = False
+        """True if the last read returned a few records: the next one probably finds some too."""
 
     async def read(
         self, connection: Connection, cursors: Mapping[ShardId, Cursor], limit: int
@@ -62,7 +68,19 @@ class PostgresTail:
             StoreRefused: the server turned out to be a standby.
         """
         windows = {shard_id: parse(cursor) for shard_id, cursor in cursors.items()}
-        frame = await _frame(connection)
+        frame, pages = None, None
+        if self._streams and _caught_up(windows):
+            frame, pages = await _look(connection, windows, limit)
+        if pages is None:
+            frame = frame or await _frame(connection)
+            pages = await self._read_from(connection, windows, frame, limit)
+        assert frame is not None
+        self._streams = 0 < sum([len(page.records) for page in pages]) <= LOOK_ROWS
+        return await self._durable_pages(connection, pages, frame)
+
+    async def _read_from(
+        self, connection: Connection, windows: Windows, frame: TailFrame, limit: int
+    ) -> list[Page]:
         # Shards that have caught up share a window, so usually there is one group. A shard that is
         # at its end already is done: no transaction has ended since.
         groups: dict[tuple[str, str], dict[ShardId, PostgresWindow]] = defaultdict(dict)
@@ -72,7 +90,7 @@ class PostgresTail:
         pages: list[Page] = []
         for (prev, cur), group in groups.items():
             pages += await _read_group(connection, prev, cur, group, limit, frame.now_us)
-        return await self._durable_pages(connection, pages, frame)
+        return pages
 
     async def _durable_pages(
         self, connection: Connection, pages: list[Page], frame: TailFrame
@@ -96,10 +114,46 @@ class PostgresTail:
 
 async def _frame(connection: Connection) -> TailFrame:
     cursor = await connection.execute(sql.FRAME)
-    row: Any = await cursor.fetchone()
+    return _frame_of(await cursor.fetchone())
+
+
+def _frame_of(row: Any) -> TailFrame:
     if row is None:
         raise StoreRefused("the server is a standby now: connect to the primary")
-    return TailFrame(*row)
+    return TailFrame(*row[:4])
+
+
+def _caught_up(windows: Windows) -> bool:
+    """Return True if all shards have read everything up to one and the same snapshot."""
+    ends = {window.prev if window.cur is None else "" for window in windows.values()}
+    return len(ends) == 1 and "" not in ends
+
+
+async def _look(
+    connection: Connection, windows: Windows, limit: int
+) -> tuple[TailFrame, list[Page] | None]:
+    """Take a frame and read what it sees, in one statement: a round trip less in a stream.
+
+    The pages are None if more transactions have begun than `LOOK_AHEAD`: the rows of the last ones
+    are missing then.
+    """
+    prev = next(iter(windows.values())).prev
+    high = parse_snapshot(prev).xmax + LOOK_AHEAD
+    limit = min(limit, LOOK_ROWS)
+    async with connection.cursor(binary=True) as cursor:
+        values = _values(prev, prev, windows, limit) | {"high": str(high)}
+        await cursor.execute(sql.LOOK if values["xips"] != "{}" else sql.LOOK_QUIET, values)
+        rows: list[Any] = await cursor.fetchall()
+    frame = _frame_of(rows[0] if rows else None)
+    if frame.snapshot == prev:
+        return frame, []
+    if parse_snapshot(frame.snapshot).xmax > high:
+        return frame, None
+    records: dict[ShardId, list[Record]] = {shard_id: [] for shard_id in windows}
+    for row in rows:
+        if row[4] is not None:
+            records[row[4]].append(Record(*row[4:]))
+    return frame, _pages(records, prev, frame.snapshot, limit, frame.now_us)
 
 
 async def _read_group(
@@ -117,6 +171,12 @@ async def _read_group(
             if len(rows) < CHUNK:
                 break
             await asyncio.sleep(0)
+    return _pages(records, prev, cur, limit, now_us)
+
+
+def _pages(
+    records: Mapping[ShardId, list[Record]], prev: str, cur: str, limit: int, now_us: int
+) -> list[Page]:
     mark = f"{prev}|{cur}"
     pages = []
     for shard_id, found in records.items():
