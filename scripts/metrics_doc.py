@@ -27,6 +27,7 @@ Made by `python scripts/metrics_doc.py` from `late/observability/metrics/catalog
 | process | where | what |
 |---|---|---|
 | `late worker --health-port N` | `/metrics` there | its own, and as maintainer the database's |
+| `late worker --processes N --health-port N` | `/metrics` there | of all its workers, and its own |
 | `late serve` | `/metrics` of its HTTP port | the same |
 | `late autoscale run --metrics-port N` | `/metrics` there | its own |
 | `late metrics --port N` | `/metrics` there | the database's; it needs no worker |
@@ -77,6 +78,11 @@ looks."""
 WORDS: dict[Source, tuple[str, str]] = {
     "event": ("What is counted", "Since the process began, from the events below."),
     "worker": ("What a worker is doing", "Looked at when it is asked for."),
+    "parent": (
+        "What the parent says",
+        "Of `late worker --processes N`, beside the metrics of its workers, which have a label\n"
+        "`process` there.",
+    ),
     "database": ("What the database says", DATABASE),
 }
 

@@ -26,6 +26,7 @@ from typing import Any
 
 from late.config import WorkerConfig
 from late.observability.logs import fields
+from late.observability.metrics.catalogue import METRICS, PROCESS_RESTARTS
 from late.supervisor.child import Child
 from late.supervisor.metrics_page import join
 from late.supervisor.restarts import Restarts
@@ -116,7 +117,8 @@ class Supervisor:
             child.tell(signal.SIGTERM)
         _, pending = await asyncio.wait(keepers, timeout=self._grace_s)
         if pending:
-            logger.error("killed what did not stop", extra=fields(processes=len(pending)))
+            about = fields(event="processes_killed", processes=len(pending))
+            logger.error("killed what did not stop", extra=about)
             self._exit_code = self._exit_code or 1
             for child in self._children:
                 child.tell(signal.SIGKILL)
@@ -178,10 +180,10 @@ class Supervisor:
         """Return the metrics of all children that answer, each series with its process."""
         pages = await asyncio.gather(*[child.metrics() for child in self._children])
         numbers = [child.number for child in self._children]
+        restarts = METRICS[PROCESS_RESTARTS]
         own = (
-            "# HELP late_process_restarts_total Worker processes started in place of one that ended"
-            " or stalled.\n# TYPE late_process_restarts_total counter\n"
-            f"late_process_restarts_total {self._restarts.count}\n"
+            f"# HELP {restarts.name} {restarts.text}\n# TYPE {restarts.name} {restarts.kind}\n"
+            f"{restarts.name} {self._restarts.count}\n"
         )
         return own.encode() + join(dict(zip(numbers, pages, strict=True)))
 
@@ -210,7 +212,9 @@ class Supervisor:
             logger.log(
                 logging.WARNING if code else logging.INFO,
                 "process ended, another takes its place",
-                extra=fields(process=number, ended_by=_named(code), wait_s=wait_s),
+                extra=fields(
+                    event="process_ended", process=number, ended_by=_named(code), wait_s=wait_s
+                ),
             )
             await self._pause(child, wait_s)
 
@@ -229,7 +233,8 @@ class Supervisor:
         except OSError as error:  # no memory, too many processes
             logger.error("process cannot be started: %s", error)
             return 1
-        logger.info("process started", extra=fields(process=child.number, pid=child.pid))
+        about = fields(event="process_started", process=child.number, pid=child.pid)
+        logger.info("process started", extra=about)
         if self._stopping.is_set():  # asked while it started
             child.tell(signal.SIGTERM)
         return await child.wait()
@@ -238,7 +243,10 @@ class Supervisor:
         logger.error(
             "gave up: the processes end before they are ready; see their own lines above",
             extra=fields(
-                process=child.number, ended_by=_named(code), restarts=self._restarts.count
+                event="processes_given_up",
+                process=child.number,
+                ended_by=_named(code),
+                restarts=self._restarts.count,
             ),
         )
         self._exit_code = code if code > 0 else 1
@@ -272,7 +280,9 @@ class Supervisor:
         if (state is not None and state.live) or number not in self._was_ready:
             self._failing_s.pop(number, None)
             return
-        about = fields(process=number, pid=child.pid, answers=state is not None)
+        about = fields(
+            event="process_stalls", process=number, pid=child.pid, answers=state is not None
+        )
         if number not in self._failing_s:
             logger.warning("process stalls", extra=about)
         if now_s - self._failing_s.setdefault(number, now_s) >= STALLED_S:
@@ -302,14 +312,15 @@ class Supervisor:
 
     async def _replace_all(self) -> None:
         for child in self._children:
-            logger.info("process is replaced", extra=fields(process=child.number, pid=child.pid))
+            about = fields(event="process_replaced", process=child.number, pid=child.pid)
+            logger.info("process is replaced", extra=about)
             ready = self._ready_events[child.number]
             ready.clear()
             await self._end(child)
             if not await _first(ready.wait(), READY_S):
                 logger.error(
                     "the new process did not get ready: the others go on as they are",
-                    extra=fields(process=child.number),
+                    extra=fields(event="process_not_ready", process=child.number),
                 )
                 return
         logger.info("all processes were replaced", extra=fields(processes=len(self._children)))

@@ -91,6 +91,8 @@ ALERTS: tuple[Alert, ...] = (
           "The workers of the group {{ $labels.group }} are busy all the time."),
     Alert("LateWorkerStalls", "page", "increase(late_stalls_total[10m]) > 0", "0m",
           "{{ $labels.instance }} stood still and gave its shards up."),
+    Alert("LateProcessesRestart", "ticket", "increase(late_process_restarts_total[15m]) > 3", "0m",
+          "Worker processes of {{ $labels.instance }} end or stall again and again."),
     Alert("LateLeaseChurn", "ticket",
           "sum by (group) (increase(late_lease_lost_total[15m])) > 10", "0m",
           "Shards of the group {{ $labels.group }} are taken over again and again."),

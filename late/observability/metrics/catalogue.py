@@ -15,7 +15,7 @@ from late import events
 from late.events import Event
 
 Kind = Literal["counter", "gauge", "histogram"]
-Source = Literal["event", "worker", "database"]
+Source = Literal["event", "worker", "parent", "database"]
 
 LONG = (0.005, 0.025, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0, 60.0, 300.0, 900.0, 3600.0)
 """Bounds for times from milliseconds to hours: waiting, running."""
@@ -219,6 +219,11 @@ _look("worker", "late_statements_total", "Statements sent to the database by the
 _look("worker", "late_clock_offset_seconds", "How far the database's clock is ahead of this "
       "machine's.", merge="max")  # fmt: skip
 _look("worker", "late_clock_age_seconds", "Since the database's clock was last seen.", merge="max")
+
+# --- what the parent of several worker processes says --------------------------------------------
+
+PROCESS_RESTARTS = "late_process_restarts_total"
+_look("parent", PROCESS_RESTARTS, "Worker processes started in place of one that ended or stalled.")
 
 # --- the whole database, looked at by one worker for each group ----------------------------------
 
