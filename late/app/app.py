@@ -10,6 +10,7 @@ from typing import Any, Concatenate, ParamSpec, TypeVar, Unpack, overload
 
 from late.app import commands, named_calls
 from late.app.backpressure import BacklogGuard, Depth, check_depths
+from late.app.decorators import BatchDecorator, ScheduleDecorator, TaskDecorator
 from late.app.options import (
     BatchSettings,
     RemoteSettings,
@@ -21,7 +22,7 @@ from late.app.options import (
 from late.app.registry import TaskRegistry, configured
 from late.app.results import Handle
 from late.app.rows import RowFactory
-from late.app.task import BatchDecorator, Call, Prepared, ScheduleDecorator, Task, TaskDecorator
+from late.app.task import Call, Prepared, Task
 from late.app.write import first, write
 from late.errors import BatchTooLarge, ConfigError, InvalidTask
 from late.handler.context import AsyncContext, Context

@@ -9,8 +9,9 @@ from typing import Any, Literal
 
 import msgspec
 
+from late.app.decorators import ScheduleDecorator
 from late.app.options import RemoteSettings, TaskSettings, settings
-from late.app.task import ScheduleDecorator, Task, elsewhere
+from late.app.task import Task, elsewhere
 from late.errors import ConfigError, InvalidCron, InvalidTask
 from late.handler import signature
 from late.handler.enqueuer import Enqueuer

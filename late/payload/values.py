@@ -111,7 +111,7 @@ def _searched(values: msgspec.Struct | dict[str, Any], payload: bytes, form: For
     if form == "json":
         # In the JSON a NaN is `null`, and that of a Decimal is text. Only the values show a NaN.
         doubtful = max(map(payload.find, (b"null", b"NaN", b"Inf"))) >= 0
-        if not doubtful and _is_harmless(payload):
+        if not doubtful and is_harmless(payload):
             return payload
     try:
         _check(msgspec.to_builtins(values, builtin_types=(decimal.Decimal,), str_keys=True))
@@ -132,7 +132,7 @@ def unpack(payload: bytes, decode: Callable[[bytes], T], form: Format = "json") 
     try:
         if form == "msgpack":
             _check(msgspec.msgpack.decode(payload))
-        elif not _is_harmless(payload):
+        elif not is_harmless(payload):
             _check(msgspec.json.decode(payload))
         return decode(payload)
     except Exception as cause:  # Stored bytes may be hostile, and raise any error.
@@ -201,7 +201,7 @@ def digest(name: str, values: object, key: bytes = b"") -> str:
     return state.hexdigest()
 
 
-def _is_harmless(payload: bytes) -> bool:
+def is_harmless(payload: bytes) -> bool:
     """Tell whether these bytes of JSON certainly break no limit except that of the size."""
     size = len(payload)
     return (

@@ -9,6 +9,7 @@ from __future__ import annotations
 import math
 import sqlite3
 from collections.abc import Callable, Iterator
+from copy import copy
 from datetime import UTC, datetime, timedelta, timezone, tzinfo
 from decimal import Decimal
 from typing import Any
@@ -412,3 +413,47 @@ def test_hostile_rows_raise_nothing_but_decode_errors(payload: bytes, text: Any)
                 except DecodeError as error:
                     reasons.add(error.reason)
     assert reasons <= {"undecodable", "bad_signature"}
+
+
+@app.task
+def partly(number: int, note: str = "none", flag: bool = False) -> None: ...
+
+
+ROWS = [
+    b'{"number":1}',
+    b'{"number":1,"note":"n","more":[1,2]}',
+    b'{"number":' + b"7" * 19 + b"}",
+    b'{"number":' + b"7" * 30 + b"}",
+    b'{"number":"1"}',
+    b'{"number":1,"note":"\\u0000"}',
+    b'{"number":1,"more":' + b"[" * 65 + b"]" * 65 + b"}",
+    b'{"number":1,"note":"' + b"x" * 1_048_576 + b'"}',
+    b'{"value":{"a":[1]}}',
+    b"[]",
+    b"",
+]
+
+
+@pytest.mark.parametrize("task", [anything, typed, partly, packed, signed])
+@pytest.mark.parametrize("queue", ["default", "a b"])
+def test_the_short_way_of_a_plain_row_says_what_the_long_way_says(task: Any, queue: str) -> None:
+    long = copy(task)
+    long._plain = None
+    for row in ROWS:
+        assert decoded(task, row, queue) == decoded(long, row, queue), row[:80]
+
+
+def decoded(task: Any, row: bytes, queue: str) -> object:
+    try:
+        return task.decode(record(row, name=task.name, queue=queue), None)
+    except DecodeError as error:
+        return error.reason, error.elsewhere, str(error)
+
+
+def test_a_plain_row_takes_the_short_way() -> None:
+    assert partly._plain is not None
+    assert packed._plain is None
+    assert signed._plain is None
+    short = copy(partly)
+    short.arguments = None  # type: ignore[method-assign, assignment]
+    assert short.decode(record(b'{"number":1,"flag":true}'), None) == {"number": 1, "flag": True}

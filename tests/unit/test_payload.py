@@ -21,7 +21,7 @@ from late.payload.values import (
     PAYLOAD_BYTES_MAX,
     SCALARS,
     _check,
-    _is_harmless,
+    is_harmless,
     pack,
     pack_call,
 )
@@ -49,17 +49,17 @@ PIECES += [b"{", b"[" * 40, b":", b":" * KEYS_MAX, b"\xff", b"\xd9\xa0" * 19]
 @example([b":" * KEYS_MAX, b":"])
 def test_the_quick_look_is_the_plain_rule(pieces: list[bytes]) -> None:
     payload = b"".join(pieces)
-    assert _is_harmless(payload) == plainly(payload)
+    assert is_harmless(payload) == plainly(payload)
 
 
 @pytest.mark.parametrize(("levels", "harmless"), [(DEPTH_MAX, True), (DEPTH_MAX + 1, False)])
 def test_the_shortest_json_of_too_many_levels_is_looked_at(levels: int, harmless: bool) -> None:
-    assert _is_harmless(b"[" * levels + b"]" * levels) is harmless
+    assert is_harmless(b"[" * levels + b"]" * levels) is harmless
 
 
 @pytest.mark.parametrize(("digits", "harmless"), [(18, True), (19, False), (40, False)])
 def test_nineteen_digits_in_a_row_are_looked_at(digits: int, harmless: bool) -> None:
-    assert _is_harmless(b'{"value":%s}' % (b"7" * digits)) is harmless
+    assert is_harmless(b'{"value":%s}' % (b"7" * digits)) is harmless
 
 
 class Level(enum.IntEnum):
