@@ -189,6 +189,8 @@ async def test_in_a_stream_a_read_is_one_statement(
 ) -> None:
     ran: list[str] = []
     monkeypatch.setattr(connection, "count", ran.append)
+    # Transactions of all databases of the server count, and other tests run beside this one.
+    monkeypatch.setattr(tail, "LOOK_AHEAD", 10_000_000)
     reader = Reader(store)
     writer = producer(url)
     with opened(writer):
@@ -197,7 +199,7 @@ async def test_in_a_stream_a_read_is_one_statement(
         ran.clear()
         assert await reader.step() == 1
         assert reader.ids[-1] == second
-        assert ran == [postgres_sql.LOOK_QUIET]
+        assert ran in ([postgres_sql.LOOK_QUIET], [postgres_sql.LOOK])
 
 
 async def test_a_look_that_too_many_transactions_overtook_loses_nothing(

@@ -77,7 +77,7 @@ def test_the_readme_example_runs_its_task(tmp_path: Path) -> None:
     (example,) = readme_blocks("python")
     (tmp_path / "shop.py").write_text(example)
     commands = [line.partition("#")[0].split() for line in readme_blocks("sh")[1].splitlines()]
-    (migrate_it, enqueue_it, work) = commands
+    (migrate_it, enqueue_it, work, *_) = commands
     assert enqueue_it == ["python", "shop.py"]
     run([sys.executable, "-m", "late.cli", *migrate_it[1:]], tmp_path)
     run([sys.executable, "shop.py"], tmp_path)
