@@ -125,7 +125,9 @@ class Server:
 
     async def _open(self) -> None:
         listen, control, worker = self._listen, self._control, self.worker
-        key = await in_thread(control.tokens.receipt_key)
+        # An operator's login runs the page alone, and reads no key of workers.
+        alone = set(listen.roles) == {"web"}
+        key = b"" if alone else await in_thread(control.tokens.peer_key)
         local = None if worker is None else parts.make_local(self._app, worker, self._groups, key)
         me = "" if worker is None else worker.id
         fleet = self._peers = parts.make_fleet(listen, local, control, me=me, key=key)
@@ -147,7 +149,7 @@ class Server:
             if "dispatch" in listen.roles and worker is None:
                 await self._execute(fleet, key)
         if listen.http_port is not None and INTERFACES & set(listen.roles):
-            await self._serve_http(service, access, key, listen.http_port)
+            await self._serve_http(service, access, listen.http_port)
         self._background = asyncio.create_task(self._run_jobs(), name="late-interfaces")
 
     async def _serve_tasks(self, source: Source, access: Access, key: bytes) -> Service:
@@ -175,11 +177,10 @@ class Server:
         )
         await self._executor.start()
 
-    async def _serve_http(
-        self, service: Service | None, access: Access, key: bytes, port: int
-    ) -> None:
+    async def _serve_http(self, service: Service | None, access: Access, port: int) -> None:
         listen = self._listen
         if "web" in listen.roles:
+            key = await in_thread(self._control.tokens.form_key)
             self.page = parts.make_page(listen, self._control, access, key)
         server = parts.make_http(
             listen,

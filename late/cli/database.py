@@ -13,6 +13,14 @@ if TYPE_CHECKING:
     from late.control.views import DrainView
 
 
+SECRETS = "0013"
+NEW_KEY = """0013 made a new key of receipts and peers, in late_secret.
+- Stop all workers and `late serve` of the version before: until it ends, each of them still accepts
+  the old key, which every reader of late_meta may have seen.
+- PostgreSQL: run `late roles sql` again; workers need its right on late_secret.
+- Receipts that were given out before are not valid any more: their tasks come again."""
+
+
 def migrate(
     url: options.UrlArgument = None,
     url_option: options.Url = None,
@@ -45,6 +53,8 @@ def migrate(
     done = f"applied {', '.join(applied)}" if applied else f"up to date at {SCHEMA_VERSION}"
     keys = {"applied": applied, "schema_version": SCHEMA_VERSION}
     output.line(json, keys, f"{shown(where)}: {done}")
+    if SECRETS in applied and applied[0] != "0001" and not json:
+        typer.echo(NEW_KEY)
 
 
 def doctor(

@@ -1,22 +1,19 @@
-"""Tokens of outside callers, which are rows of `late_token`, and the key that seals receipts."""
+"""Tokens of outside callers, which are rows of `late_token`, and the keys of `late_secret`."""
 
 from __future__ import annotations
 
-import secrets
-
 import msgspec
-from sqlalchemy import Connection, Engine, insert, select, update
+from sqlalchemy import Column, Connection, Engine, insert, select, update
 
 from late.control.audit import record
 from late.control.database import Part
 from late.control.sql.rows import now_us
-from late.errors import ConfigError, StoreError
+from late.errors import ConfigError
 from late.model import tokens
 from late.model.tokens import CERTIFICATE, Token
 from late.schema.engine import reading, write
-from late.schema.tables import meta, token
+from late.schema.tables import secret, token
 
-RECEIPT_KEY = "receipt_key"
 _texts = msgspec.json.Decoder(tuple[str, ...])
 _scopes = msgspec.json.Decoder(tuple[tokens.Scope, ...])
 
@@ -107,24 +104,22 @@ def revoke(engine: Engine, name: str) -> None:
     write(engine, end)
 
 
-def receipt_key(engine: Engine) -> bytes:
-    """Return the key of this deployment; the first call creates it."""
-    for last in (False, True):
-        try:
-            return bytes.fromhex(write(engine, _kept_key))
-        except StoreError:
-            # Another process may have created the key just now; the second try reads it.
-            if last:
-                raise
-    raise AssertionError("unreachable")
+def peer_key(engine: Engine) -> bytes:
+    """Return the key that seals receipts and by which workers know each other."""
+    return _key(engine, secret.c.peer_key)
 
 
-def _kept_key(connection: Connection) -> str:
-    found = connection.execute(select(meta.c.value).where(meta.c.key == RECEIPT_KEY)).scalar()
+def form_key(engine: Engine) -> bytes:
+    """Return the key of the page's forms. It opens nothing else."""
+    return _key(engine, secret.c.form_key)
+
+
+def _key(engine: Engine, column: Column[str]) -> bytes:
+    with reading(engine) as connection:
+        found = connection.execute(select(column)).scalar()
     if found is None:
-        found = secrets.token_hex(32)
-        connection.execute(insert(meta).values(key=RECEIPT_KEY, value=found))
-    return str(found)
+        raise ConfigError("late_secret has no row: restore it from a backup")
+    return bytes.fromhex(found)
 
 
 def _public(row: Token) -> dict[str, object]:
@@ -161,6 +156,10 @@ class TokenControl(Part):
         """Revoke a token. Workers refuse it within seconds."""
         revoke(self._database.engine, name)
 
-    def receipt_key(self) -> bytes:
-        """Return the key with which this deployment seals receipts."""
-        return receipt_key(self._database.engine)
+    def peer_key(self) -> bytes:
+        """Return the key of receipts and of peers. Only a worker's login may read it."""
+        return peer_key(self._database.engine)
+
+    def form_key(self) -> bytes:
+        """Return the key of the page's forms."""
+        return form_key(self._database.engine)

@@ -11,7 +11,7 @@ import random
 import sqlite3
 import time
 from collections.abc import Callable, Iterator
-from contextlib import AbstractContextManager, contextmanager, nullcontext
+from contextlib import AbstractContextManager, contextmanager, nullcontext, suppress
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -141,6 +141,13 @@ def _spanner_engine(parsed: URL) -> Engine:
         ) from error
 
 
+def _make_private(path: str) -> None:
+    """Make a new file that only its owner reads. SQLite gives its -wal and -shm the same mode."""
+    # A missing folder and the like are SQLite's to report, with the error that it always had.
+    with suppress(OSError):
+        os.close(os.open(path, os.O_CREAT | os.O_EXCL | os.O_RDWR, 0o600))
+
+
 def _sqlite_engine(parsed: URL, *, create: bool) -> Engine:
     path = parsed.database or ""
     memory = path in ("", ":memory:")
@@ -148,6 +155,8 @@ def _sqlite_engine(parsed: URL, *, create: bool) -> Engine:
     def connect() -> sqlite3.Connection:
         if not memory and not create and not Path(path).exists():
             raise StoreUnavailable(f"no database file {path}: run `late migrate URL` to make it")
+        if not memory and create:
+            _make_private(path)
         # `_begin` below opens transactions: the module's own handling commits before DDL.
         return sqlite3.connect(
             path or ":memory:",

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from sqlalchemy import (
     Column,
+    ColumnElement,
     Connection,
     PrimaryKeyConstraint,
     String,
@@ -27,6 +28,13 @@ RANDOM = {
     "sqlite": "lower(hex(randomblob(16)))",
 }
 """SQL that makes a new name of a deployment, by dialect."""
+
+KEY = {
+    "postgresql": "replace(gen_random_uuid()::text || gen_random_uuid()::text, '-', '')",
+    "cockroachdb": "replace(gen_random_uuid()::text || gen_random_uuid()::text, '-', '')",
+    "sqlite": "lower(hex(randomblob(32)))",
+}
+"""SQL that makes a new key of 32 bytes, by dialect."""
 
 FIRST_PARTITIONS = """
 do $$ declare low bigint; high bigint; units bigint; begin
@@ -77,3 +85,7 @@ def create(connection: Connection) -> None:
     meta = tables.tables["late_meta"]
     connection.execute(insert(meta).values(key="schema_version", value=SCHEMA_VERSION))
     connection.execute(insert(meta).values(key="deployment", value=literal_column(RANDOM[dialect])))
+    key: ColumnElement[str] = literal_column(KEY[dialect])
+    connection.execute(
+        insert(tables.tables["late_secret"]).values(name="1", peer_key=key, form_key=key)
+    )

@@ -17,7 +17,9 @@ INSERTED = "shard_id, task_id, queue, name, payload, headers, options"
 """The columns of the log that a producer writes. `xid` and `created_at_us` are not among them."""
 HIDDEN = {"late_task", "late_timer", "late_dead", "late_schedule", "late_result", "late_offer"}
 """The tables whose payloads, headers and results a viewer cannot read."""
-SECRET = {"late_token"}
+SECRET = {"late_token", "late_secret"}
+"""The tables that no viewer reads. `late_secret` holds the key with which workers know each other:
+whoever has it takes and ends any task."""
 _NAME = re.compile(r"[a-z_][a-z0-9_]{0,40}\Z")
 _SHOWN = {
     "late_task": "shard_id, xid, task_id, queue, name, options, created_at_us",
@@ -110,7 +112,7 @@ def _worker(role: str) -> str:
 GRANT SELECT, DELETE, INSERT ({INSERTED}) ON late_task TO {role};
 {_each(role, "SELECT, DELETE, TRUNCATE", partitions=True)}
 GRANT SELECT, INSERT ON late_audit TO {role};
-GRANT SELECT ON late_token TO {role};
+GRANT SELECT ON late_token, late_secret TO {role};
 GRANT SELECT, UPDATE ON SEQUENCE late_waiting TO {role};
 """
 
@@ -127,7 +129,8 @@ def _viewer(role: str) -> str:
 
 def _operator(role: str) -> str:
     return f"""-- Operators: what the command `late` does but migrate and rebase; the audit stays.
-{_each(role, "SELECT, INSERT, UPDATE, DELETE", but={"late_task", "late_audit"})}
+{_each(role, "SELECT, INSERT, UPDATE, DELETE", but={"late_task", "late_audit", "late_secret"})}
+GRANT SELECT (name, form_key) ON late_secret TO {role};
 GRANT SELECT, DELETE, INSERT ({INSERTED}) ON late_task TO {role};
 GRANT SELECT, INSERT ON late_audit TO {role};
 {_functions(role)}

@@ -451,6 +451,14 @@ decision = Table(
     Column("result", Text, nullable=False),  # held, dry run, started, applied or failed: CAUSE
 )
 
+secret = Table(
+    "late_secret",
+    metadata,
+    Column("name", Text, primary_key=True),  # `1`, the only row.
+    Column("peer_key", Text, nullable=False),  # Hex. Of receipts and peers; only workers read it.
+    Column("form_key", Text, nullable=False),  # Hex. Of the page's forms; operators read it too.
+)
+
 meta = Table(
     "late_meta",
     metadata,

@@ -75,7 +75,7 @@ class PageContext:
 
     Args:
         gate: admits callers.
-        key: the deployment's secret, from which form tokens are made.
+        key: `form_key` of `late_secret`, from which form tokens are made.
         changes: callers that may `operate` may change things; otherwise nobody may.
         secure: the page is served over TLS, and its cookies are sent over TLS only.
         reports: the cost reports that the screen of usage links to, if any.

@@ -226,7 +226,7 @@ async def test_a_consumer_gets_the_tasks_of_every_process_and_keeps_on_when_one_
 async def receipt_key(url: str) -> bytes:
     def read() -> bytes:
         with Control(url) as control:
-            return control.tokens.receipt_key()
+            return control.tokens.peer_key()
 
     return await asyncio.to_thread(read)
 

@@ -1,7 +1,7 @@
 """The private protocol between processes: pull tasks of shards that another process has.
 
 It uses the same gRPC port, with msgpack. Both ends have one version of the protocol, or the call
-fails. A process that knows the deployment's key, which is in its database, is a peer.
+fails. A process that knows `peer_key` of `late_secret`, which only workers may read, is a peer.
 """
 
 from __future__ import annotations

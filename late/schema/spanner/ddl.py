@@ -247,6 +247,12 @@ OFFERS = (
 ) PRIMARY KEY (consumer_group, shard_id, task_id, epoch)""",
 )
 
+SECRET = """CREATE TABLE IF NOT EXISTS late_secret (
+  name STRING(128) NOT NULL,
+  peer_key STRING(MAX) NOT NULL,
+  form_key STRING(MAX) NOT NULL
+) PRIMARY KEY (name)"""
+
 STATEMENTS = {
     "0001": FIRST,
     "0002": SUSPECTS,
@@ -260,5 +266,6 @@ STATEMENTS = {
     "0010": ("ALTER TABLE late_worker ADD COLUMN IF NOT EXISTS handlers STRING(MAX)",),
     "0011": ("ALTER TABLE late_settlement ADD COLUMN IF NOT EXISTS first_seq INT64",),
     "0012": (),
+    "0013": (SECRET,),
 }
 """The statements of each version, in order. They never change: a new schema is a new version."""

@@ -8,6 +8,7 @@ number of the last one is in `late_meta`.
 
 from __future__ import annotations
 
+import secrets
 import time
 import uuid
 from collections.abc import Iterator
@@ -159,6 +160,11 @@ def _seed(transaction: Any) -> str | None:
     before = found[0] if found else None
     if before is not None and before >= SCHEMA_VERSION:
         return before  # Another run was faster.
+    if not list(transaction.read("late_secret", ("name",), KeySet(all_=True))):
+        keys = ("1", secrets.token_hex(32), secrets.token_hex(32))
+        transaction.insert("late_secret", ("name", "peer_key", "form_key"), [keys])
+        # Any reader of the database may have seen the key of the versions before 0013.
+        transaction.delete("late_meta", KeySet(keys=[["receipt_key"]]))
     version = ("schema_version", SCHEMA_VERSION)
     transaction.insert_or_update("late_meta", ("key", "value"), [version])
     if before is not None:
