@@ -32,8 +32,8 @@ from late.cli import (
 )
 from late.cli.bench import bench
 from late.cli.reports import lake, report, throughput
+from late.cli.scrub import scrubbed
 from late.errors import ConfigError, InvalidTask, LateError, UnknownTask
-from late.observability.logs import redact
 
 HELP = """A transactional task queue.
 
@@ -114,6 +114,13 @@ def _root(
 def main(arguments: Sequence[str] | None = None) -> None:
     """Run one command and exit with its code. An error that `late` raises on purpose and a command
     that cannot be read are one line on stderr; anything else is a defect and shows a traceback."""
+    with scrubbed():
+        code = _run(arguments)
+    sys.exit(code)
+
+
+def _run(arguments: Sequence[str] | None) -> int:
+    code: int
     try:
         # By itself typer prints a usage of several lines, which no script can tell from output.
         words = None if arguments is None else list(arguments)
@@ -131,7 +138,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
             raise
         print(said, file=sys.stderr)
         code = 2
-    sys.exit(code)
+    return code
 
 
 def code_of(error: LateError) -> int:
@@ -152,7 +159,7 @@ def _misuse(error: Exception) -> str | None:
     if text.startswith("Usage:"):  # a group of commands without one: the list of them is the answer
         return text
     path = "late" if context is None else context.command_path
-    text = redact(" ".join(text.split()).rstrip("."))  # a word too many may be a URL
+    text = " ".join(text.split()).rstrip(".")
     return f"late: {text[:1].lower()}{text[1:]}; see {path} --help"
 
 

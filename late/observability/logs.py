@@ -62,7 +62,12 @@ def redact(text: str) -> str:
 
     Named ones are in connection strings and queries. A second call changes nothing.
     """
-    return _NAMED_SECRET.sub(r"\1\2***", _URL_PASSWORD.sub(r"\1:***@", text))
+    return _NAMED_SECRET.sub(r"\1\2***", redact_urls(text))
+
+
+def redact_urls(text: str) -> str:
+    """Remove passwords in URLs alone."""
+    return _URL_PASSWORD.sub(r"\1:***@", text)
 
 
 def escape(text: str) -> str:
