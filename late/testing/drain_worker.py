@@ -13,6 +13,7 @@ from late.app.app import App
 from late.config import WorkerConfig
 from late.control import Control
 from late.control.status import status
+from late.errors import TransactionAborted
 from late.model.task import Usage
 from late.payload.command import PREFIX
 from late.schema.engine import make_engine, reading
@@ -89,16 +90,21 @@ def busy(engine: Engine, group: str, until_us: int = 0) -> bool:
     """Tell whether a task of `group` waits, runs, is held back by its key, or is due by `until_us`.
 
     All is read in one snapshot of the database. Two reads could both miss a task that moves from
-    the log to the timers, or that enqueues another one and ends.
+    the log to the timers, or that enqueues another one and ends. CockroachDB may refuse such a
+    snapshot beside writes: somebody works then, so it counts as busy.
     """
-    with reading(engine) as connection:
-        found = status.seen(connection)
-        if any(q.depth.n or q.in_flight.n or q.held.n for q in found.queues if q.group == group):
-            return True
-        overdue = select(func.count()).where(
-            timer.c.consumer_group == group, timer.c.due_at_us <= max(until_us, found.now_us)
-        )
-        return bool(connection.execute(overdue).scalar_one())
+    try:
+        with reading(engine) as connection:
+            found = status.seen(connection)
+            mine = [q for q in found.queues if q.group == group]
+            if any(q.depth.n or q.in_flight.n or q.held.n for q in mine):
+                return True
+            overdue = select(func.count()).where(
+                timer.c.consumer_group == group, timer.c.due_at_us <= max(until_us, found.now_us)
+            )
+            return bool(connection.execute(overdue).scalar_one())
+    except TransactionAborted:
+        return True
 
 
 def _ended(engine: Engine, worker_id: str) -> dict[str, int]:

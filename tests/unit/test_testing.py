@@ -4,12 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from typing import Any
+from unittest.mock import Mock
 
 import pytest
 
 import late
+from late.errors import TransactionAborted
 from late.outbox import connect
-from late.testing import assert_enqueued, inline
+from late.schema.engine import make_engine
+from late.testing import assert_enqueued, drain_worker, inline
 
 app = late.App("sqlite:///unused.db", strict=False)
 ran: list[Any] = []
@@ -151,3 +154,14 @@ def test_the_fixtures_give_a_migrated_database(
         assert_enqueued(late_db, greet, count=1)
     with pytest.raises(AssertionError, match="in queue 'other'"):
         assert_enqueued(late_db, greet, queue="other")
+
+
+def test_a_snapshot_that_the_database_refuses_counts_as_busy(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    refused = TransactionAborted("could not serialize access")
+    monkeypatch.setattr(drain_worker.status, "seen", Mock(side_effect=refused))
+    engine = make_engine("sqlite://")
+
+    assert drain_worker.busy(engine, "default")
+    engine.dispose()
