@@ -84,9 +84,11 @@ TAIL_QUIET = _TAIL.format(running="", merged="", visible=_VISIBLE)
 # Frame and rows in one statement, for a reader who has caught up. Its own snapshot is `cur`, so the
 # server judges what is visible. The planner cannot know `xmax(cur)`, which pruned the partitions
 # ahead: `high` is a guess, and the caller reads the rows in a statement of their own if it was low.
-_LOOK = f"select {_FRAME}, l.*{_SNAPSHOT}\n  left join lateral ({{rows}}) l on true\n" + (
-    " where not pg_is_in_recovery()"
-)
+_LOOK = f"""
+select {_FRAME}, l.*{_SNAPSHOT}
+  left join lateral ({{rows}}) l on true
+ where not pg_is_in_recovery()
+"""
 LOOK = _LOOK.format(
     rows=_TAIL.format(running=_RUNNING.format(visible=""), merged=_MERGED, visible="")
 )

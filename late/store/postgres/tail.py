@@ -68,29 +68,14 @@ class PostgresTail:
             StoreRefused: the server turned out to be a standby.
         """
         windows = {shard_id: parse(cursor) for shard_id, cursor in cursors.items()}
-        frame, pages = None, None
         if self._streams and _caught_up(windows):
             frame, pages = await _look(connection, windows, limit)
+        else:
+            frame, pages = await _frame(connection), None
         if pages is None:
-            frame = frame or await _frame(connection)
-            pages = await self._read_from(connection, windows, frame, limit)
-        assert frame is not None
+            pages = await _read_windows(connection, windows, frame, limit)
         self._streams = 0 < sum([len(page.records) for page in pages]) <= LOOK_ROWS
         return await self._durable_pages(connection, pages, frame)
-
-    async def _read_from(
-        self, connection: Connection, windows: Windows, frame: TailFrame, limit: int
-    ) -> list[Page]:
-        # Shards that have caught up share a window, so usually there is one group. A shard that is
-        # at its end already is done: no transaction has ended since.
-        groups: dict[tuple[str, str], dict[ShardId, PostgresWindow]] = defaultdict(dict)
-        for shard_id, window in windows.items():
-            if window.prev != frame.snapshot:
-                groups[window.prev, window.cur or frame.snapshot][shard_id] = window
-        pages: list[Page] = []
-        for (prev, cur), group in groups.items():
-            pages += await _read_group(connection, prev, cur, group, limit, frame.now_us)
-        return pages
 
     async def _durable_pages(
         self, connection: Connection, pages: list[Page], frame: TailFrame
@@ -154,6 +139,22 @@ async def _look(
         if row[4] is not None:
             records[row[4]].append(Record(*row[4:]))
     return frame, _pages(records, prev, frame.snapshot, limit, frame.now_us)
+
+
+async def _read_windows(
+    connection: Connection, windows: Windows, frame: TailFrame, limit: int
+) -> list[Page]:
+    """Read the next page of each shard, up to the frame's snapshot at most."""
+    # Shards that have caught up share a window, so usually there is one group. A shard that is
+    # at its end already is done: no transaction has ended since.
+    groups: dict[tuple[str, str], dict[ShardId, PostgresWindow]] = defaultdict(dict)
+    for shard_id, window in windows.items():
+        if window.prev != frame.snapshot:
+            groups[window.prev, window.cur or frame.snapshot][shard_id] = window
+    pages: list[Page] = []
+    for (prev, cur), group in groups.items():
+        pages += await _read_group(connection, prev, cur, group, limit, frame.now_us)
+    return pages
 
 
 async def _read_group(
