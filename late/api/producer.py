@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import asyncio
+import hashlib
 import logging
 from collections.abc import Collection, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 from typing import Any
+
+import msgspec
 
 from late.api import errors
 from late.api.schemas import Accepted, Put
@@ -32,6 +35,34 @@ THREADS = 2
 FOLLOW_EVERY_S = backpressure.EVERY_S
 
 
+def key_of_queue(queue: str, key: str) -> str:
+    """Return the name under which `key` of `queue` is stored: `trip-7.` and a hash of both.
+
+    It is a name as others are, because a worker ends a task whose ordering key is none. Nobody can
+    choose a key in another queue that becomes the same one.
+    """
+    return f"{key[:64]}.{hashlib.sha256(f'{queue}/{key}'.encode()).hexdigest()[:32]}"
+
+
+def of_queue(call: Call) -> Call:
+    """Return `call` with keys that belong to its queue.
+
+    So whoever may use one queue neither holds nor frees a key that tasks of another queue have.
+    """
+    settings = call.settings
+    keys = {
+        field: key_of_queue(call.queue, key)
+        for field in ("ordering_key", "unique_key")
+        if (key := getattr(settings.options, field)) is not None
+    }
+    if not keys:
+        return call
+    options = msgspec.structs.replace(settings.options, **keys)
+    encoded = msgspec.json.encode(options).decode()
+    settings = msgspec.structs.replace(settings, options=options, options_json=encoded)
+    return msgspec.structs.replace(call, settings=settings)
+
+
 class Producer:
     """Checks requests by an app's tasks and writes them.
 
@@ -54,8 +85,12 @@ class Producer:
         self._engine = make_engine(app.url)
         self._threads = ThreadPoolExecutor(THREADS, thread_name_prefix="late-enqueue")
 
-    async def put(self, puts: Sequence[Put]) -> list[Accepted]:
+    async def put(self, puts: Sequence[Put], *, shared_keys: bool = True) -> list[Accepted]:
         """Enqueue all or none. They are checked before any SQL.
+
+        Args:
+            shared_keys: unique and ordering keys are those of the whole deployment. If not, each
+                belongs to its queue, see `of_queue`.
 
         Raises:
             InvalidTask, QueueFull, UnknownTask, StoreError: nothing was enqueued. After a
@@ -63,7 +98,9 @@ class Producer:
         """
         calls: list[Call] = []
         try:
-            calls.extend(map(self._call, puts))
+            for put in puts:
+                call = self._call(put)
+                calls.append(call if shared_keys else of_queue(call))
         except (InvalidTask, UnknownTask) as error:
             raise errors.of_one(error, len(calls), len(puts)) from None
         # One app prepares all rows. `enqueue_many` would refuse the calls of the other app.

@@ -57,7 +57,7 @@ class Service:
         self._looked: tuple[float, Status] | None = None
 
     async def put(self, caller: Caller, puts: Sequence[Put]) -> list[Accepted]:
-        """Enqueue all or none.
+        """Enqueue all or none. Keys are those of the queue unless the caller is for all queues.
 
         Raises:
             Forbidden: one of the queues is not for this caller.
@@ -66,7 +66,7 @@ class Service:
         demand(caller, "enqueue")
         for put in puts:
             demand(caller, "enqueue", self._producer.queue_of(put))
-        return await self._producer.put(puts) if puts else []
+        return await self._producer.put(puts, shared_keys=caller.sees_all) if puts else []
 
     async def take(self, caller: Caller, ask: TakeRequest) -> list[Delivery]:
         """Take tasks of these queues; none if the wait is over.

@@ -61,6 +61,11 @@ class Caller(msgspec.Struct, frozen=True):
     def sees(self, queue: str) -> bool:
         return any(fnmatchcase(queue, pattern) for pattern in self.queues)
 
+    @property
+    def sees_all(self) -> bool:
+        """True if it is for every queue, those of later too."""
+        return "*" in self.queues
+
 
 ANYBODY = Caller("anybody", frozenset(SCOPES), ("*",))
 """The caller if no token is required, which is possible on this machine only."""
