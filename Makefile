@@ -17,7 +17,7 @@ PYTEST_WORKERS ?= 3
 ARGS ?=
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo demo-postgres demo-spanner test test-rest test-long test-servers soak chaos defects lint format types contracts tree duplicates dead-code mutants coverage quick browser screenshots check bench bench-alone bench-guard bench-peers bench-placement bench-restarts bench-signals bench-spark bench-steady bench-waking bench-reading protos overload lock clean bench-page
+.PHONY: help setup demo demo-postgres demo-spanner test test-rest test-long test-servers soak chaos defects lint format types contracts tree duplicates dead-code mutants coverage quick browser screenshots check bench bench-alone bench-guard bench-peers bench-placement bench-restarts bench-signals bench-spark bench-steady bench-waking bench-reading protos overload lock sbom audit clean bench-page
 
 ### Use
 
@@ -52,10 +52,12 @@ quick: ## lint, types, contracts and the tests that a change touches, in 90 seco
 
 check: lint types contracts tree duplicates dead-code test ## run what CI runs, and stop at the first that fails
 
-lint: ## ruff: rules and format
+lint: ## ruff: rules and format; bandit: risky calls; detect-secrets: secrets in the tree
 	$(DEV)
 	@$(BIN)/ruff check .
 	@$(BIN)/ruff format --check .
+	@$(BIN)/bandit -q -c pyproject.toml -r late spark scripts migrations examples bench
+	@$(BIN)/python scripts/check_secrets.py
 
 format: ## ruff: rewrite what can be rewritten
 	$(DEV)
@@ -202,3 +204,11 @@ protos: ## generate late/v1 from proto/ again, in an environment of its own
 lock: ## write the lock files again (ARGS=--upgrade for newer versions)
 	$(DEV)
 	@$(BIN)/python scripts/lock.py $(ARGS)
+
+sbom: ## list what a build brings along: dist/late-*.cdx.json (CycloneDX), docs/licences.md
+	$(DEV)
+	@$(BIN)/python -m scripts.sbom
+
+audit: ## look for known vulnerabilities in the locks (ARGS=all.zip: OSV's file for PyPI, without internet)
+	$(DEV)
+	@$(BIN)/python -m scripts.audit $(ARGS)

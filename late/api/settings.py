@@ -55,7 +55,7 @@ class ServeSettings(msgspec.Struct, frozen=True, kw_only=True):
         return f"http{'s' if self.tls_cert else ''}://{self._named(port)}{root}"
 
     def _named(self, port: int) -> str:
-        wild = self.host in ("0.0.0.0", "::")
+        wild = self.host in ("0.0.0.0", "::")  # It compares. # nosec B104
         host = socket.gethostname() if wild else self.host.strip("[]")
         return f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
 

@@ -214,8 +214,8 @@ class Task(Generic[P, R]):
             try:
                 found = msgspec.structs.asdict(read(payload))
                 return _given(found) if self._has_defaults else found
-            except Exception:
-                pass  # The way below says why.
+            except Exception:  # The way below says why. # nosec B110
+                pass
         payload, form = codecs.opened(self.codec, record, options)
         return self.arguments(payload, form)
 

@@ -32,7 +32,7 @@ from late.errors import ConfigError, InvalidName
 from late.model.ids import shard_of
 
 PLACES_VARIABLE = "LATE_WAKE"
-SECRET_VARIABLE = "LATE_WAKE_SECRET"
+SECRET_VARIABLE = "LATE_WAKE_SECRET"  # A name. # nosec B105
 SECRET_BYTES_MIN = 16
 PLACES_MAX = 64
 """The most addresses that get hints. Workers at further addresses find tasks by polling."""

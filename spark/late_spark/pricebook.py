@@ -142,7 +142,7 @@ def load(path: Path) -> PriceBook:
     except (OSError, UnicodeError) as error:
         raise ConfigError(f"price book {path}: {_reason(error)}") from None
     try:
-        found = yaml.load(text, unique_loader())
+        found = yaml.load(text, unique_loader())  # A SafeLoader. # nosec B506
     except yaml.YAMLError as error:
         raise ConfigError(
             f"price book {path} is not YAML: {' '.join(str(error).split())}"

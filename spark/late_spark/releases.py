@@ -24,7 +24,8 @@ def load(path: Path) -> dict[str, str]:
     import yaml
 
     try:
-        found = yaml.load(path.read_text(encoding="utf-8"), pricebook.unique_loader())
+        text = path.read_text(encoding="utf-8")
+        found = yaml.load(text, pricebook.unique_loader())  # A SafeLoader. # nosec B506
     except OSError as error:
         raise ConfigError(f"--releases {path}: {error.strerror}") from None
     except (yaml.YAMLError, UnicodeError) as error:

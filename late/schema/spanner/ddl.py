@@ -251,7 +251,7 @@ SECRET = """CREATE TABLE IF NOT EXISTS late_secret (
   name STRING(128) NOT NULL,
   peer_key STRING(MAX) NOT NULL,
   form_key STRING(MAX) NOT NULL
-) PRIMARY KEY (name)"""
+) PRIMARY KEY (name)"""  # It has no secret. # nosec B105
 
 STATEMENTS = {
     "0001": FIRST,
