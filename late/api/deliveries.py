@@ -8,6 +8,7 @@ from typing import Protocol
 import msgspec
 
 from late.api.payloads import decode_payload
+from late.api.peer_keys import Keyring
 from late.api.receipts import Receipt, StaleReceipt, seal
 from late.dispatcher.pull.pool import PullPool
 from late.dispatcher.pull.pools import receive
@@ -86,14 +87,14 @@ class Local:
         worker: str,
         groups: Sequence[str],
         codec: Codec,
-        key: bytes,
+        keys: Keyring,
     ) -> None:
         self.queues = frozenset(pools)
         self.groups = frozenset(groups)
         self._pools = pools
         self._worker = worker
         self._codec = codec
-        self._key = key
+        self._keys = keys
 
     async def take(self, ask: TakeRequest) -> list[Delivery]:
         """Take tasks of the queues and groups that are here; see `Source.take`.
@@ -150,4 +151,4 @@ class Local:
             return None
         expires_us = hold.started_us + LIFE_US
         receipt = Receipt(self._worker, record.queue, *identity(attempt), hold.serial, expires_us)
-        return Delivery(attempt, payload, headers, seal(self._key, receipt), hold.until_us)
+        return Delivery(attempt, payload, headers, seal(self._keys.current, receipt), hold.until_us)

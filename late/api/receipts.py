@@ -11,6 +11,7 @@ from __future__ import annotations
 import base64
 import binascii
 import hmac
+from collections.abc import Iterable
 
 import msgspec
 
@@ -58,22 +59,24 @@ def seal(key: bytes, receipt: Receipt) -> str:
     return base64.urlsafe_b64encode(_mac(key, body) + body).rstrip(b"=").decode()
 
 
-def unseal(key: bytes, text: str) -> Receipt:
+def unseal(keys: Iterable[bytes], text: str) -> Receipt:
     """Return the receipt that `seal` was given.
 
     Raises:
-        UnknownReceipt: `seal` did not make this text with this key. The message gives no reason.
+        UnknownReceipt: `seal` did not make this text with one of the keys. The message gives no
+            reason.
     """
     try:
         if len(text) > _CHARS_MAX:
             raise UnknownReceipt("unknown receipt")
         raw = base64.b64decode(text + "=" * (-len(text) % 4), altchars=b"-_", validate=True)
         body = raw[_MAC_BYTES:]
-        if hmac.compare_digest(raw[:_MAC_BYTES], _mac(key, body)):
-            receipt = msgspec.msgpack.decode(body, type=Receipt)
-            # Several texts decode to the same bytes. Only the one that was given out is valid.
-            if seal(key, receipt) == text:
-                return receipt
+        for key in keys:
+            if hmac.compare_digest(raw[:_MAC_BYTES], _mac(key, body)):
+                receipt = msgspec.msgpack.decode(body, type=Receipt)
+                # Several texts decode to the same bytes. Only the one that was given out is valid.
+                if seal(key, receipt) == text:
+                    return receipt
     except (ValueError, binascii.Error, msgspec.MsgspecError):
         pass
     raise UnknownReceipt("unknown receipt")

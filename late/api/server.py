@@ -17,6 +17,7 @@ from late import config, events
 from late.api import server_parts as parts
 from late.api.auth import Access
 from late.api.deliveries import Local, Source
+from late.api.peer_keys import Keyring
 from late.api.producer import Producer
 from late.api.service import Service
 from late.api.settings import INTERFACES, ServeSettings
@@ -125,12 +126,13 @@ class Server:
 
     async def _open(self) -> None:
         listen, control, worker = self._listen, self._control, self.worker
-        # An operator's login runs the page alone, and reads no key of workers.
-        alone = set(listen.roles) == {"web"}
-        key = b"" if alone else await in_thread(control.tokens.peer_key)
-        local = None if worker is None else parts.make_local(self._app, worker, self._groups, key)
+        keys = Keyring(control.tokens.peer_keys, self._clock.now_us)
+        if set(listen.roles) != {"web"}:  # An operator's login runs the page alone, without them.
+            await keys.load()
+            self._jobs.append(keys.job())
+        local = None if worker is None else parts.make_local(self._app, worker, self._groups, keys)
         me = "" if worker is None else worker.id
-        fleet = self._peers = parts.make_fleet(listen, local, control, me=me, key=key)
+        fleet = self._peers = parts.make_fleet(listen, local, control, me=me, keys=keys)
         source = fleet or local
         if source is None and "api" in listen.roles:
             raise ConfigError("without shards tasks come from other processes: that takes gRPC, "
@@ -141,35 +143,35 @@ class Server:
             self._jobs.append(access.job())
         service = None
         if source is not None and "api" in listen.roles:
-            service = await self._serve_tasks(source, access, key)
+            service = await self._serve_tasks(source, access, keys)
         if fleet is not None:
             await fleet.look()
             self._jobs.append(fleet.job())
-            await self._serve_grpc(service, local, key)
+            await self._serve_grpc(service, local, keys)
             if "dispatch" in listen.roles and worker is None:
-                await self._execute(fleet, key)
+                await self._execute(fleet, keys)
         if listen.http_port is not None and INTERFACES & set(listen.roles):
             await self._serve_http(service, access, listen.http_port)
         self._background = asyncio.create_task(self._run_jobs(), name="late-interfaces")
 
-    async def _serve_tasks(self, source: Source, access: Access, key: bytes) -> Service:
+    async def _serve_tasks(self, source: Source, access: Access, keys: Keyring) -> Service:
         producer, control = self._producer, self._control
         await producer.look(control)
         self._jobs.append(producer.job(control))
         service = parts.make_service(
-            self._app, producer, source, access, control, group=self._groups[0], key=key
+            self._app, producer, source, access, control, group=self._groups[0], keys=keys
         )
         if self._app.max_backlog is not None:
             self._jobs.append(service.backlog_job())
         return service
 
-    async def _execute(self, fleet: Fleet, key: bytes) -> None:
+    async def _execute(self, fleet: Fleet, keys: Keyring) -> None:
         from late.api.fleet.executor import Executor
 
         self._executor = Executor(
             self._app,
             fleet,
-            key=key,
+            keys=keys,
             groups=self._groups,
             settings=self._settings,
             now_us=self._clock.now_us,
@@ -198,9 +200,11 @@ class Server:
             address = listen.page_at(server.port, self.page.root)
             events.default.emit(events.PAGE_SERVED, url=address)
 
-    async def _serve_grpc(self, service: Service | None, local: Local | None, key: bytes) -> None:
+    async def _serve_grpc(
+        self, service: Service | None, local: Local | None, keys: Keyring
+    ) -> None:
         listen, worker = self._listen, self.worker
-        server = parts.make_grpc(listen, self._tls, service, local, key)
+        server = parts.make_grpc(listen, self._tls, service, local, keys)
         if server is None:
             return
         await server.start()

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 from late.api import limits
 from late.api.auth import Access
 from late.api.deliveries import Local, Source
+from late.api.peer_keys import Keyring
 from late.api.producer import Producer
 from late.api.service import Service
 from late.api.settings import ServeSettings
@@ -51,9 +52,9 @@ def make_worker(
     return worker
 
 
-def make_local(app: App, worker: Worker, groups: Sequence[str], key: bytes) -> Local:
+def make_local(app: App, worker: Worker, groups: Sequence[str], keys: Keyring) -> Local:
     """Make the source of the pulled tasks of this process."""
-    return Local(worker.pulls.by_queue, worker=worker.id, groups=groups, codec=app.codec, key=key)
+    return Local(worker.pulls.by_queue, worker=worker.id, groups=groups, codec=app.codec, keys=keys)
 
 
 def make_access(listen: ServeSettings, control: Control, clock: DatabaseClock) -> Access:
@@ -73,7 +74,7 @@ def make_service(
     control: Control,
     *,
     group: str,
-    key: bytes,
+    keys: Keyring,
 ) -> Service:
     """Make the service behind the interfaces, whose default group is `group`."""
     return Service(
@@ -82,13 +83,13 @@ def make_service(
         access,
         look=control.status.read,
         group=group,
-        key=key,
+        keys=keys,
         pulled=[queue for queue, policy in app.routes.items() if policy.target == PULL],
     )
 
 
 def make_fleet(
-    listen: ServeSettings, local: Local | None, control: Control, *, me: str, key: bytes
+    listen: ServeSettings, local: Local | None, control: Control, *, me: str, keys: Keyring
 ) -> Fleet | None:
     """Make the fleet if gRPC is installed. The page alone needs no other process."""
     if set(listen.roles) == {"web"}:
@@ -98,11 +99,15 @@ def make_fleet(
     except ModuleNotFoundError:
         return None
     tls = (listen.tls_ca, listen.tls_key, listen.tls_cert) if listen.tls_cert else None
-    return Fleet(local, control.endpoints.all, me=me, key=key, tls=tls)
+    return Fleet(local, control.endpoints.all, me=me, keys=keys, tls=tls)
 
 
 def make_grpc(
-    listen: ServeSettings, tls: Tls | None, service: Service | None, local: Local | None, key: bytes
+    listen: ServeSettings,
+    tls: Tls | None,
+    service: Service | None,
+    local: Local | None,
+    keys: Keyring,
 ) -> RpcServer | None:
     """Make the server of `late.v1.Queue`, if it has a port, and of this process's shards.
 
@@ -114,7 +119,7 @@ def make_grpc(
     public = service if listen.grpc_port is not None else None
     if public is None and local is None:
         return None
-    handler = None if local is None else peers.handler(local, key)
+    handler = None if local is None else peers.handler(local, keys)
     return RpcServer(public, listen.host, listen.grpc_port or 0, tls=tls, peers=handler)
 
 

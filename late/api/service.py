@@ -12,6 +12,7 @@ from late.api.auth import Access, demand
 from late.api.deliveries import Delivery, Source, TakeRequest
 from late.api.errors import BadRequest, Forbidden, NotFound
 from late.api.limits import CREDIT_MAX
+from late.api.peer_keys import Keyring
 from late.api.producer import Producer
 from late.api.receipts import Receipt, UnknownReceipt, unseal
 from late.api.schemas import Accepted, Put, QueueStats
@@ -43,7 +44,7 @@ class Service:
         *,
         look: Callable[[], Status],
         group: str,
-        key: bytes,
+        keys: Keyring,
         pulled: Collection[str] = (),
     ) -> None:
         self.access = access
@@ -52,7 +53,7 @@ class Service:
         self._look = look
         self._group = group
         self._pulled = frozenset(pulled)
-        self._key = key
+        self._keys = keys
         self._looking = asyncio.Lock()
         self._looked: tuple[float, Status] | None = None
 
@@ -125,7 +126,7 @@ class Service:
 
     def _mine(self, caller: Caller, text: str) -> Receipt:
         demand(caller, "consume")
-        receipt = unseal(self._key, text)
+        receipt = unseal(self._keys.accepted, text)
         if not caller.sees(receipt.queue):
             raise UnknownReceipt("unknown receipt")  # the same as for a forged one
         return receipt

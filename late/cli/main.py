@@ -17,6 +17,7 @@ from late.cli import (
     dead,
     demo,
     group,
+    keys,
     knobs,
     metrics,
     roles,
@@ -67,6 +68,7 @@ app.command("reschedule")(cancel.reschedule)
 app.add_typer(dead.app, name="dead")
 app.add_typer(schedule.app, name="schedule")
 app.add_typer(token.app, name="token")
+app.add_typer(keys.app, name="keys")
 app.add_typer(knobs.queue, name="queue")
 knobs.target.command("list")(targets.list_)
 app.add_typer(knobs.target, name="target")

@@ -2,18 +2,22 @@
 
 from __future__ import annotations
 
+import secrets
+
 import msgspec
-from sqlalchemy import Column, Connection, Engine, insert, select, update
+from sqlalchemy import Connection, Engine, delete, insert, select, update
 
 from late.control.audit import record
 from late.control.database import Part
 from late.control.sql.rows import now_us
 from late.errors import ConfigError
 from late.model import tokens
+from late.model.deployment_keys import DeploymentKey, accepted
 from late.model.tokens import CERTIFICATE, Token
 from late.schema.engine import reading, write
 from late.schema.tables import secret, token
 
+NO_SECRET = "late_secret has no row: restore it from a backup"
 _texts = msgspec.json.Decoder(tuple[str, ...])
 _scopes = msgspec.json.Decoder(tuple[tokens.Scope, ...])
 
@@ -104,22 +108,57 @@ def revoke(engine: Engine, name: str) -> None:
     write(engine, end)
 
 
-def peer_key(engine: Engine) -> bytes:
-    """Return the key that seals receipts and by which workers know each other."""
-    return _key(engine, secret.c.peer_key)
+def peer_keys(engine: Engine) -> list[DeploymentKey]:
+    """Return the keys that seal receipts and by which workers know each other."""
+    with reading(engine) as connection:
+        rows = connection.execute(select(secret.c.name, secret.c.peer_key, secret.c.created_at_us))
+        found = [DeploymentKey(int(row[0]), bytes.fromhex(row[1]), row[2] or 0) for row in rows]
+    if not found:
+        raise ConfigError(NO_SECRET)
+    return found
 
 
 def form_key(engine: Engine) -> bytes:
     """Return the key of the page's forms. It opens nothing else."""
-    return _key(engine, secret.c.form_key)
-
-
-def _key(engine: Engine, column: Column[str]) -> bytes:
     with reading(engine) as connection:
-        found = connection.execute(select(column)).scalar()
+        found = connection.execute(
+            select(secret.c.form_key).order_by(secret.c.name).limit(1)
+        ).scalar()
     if found is None:
-        raise ConfigError("late_secret has no row: restore it from a backup")
+        raise ConfigError(NO_SECRET)
     return bytes.fromhex(found)
+
+
+def rotate(engine: Engine, *, at_once: bool) -> int:
+    """Make a new key of peers and receipts, and return how many keys are kept.
+
+    Args:
+        at_once: remove all others now. Receipts that were given out are void then, and processes
+            may not reach each other until they have read the new key.
+    """
+
+    def add(connection: Connection) -> int:
+        now = now_us(connection)
+        rows = connection.execute(select(secret.c.name, secret.c.created_at_us)).all()
+        keys = [DeploymentKey(int(row.name), b"", row.created_at_us or 0) for row in rows]
+        valid = {key.number for key in accepted(keys, now)}
+        old = [key for key in keys if at_once or key.number not in valid]
+        number = max([key.number for key in keys], default=0) + 1
+        form = select(secret.c.form_key).order_by(secret.c.name).limit(1).scalar_subquery()
+        connection.execute(
+            insert(secret).values(
+                name=str(number),
+                peer_key=secrets.token_hex(32),
+                form_key=form,
+                created_at_us=now,
+            )
+        )
+        names = [str(key.number) for key in old]
+        connection.execute(delete(secret).where(secret.c.name.in_(names)))
+        record(connection, action="keys.rotate", subject="keys", after={"at_once": at_once})
+        return len(keys) + 1 - len(old)
+
+    return write(engine, add)
 
 
 def _public(row: Token) -> dict[str, object]:
@@ -156,9 +195,13 @@ class TokenControl(Part):
         """Revoke a token. Workers refuse it within seconds."""
         revoke(self._database.engine, name)
 
-    def peer_key(self) -> bytes:
-        """Return the key of receipts and of peers. Only a worker's login may read it."""
-        return peer_key(self._database.engine)
+    def peer_keys(self) -> list[DeploymentKey]:
+        """Return the keys of receipts and of peers. Only a worker's login may read them."""
+        return peer_keys(self._database.engine)
+
+    def rotate(self, *, at_once: bool = False) -> int:
+        """Make a new key of receipts and of peers; return how many are kept."""
+        return rotate(self._database.engine, at_once=at_once)
 
     def form_key(self) -> bytes:
         """Return the key of the page's forms."""

@@ -454,9 +454,11 @@ decision = Table(
 secret = Table(
     "late_secret",
     metadata,
-    Column("name", Text, primary_key=True),  # `1`, the only row.
+    Column("name", Text, primary_key=True),  # `1`, `2` and so on: the number of the key.
     Column("peer_key", Text, nullable=False),  # Hex. Of receipts and peers; only workers read it.
-    Column("form_key", Text, nullable=False),  # Hex. Of the page's forms; operators read it too.
+    # Hex. Of the page's forms; operators read it too. It is the same in all rows.
+    Column("form_key", Text, nullable=False),
+    Column("created_at_us", BigInteger),  # NULL: by the migration.
 )
 
 meta = Table(

@@ -53,7 +53,7 @@ def receipt_of_any_hand_out() -> None:
 def receipt_without_its_seal() -> None:
     """What a receipt says is believed."""
 
-    def unseal(key: bytes, text: str) -> receipts.Receipt:
+    def unseal(keys: Any, text: str) -> receipts.Receipt:
         raw = receipts.base64.urlsafe_b64decode(text + "=" * (-len(text) % 4))
         return msgspec.msgpack.decode(raw[receipts._MAC_BYTES :], type=receipts.Receipt)
 
@@ -67,7 +67,7 @@ def receipt_of_a_foreign_queue() -> None:
     """Whoever may consume may answer for any queue."""
 
     def mine(self: Any, caller: Any, text: str) -> receipts.Receipt:
-        return receipts.unseal(self._key, text)
+        return receipts.unseal(self._keys.accepted, text)
 
     replace(Service, "_mine", mine)
 

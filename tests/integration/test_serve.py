@@ -199,7 +199,7 @@ async def test_a_consumer_gets_the_tasks_of_every_process_and_keeps_on_when_one_
                 await it.put(payload={"n": n})
             for _ in range(count):
                 (task,) = await it.receive(visibility_s=60)
-                holders.add(unseal(await receipt_key(url), str(task["receipt"])).worker)
+                holders.add(unseal([await receipt_key(url)], str(task["receipt"])).worker)
                 answer = await it.call("POST", "/v1/ack", {"receipt": task["receipt"]})
                 assert answer.status == 204
 
@@ -209,7 +209,7 @@ async def test_a_consumer_gets_the_tasks_of_every_process_and_keeps_on_when_one_
         (task,) = await it.receive(visibility_s=60)
         assert task["task_id"] == held
         receipt = str(task["receipt"])
-        owner = unseal(await receipt_key(url), receipt).worker
+        owner = unseal([await receipt_key(url)], receipt).worker
         gone = next(o for o in it.owners if o.worker is not None and o.worker.id == owner)
         gone.worker.settings = config.load(grace_s=0)
         await gone.stop()
@@ -226,7 +226,7 @@ async def test_a_consumer_gets_the_tasks_of_every_process_and_keeps_on_when_one_
 async def receipt_key(url: str) -> bytes:
     def read() -> bytes:
         with Control(url) as control:
-            return control.tokens.peer_key()
+            return control.tokens.peer_keys()[0].value
 
     return await asyncio.to_thread(read)
 

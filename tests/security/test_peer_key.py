@@ -15,6 +15,7 @@ import pytest
 from late.api.deliveries import TakeRequest
 from late.api.errors import Unavailable
 from late.api.fleet.peers import AnswerRequest, Peer
+from late.api.peer_keys import Keyring
 from late.api.receipts import Receipt, seal, unseal
 from late.cli import main
 from late.control import Control
@@ -56,7 +57,7 @@ def keys_of(found: set[str]) -> set[bytes]:
 
 
 async def refused(it: Serving, key: bytes, receipt: Receipt) -> None:
-    peer = Peer("w", it.at, key, None)
+    peer = Peer("w", it.at, Keyring.of(key), None)
     try:
         for call in (
             peer.describe(),
@@ -79,8 +80,8 @@ async def test_a_reader_and_a_producer_take_and_end_nothing(logins: dict[str, st
         task_id = await it.put()
         (task,) = await it.receive(visibility_s=60)
         with Control(logins["worker"]) as control:
-            key = await asyncio.to_thread(control.tokens.peer_key)
-        receipt = unseal(key, task["receipt"])
+            key = await asyncio.to_thread(lambda: control.tokens.peer_keys()[0].value)
+        receipt = unseal([key], task["receipt"])
         tried: set[bytes] = set()
         for role in ("viewer", "enqueuer", "operator"):
             found = await asyncio.to_thread(texts, logins[role])
@@ -93,7 +94,7 @@ async def test_a_reader_and_a_producer_take_and_end_nothing(logins: dict[str, st
         assert await it.state(task_id) != "settled"
         # A login of a worker is a peer: it takes the next task, and ends the first one.
         following = await it.put()
-        peer = Peer("w", it.at, key, None)
+        peer = Peer("w", it.at, Keyring.of(key), None)
         try:
             taken = await peer.take(TAKE)
             assert [each.attempt.record.task_id for each in taken] == [following]
@@ -120,7 +121,7 @@ def test_the_page_runs_with_an_operators_login(logins: dict[str, str]) -> None:
     with Control(logins["operator"]) as control:
         assert len(control.tokens.form_key()) == 32
     with Control(logins["worker"]) as control:
-        assert control.tokens.form_key() != control.tokens.peer_key()
+        assert control.tokens.form_key() != control.tokens.peer_keys()[0].value
 
 
 def test_a_migration_makes_the_old_key_worthless(
@@ -146,5 +147,5 @@ def test_a_migration_makes_the_old_key_worthless(
         )
     engine.dispose()
     with Control(url) as control:
-        assert control.tokens.peer_key() != bytes.fromhex(old)
-        assert len(control.tokens.peer_key()) == 32
+        assert control.tokens.peer_keys()[0].value != bytes.fromhex(old)
+        assert len(control.tokens.peer_keys()[0].value) == 32

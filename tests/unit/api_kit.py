@@ -18,6 +18,7 @@ from late.api.grpc.server import RpcServer
 from late.api.http import routes as interface
 from late.api.http.uvicorn_server import HttpServer
 from late.api.limits import Pace
+from late.api.peer_keys import Keyring
 from late.api.producer import Producer
 from late.api.service import Service
 from late.control import Control
@@ -101,11 +102,14 @@ async def served(
     rig = Pulled("payments")
     await rig.pool.start()
     pools = {"payments": rig.pool}
-    source = Local(pools, worker="w-1", groups=["default"], codec=JSON, key=KEY)
+    keys = Keyring.of(KEY)
+    source = Local(pools, worker="w-1", groups=["default"], codec=JSON, keys=keys)
     control = Control(url)
     access = Access(control.tokens.all if auth else None, now_us=lambda: NOW_US, pace=pace)
     producer = Producer(app, routed=pools)
-    service = Service(producer, source, access, look=control.status.read, group="default", key=KEY)
+    service = Service(
+        producer, source, access, look=control.status.read, group="default", keys=keys
+    )
     server = HttpServer(interface.make(service), "127.0.0.1", 0)
     await server.start()
     rpc = RpcServer(service, "127.0.0.1", 0)

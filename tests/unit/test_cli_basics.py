@@ -30,7 +30,7 @@ COMMANDS = [
     ("queue", "show"), ("queue", "set"), ("queue", "pause"), ("queue", "resume"),
     ("target", "show"), ("target", "set"), ("target", "pause"), ("target", "resume"),
     ("cancel",), ("reschedule",), ("dead", "edit"),
-    ("serve",), ("token", "list"), ("token", "create"), ("token", "revoke"), ("roles", "sql"),
+    ("serve",), ("keys", "rotate"), ("token", "list"), ("token", "create"), ("token", "revoke"), ("roles", "sql"),
     ("target", "list"), ("lake", "show"), ("lake", "export"), ("report", "throughput"),
     ("report", "cost"), ("report", "impact"), ("report", "capacity"),
     ("autoscale", "run"), ("autoscale", "status"), ("autoscale", "history"),

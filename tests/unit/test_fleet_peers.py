@@ -9,11 +9,12 @@ import pytest
 
 from late.api.errors import Unavailable
 from late.api.fleet.peers import Peer
+from late.api.peer_keys import Keyring
 
 
 @pytest.fixture
 async def peer() -> AsyncIterator[Peer]:
-    made = Peer("w-1", "127.0.0.1:1", b"k" * 32, None)
+    made = Peer("w-1", "127.0.0.1:1", Keyring.of(b"k" * 32), None)
     yield made
     await made.close()
 

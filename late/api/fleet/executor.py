@@ -16,6 +16,7 @@ from collections.abc import Callable, Sequence
 from late.api.deliveries import TakeRequest
 from late.api.errors import Unavailable
 from late.api.fleet.fleet import Fleet
+from late.api.peer_keys import Keyring
 from late.api.receipts import Receipt, StaleReceipt, unseal
 from late.app.app import App
 from late.config import WorkerConfig
@@ -37,7 +38,7 @@ class Executor:
     """Fetches and runs tasks as the module describes: call `start`, then `stop`.
 
     Args:
-        key: the deployment's key, for receipts.
+        keys: the deployment's keys, for receipts.
         target: see `late.worker.worker.run`.
     """
 
@@ -46,7 +47,7 @@ class Executor:
         app: App,
         fleet: Fleet,
         *,
-        key: bytes,
+        keys: Keyring,
         groups: Sequence[str],
         settings: WorkerConfig,
         now_us: Callable[[], int],
@@ -57,7 +58,7 @@ class Executor:
         self._names = frozenset(mine)
         self._queues = tuple(sorted({task.queue for task in mine.values()}))
         self._fleet = fleet
-        self._key = key
+        self._keys = keys
         self._groups = groups
         self._grace_s = settings.grace_s
         self.dispatcher = Dispatcher(
@@ -119,7 +120,7 @@ class Executor:
                 )
             )
             for delivery in found:
-                held = delivery.attempt, unseal(self._key, delivery.receipt)
+                held = delivery.attempt, unseal(self._keys.accepted, delivery.receipt)
                 self._held[id(delivery.attempt)] = held
             self.dispatcher.submit([delivery.attempt for delivery in found])
 

@@ -19,6 +19,7 @@ import msgspec
 from late.api.deliveries import Delivery, Local, TakeRequest
 from late.api.errors import Unavailable
 from late.api.fleet.peers import AnswerRequest, Peer
+from late.api.peer_keys import Keyring
 from late.api.receipts import Receipt, StaleReceipt
 from late.concurrency import in_thread
 from late.control.endpoints import Endpoint
@@ -50,13 +51,13 @@ class Fleet:
         look: Callable[[], Sequence[Endpoint]],
         *,
         me: str,
-        key: bytes,
+        keys: Keyring,
         tls: Sequence[str | None] | None,
     ) -> None:
         self._local = local
         self._look = look
         self._me = me
-        self._key = key
+        self._keys = keys
         self._tls = tls
         self._peers: dict[str, Peer] = {}
         self._gone: list[Peer] = []
@@ -87,7 +88,7 @@ class Fleet:
             self._gone.pop()
         for worker_id in found.keys() - self._peers.keys():
             address = found[worker_id].address
-            self._peers[worker_id] = Peer(worker_id, address, self._key, self._tls)
+            self._peers[worker_id] = Peer(worker_id, address, self._keys, self._tls)
         for peer in list(self._peers.values()):
             try:
                 await peer.describe()

@@ -1,7 +1,8 @@
 """The private protocol between processes: pull tasks of shards that another process has.
 
 It uses the same gRPC port, with msgpack. Both ends have one version of the protocol, or the call
-fails. A process that knows `peer_key` of `late_secret`, which only workers may read, is a peer.
+fails. A process that knows one of the deployment's keys is a peer: they are in its database, where
+workers may read them and viewers may not.
 """
 
 from __future__ import annotations
@@ -18,6 +19,7 @@ import msgspec
 from late.api.deliveries import Delivery, Source, TakeRequest
 from late.api.errors import Unavailable
 from late.api.limits import MESSAGE_BYTES, WAIT_S_MAX
+from late.api.peer_keys import Keyring
 from late.api.receipts import Receipt, StaleReceipt
 from late.handler.classify import Verdict
 
@@ -61,18 +63,18 @@ class Empty(msgspec.Struct, frozen=True):
 
 
 def password(key: bytes) -> str:
-    """The password that a peer shows, made from the deployment's key."""
+    """The password that a peer shows, made from a key of the deployment."""
     return hmac.digest(key, b"late.peer.1", "sha256").hex()
 
 
-def handler(source: Source, key: bytes) -> grpc.GenericRpcHandler:
+def handler(source: Source, keys: Keyring) -> grpc.GenericRpcHandler:
     """Make the gRPC handler that serves `source` to peers."""
-    wanted = password(key).encode()
 
     def method(kind: type[Any], work: Callable[[Any], Awaitable[Any]]) -> Any:
         async def call(request: Any, context: Any) -> Any:
             shown = str(dict(context.invocation_metadata() or ()).get("late-peer", ""))
-            if not hmac.compare_digest(shown.encode(), wanted):
+            wanted = [password(key).encode() for key in keys.accepted]
+            if not any(hmac.compare_digest(shown.encode(), each) for each in wanted):
                 await context.abort(grpc.StatusCode.UNAUTHENTICATED, "not a peer")
             return await work(request)
 
@@ -123,7 +125,7 @@ class Peer:
     """A client of one other process."""
 
     def __init__(
-        self, worker_id: str, address: str, key: bytes, tls: Sequence[str | None] | None
+        self, worker_id: str, address: str, keys: Keyring, tls: Sequence[str | None] | None
     ) -> None:
         """
         Args:
@@ -133,7 +135,7 @@ class Peer:
         self.worker_id = worker_id
         self.address = address
         self.about: Offer | None = None
-        self._metadata = (("late-peer", password(key)),)
+        self._keys = keys
         if tls is None:
             self._channel = grpc.aio.insecure_channel(address, options=_OPTIONS)
         else:
@@ -176,8 +178,9 @@ class Peer:
         await self._channel.close()
 
     async def _call(self, method: Any, value: Any, limit_s: float) -> Any:
+        metadata = (("late-peer", password(self._keys.current)),)
         try:
-            return await method(value, timeout=limit_s, metadata=self._metadata)
+            return await method(value, timeout=limit_s, metadata=metadata)
         except grpc.aio.AioRpcError as error:
             why = error.code().name
         except asyncio.CancelledError:

@@ -267,5 +267,6 @@ STATEMENTS = {
     "0011": ("ALTER TABLE late_settlement ADD COLUMN IF NOT EXISTS first_seq INT64",),
     "0012": (),
     "0013": (SECRET,),
+    "0014": ("ALTER TABLE late_secret ADD COLUMN IF NOT EXISTS created_at_us INT64",),
 }
 """The statements of each version, in order. They never change: a new schema is a new version."""
