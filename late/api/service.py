@@ -14,7 +14,7 @@ from late.api.errors import BadRequest, Forbidden, NotFound
 from late.api.limits import CREDIT_MAX
 from late.api.peer_keys import Keyring
 from late.api.producer import Producer
-from late.api.receipts import Receipt, UnknownReceipt, unseal
+from late.api.receipts import Receipt, UnknownReceipt
 from late.api.schemas import Accepted, Put, QueueStats
 from late.concurrency import in_thread
 from late.control.views import Count, Status
@@ -111,22 +111,22 @@ class Service:
                 caller.
             StaleReceipt: the task may be executed again, or has been.
         """
-        await self._source.answer(self._mine(caller, receipt), verdict)
+        await self._source.answer(await self._mine(caller, receipt), verdict)
 
     async def extend(self, caller: Caller, receipt: str, visibility_s: float) -> int:
         """Give the consumer more time; return until when, in microseconds.
 
         Raises the same errors as `answer`.
         """
-        return await self._source.extend(self._mine(caller, receipt), visibility_s)
+        return await self._source.extend(await self._mine(caller, receipt), visibility_s)
 
     async def drop(self, caller: Caller, consumer: str) -> None:
         """Give the tasks of a broken stream to others."""
         await self._source.drop(f"{caller.name}/{consumer.replace('~', '-')}")
 
-    def _mine(self, caller: Caller, text: str) -> Receipt:
+    async def _mine(self, caller: Caller, text: str) -> Receipt:
         demand(caller, "consume")
-        receipt = unseal(self._keys.accepted, text)
+        receipt = await self._keys.unseal(text)
         if not caller.sees(receipt.queue):
             raise UnknownReceipt("unknown receipt")  # the same as for a forged one
         return receipt

@@ -23,7 +23,8 @@ def rotate(
     """Make a new key of receipts and of workers, without a stop. It takes the tables' owner.
 
     Every process reads it within 5 seconds and uses it after 30. The key before it stays valid for
-    a day, so receipts that were given out do too; then the next rotation removes it.
+    8 days, so receipts that were given out do too; then the next rotation removes it. First end
+    all processes of versions before schema 0014: they know one key.
     """
     with options.control_of(url) as control:
         kept = control.tokens.rotate(at_once=at_once)

@@ -1,6 +1,6 @@
 """The keys of a deployment, with which its processes seal receipts and know each other. Pure.
 
-Only workers and operators may read them (`late_secret`). A new key is read by every process within
+Only workers may read them (`late_secret`). A new key is read by every process within some
 `LOAD_EVERY_S`, but none seals with it before `SPREAD_US` are over: by then all accept it. The key
 before it is accepted for `KEPT_US` more, which is longer than any receipt is valid.
 """
@@ -11,10 +11,11 @@ from collections.abc import Sequence
 
 import msgspec
 
-LOAD_EVERY_S = 5.0
-"""Between two reads of the keys, in each process."""
+LOAD_EVERY_S = 4.0
+"""Between two reads of the keys, in each process, give or take a fifth."""
 SPREAD_US = 30 * 1_000_000
-KEPT_US = 24 * 3_600 * 1_000_000
+KEPT_US = 8 * 86_400 * 1_000_000
+"""A receipt that is extended again and again is valid for seven days (`LIFE_US` of deliveries)."""
 
 
 class DeploymentKey(msgspec.Struct, frozen=True):
@@ -23,6 +24,9 @@ class DeploymentKey(msgspec.Struct, frozen=True):
     number: int
     value: bytes
     created_at_us: int
+
+    def __repr__(self) -> str:
+        return f"DeploymentKey({self.number})"  # a log or a traceback must not show the value
 
 
 def sealing(keys: Sequence[DeploymentKey], now_us: int) -> DeploymentKey:

@@ -21,7 +21,8 @@ def upgrade() -> None:
 
 
 def downgrade() -> None:
-    # The version before reads one row.
-    op.execute("delete from late_secret where name < (select max(name) from late_secret)")
+    # The version before reads one row. A newer key may replace one that somebody has.
+    newest = "select name from late_secret order by length(name) desc, name desc limit 1"
+    op.execute(f"delete from late_secret where name not in ({newest})")
     op.drop_column("late_secret", "created_at_us")
     op.execute("update late_meta set value = '0013' where key = 'schema_version'")

@@ -8,7 +8,7 @@ import msgspec
 from psycopg import AsyncConnection
 from sqlalchemy import select
 
-from late.api import receipts
+from late.api import peer_keys, receipts
 from late.api.service import Service
 from late.control import cleanup as sweep
 from late.control.sql.rows import now_us
@@ -58,16 +58,14 @@ def receipt_without_its_seal() -> None:
         return msgspec.msgpack.decode(raw[receipts._MAC_BYTES :], type=receipts.Receipt)
 
     replace(receipts, "unseal", unseal)
-    from late.api import service
-
-    replace(service, "unseal", unseal)
+    replace(peer_keys, "unseal", unseal)
 
 
 def receipt_of_a_foreign_queue() -> None:
     """Whoever may consume may answer for any queue."""
 
-    def mine(self: Any, caller: Any, text: str) -> receipts.Receipt:
-        return receipts.unseal(self._keys.accepted, text)
+    async def mine(self: Any, caller: Any, text: str) -> receipts.Receipt:
+        return await self._keys.unseal(text)
 
     replace(Service, "_mine", mine)
 

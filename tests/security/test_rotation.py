@@ -13,6 +13,9 @@ from late.control import Control
 from late.model import deployment_keys
 from tests.integration.serve_kit import Serving, fleet
 from tests.security.logins import made
+from tests.unit.cli_kit import Cli, cli
+
+__all__ = ["cli"]
 
 
 @pytest.fixture
@@ -63,6 +66,17 @@ async def test_receipts_of_before_stay_valid_and_new_ones_follow(url: str) -> No
         fresh = await sealed_with(it, key)
         assert await ack(it, str(task["receipt"])) < 300
         assert await ack(it, fresh) < 300
+
+
+def test_only_the_tables_owner_rotates(cli: Cli) -> None:
+    with made() as logins:
+        for role in ("worker", "operator", "viewer", "enqueuer"):
+            told = cli.refused("keys", "rotate", "--at-once", "--url", logins[role], code=1)
+            assert "permission denied" in told
+        with Control(logins["worker"]) as control:  # its rights hold for the new column too
+            (key,) = control.tokens.peer_keys()
+        assert key.number == 1
+        assert key.value.hex() not in told
 
 
 async def test_a_rotation_at_once_voids_what_was_given_out(url: str) -> None:

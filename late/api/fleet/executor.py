@@ -13,11 +13,11 @@ import logging
 import secrets
 from collections.abc import Callable, Sequence
 
-from late.api.deliveries import TakeRequest
+from late.api.deliveries import Delivery, TakeRequest
 from late.api.errors import Unavailable
 from late.api.fleet.fleet import Fleet
 from late.api.peer_keys import Keyring
-from late.api.receipts import Receipt, StaleReceipt, unseal
+from late.api.receipts import Receipt, StaleReceipt, UnknownReceipt
 from late.app.app import App
 from late.config import WorkerConfig
 from late.dispatcher.dispatcher import Dispatcher
@@ -119,10 +119,18 @@ class Executor:
                     whole=True,
                 )
             )
-            for delivery in found:
-                held = delivery.attempt, unseal(self._keys.accepted, delivery.receipt)
-                self._held[id(delivery.attempt)] = held
-            self.dispatcher.submit([delivery.attempt for delivery in found])
+            self.dispatcher.submit([each.attempt for each in found if await self._hold(each)])
+
+    async def _hold(self, delivery: Delivery) -> bool:
+        """Keep the receipt of a task that shall run; False if its key was removed."""
+        try:
+            receipt = await self._keys.unseal(delivery.receipt)
+        except UnknownReceipt:
+            task_id = delivery.attempt.record.task_id
+            logger.warning("the key of the receipt of %s is void: it comes again", task_id)
+            return False
+        self._held[id(delivery.attempt)] = delivery.attempt, receipt
+        return True
 
     def _finished(self, outcomes: Sequence[Outcome]) -> None:
         for outcome in outcomes:

@@ -73,10 +73,16 @@ def handler(source: Source, keys: Keyring) -> grpc.GenericRpcHandler:
     def method(kind: type[Any], work: Callable[[Any], Awaitable[Any]]) -> Any:
         async def call(request: Any, context: Any) -> Any:
             shown = str(dict(context.invocation_metadata() or ()).get("late-peer", ""))
-            wanted = [password(key).encode() for key in keys.accepted]
-            if not any(hmac.compare_digest(shown.encode(), each) for each in wanted):
+            if not _opens(keys, shown):
+                await keys.renew()
+            if not _opens(keys, shown):
                 await context.abort(grpc.StatusCode.UNAUTHENTICATED, "not a peer")
-            return await work(request)
+            found = await work(request)
+            if isinstance(request, TakeRequest) and not _opens(keys, shown):
+                # Its key was removed while it waited for tasks.
+                await source.drop(request.consumer)
+                await context.abort(grpc.StatusCode.UNAUTHENTICATED, "not a peer")
+            return found
 
         return grpc.unary_unary_rpc_method_handler(
             call,
@@ -112,6 +118,11 @@ def handler(source: Source, keys: Keyring) -> grpc.GenericRpcHandler:
         "Drop": method(str, drop),
     }
     return grpc.method_handlers_generic_handler(SERVICE, methods)
+
+
+def _opens(keys: Keyring, shown: str) -> bool:
+    """Tell whether this is the password of a key that is valid now."""
+    return any(hmac.compare_digest(shown.encode(), password(k).encode()) for k in keys.accepted)
 
 
 def _light(delivery: Delivery) -> Delivery:
@@ -178,9 +189,17 @@ class Peer:
         await self._channel.close()
 
     async def _call(self, method: Any, value: Any, limit_s: float) -> Any:
-        metadata = (("late-peer", password(self._keys.current)),)
+        key = self._keys.current
         try:
-            return await method(value, timeout=limit_s, metadata=metadata)
+            try:
+                return await self._shown(key, method, value, limit_s)
+            except grpc.aio.AioRpcError as error:
+                if error.code() is not grpc.StatusCode.UNAUTHENTICATED:
+                    raise
+                await self._keys.renew()
+                if self._keys.current == key:
+                    raise
+                return await self._shown(self._keys.current, method, value, limit_s)
         except grpc.aio.AioRpcError as error:
             why = error.code().name
         except asyncio.CancelledError:
@@ -191,3 +210,7 @@ class Peer:
             why = "its channel was closed"
         text = f"a process of this deployment cannot be reached: {self.address}: {why}"
         raise Unavailable(text)
+
+    @staticmethod
+    async def _shown(key: bytes, method: Any, value: Any, limit_s: float) -> Any:
+        return await method(value, timeout=limit_s, metadata=(("late-peer", password(key)),))
