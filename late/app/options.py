@@ -109,6 +109,9 @@ class TaskOptions(TypedDict, total=False):
     `replace` cancels the first task if it has not started and takes its place."""
     headers: Mapping[str, str]
     """Strings that are stored with the task and are not arguments, such as a trace id."""
+    autocommit: bool
+    """Let the task commit by itself if `tx` is in autocommit mode and no transaction is open.
+    Otherwise that is refused: nothing would tie the task to what the caller writes."""
 
 
 class Settings(msgspec.Struct, frozen=True):
@@ -119,6 +122,7 @@ class Settings(msgspec.Struct, frozen=True):
     headers_json: str | None
     unique_for_us: int | None = None
     on_conflict: OnConflict = "existing"
+    autocommit: bool = False
 
 
 def settings(asked: TaskOptions, base: Options) -> Settings:
@@ -156,6 +160,7 @@ def settings(asked: TaskOptions, base: Options) -> Settings:
         headers_json=validate.headers(given.get("headers")),
         unique_for_us=_unique_for_us(given),
         on_conflict=asked.get("on_conflict") or "existing",
+        autocommit=bool(given.get("autocommit")),
     )
 
 

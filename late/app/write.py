@@ -28,13 +28,17 @@ def write(
 
     Args:
         calls: the calls of the rows, which are placed anew if the lane was resized. Commands have
-            none: they keep their shards.
+            none: they keep their shards, and each may commit by itself.
+
+    Raises:
+        InvalidTask: no transaction is open, and a call does not say that it commits by itself.
     """
     if app.capture is not None:
         asynchronous = tx is not None and outbox.is_async(tx)
         ids = app.capture(calls, rows)
         return _ready(ids) if asynchronous else ids
-    return outbox.write(tx, rows, partial(app.placed, calls))
+    alone = all(call.settings.autocommit for call in calls)
+    return outbox.write(tx, rows, partial(app.placed, calls), autocommit=alone)
 
 
 async def first(ids: Awaitable[list[TaskId]]) -> TaskId:

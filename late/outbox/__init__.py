@@ -12,7 +12,8 @@
 N tasks are one INSERT. An adapter never opens a connection, never begins, commits or rolls back,
 never retries and never notifies: the caller's commit decides whether the tasks exist. The driver
 begins a transaction as for any other statement. If the driver is in autocommit mode and no
-transaction is open, the insert commits by itself.
+transaction is open, the insert commits by itself: `late.App` asks for that only where the caller
+has said so.
 
 Errors of the driver are passed on unchanged, so that a caller can retry its transaction on them as
 before. Only an error about missing tables, or tables of another version, becomes `SchemaMismatch`.

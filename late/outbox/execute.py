@@ -8,7 +8,6 @@ Python takes a microsecond. A generator and its driver are nine calls.
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Sequence
-from functools import partial
 from typing import Any, TypeVar
 
 from late.errors import InvalidTask, SchemaMismatch
@@ -29,27 +28,30 @@ T = TypeVar("T")
 
 
 def write(
-    tx: Any, rows: Sequence[NewTask], again: Again | None = None
+    tx: Any, rows: Sequence[NewTask], again: Again | None = None, *, autocommit: bool = True
 ) -> list[TaskId] | Awaitable[list[TaskId]]:
     """Write checked `rows` through `tx`, which is sync or async.
 
     Args:
         again: makes new rows if the lane was resized. With None the rows keep their shards.
+        autocommit: the rows may commit by themselves where no transaction is open.
 
     Returns:
         Their ids in order, or an awaitable of them if `tx` is async. After a cancellation an async
         transaction must be rolled back.
 
     Raises:
-        InvalidTask: the type of `tx` is not accepted, or there are unique keys outside a
-            transaction.
+        InvalidTask: the type of `tx` is not accepted, or no transaction is open where one is
+            needed.
         KeyConflict: a task with another body holds a unique key; nothing was written.
         SchemaMismatch: the tables are missing or have another version.
     """
     opener, asynchronous = find(tx)
     if asynchronous:
-        return _write_async(tx, opener, rows, again)
+        return _write_async(tx, opener, rows, again, autocommit)
     into: Sync = opener(tx)
+    if not autocommit:
+        _check_transaction(into)
     dialect = into.dialect
     try:
         row = rows[0] if len(rows) == 1 else None
@@ -72,9 +74,18 @@ def write(
 
 
 async def _write_async(
-    tx: AsyncTransaction, opener: Opener, rows: Sequence[NewTask], again: Again | None
+    tx: AsyncTransaction,
+    opener: Opener,
+    rows: Sequence[NewTask],
+    again: Again | None,
+    autocommit: bool,
 ) -> list[TaskId]:
-    task_ids = await _run_async(tx, opener, partial(insert, rows, again=again))
+    def steps(into: Target) -> Steps[list[TaskId]]:
+        if not autocommit:
+            _check_transaction(into)
+        return insert(rows, into, again)
+
+    task_ids = await _run_async(tx, opener, steps)
     note(tx, task_ids)
     return task_ids
 
@@ -134,6 +145,20 @@ def drive(steps: Steps[T], execute: Callable[[Statement], Answer]) -> T:
     except StopIteration as end:
         result: T = end.value
         return result
+
+
+def _check_transaction(into: Target) -> None:
+    """Refuse a task that would commit by itself.
+
+    Raises:
+        InvalidTask: the connection is in autocommit mode, and no transaction is open.
+    """
+    if into.autocommit:
+        raise InvalidTask(
+            "no transaction is open, so the task would commit by itself whatever becomes of your"
+            " own writes: begin one before the enqueue (Django: `transaction.atomic()`, psycopg:"
+            " `connection.transaction()`), or say `.options(autocommit=True)`"
+        )
 
 
 def _explain(into: Target, error: Exception) -> None:

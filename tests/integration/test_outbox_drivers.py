@@ -57,6 +57,10 @@ class Trip(Base):
 def greet(name: str) -> None: ...
 
 
+alone = greet.options(autocommit=True)
+"""Calls that may commit by themselves."""
+
+
 @pytest.fixture(scope="module")
 def postgres() -> Iterator[str]:
     admin = postgres_url()
@@ -112,10 +116,18 @@ print(sorted(sys.modules))
 
 def test_sqlite_in_autocommit_mode_commits_one_task_by_itself(late_db: str) -> None:
     with closing(sqlite3.connect(kit.path(late_db), isolation_level=None)) as tx:
-        task_id = greet.enqueue(tx, "Ada")
+        with pytest.raises(late.InvalidTask, match="no transaction is open"):
+            greet.enqueue(tx, "Ada")
+        with pytest.raises(late.InvalidTask, match="no transaction is open"):
+            app.enqueue_many(tx, [greet.call("Ada"), alone.call("Ada")])
+        task_id = alone.enqueue(tx, "Ada")
         assert kit.rows(late_db) == [(task_id, "greet")]
         with pytest.raises(late.InvalidTask, match="needs a transaction"):
-            greet.options(unique_key="k").enqueue(tx, "Ada")
+            greet.options(unique_key="k", autocommit=True).enqueue(tx, "Ada")
+        tx.execute("begin")
+        greet.enqueue(tx, "Ada")
+        tx.execute("rollback")
+        assert kit.count(late_db, "late_task") == 1
     assert kit.count(late_db, "late_unique") == 0
 
 
@@ -172,10 +184,12 @@ def test_sqlite_refuses_a_transaction_that_has_seen_the_lane_before_its_resize(
 
 def test_psycopg_in_autocommit_mode(clean: str) -> None:
     with closing(psycopg.connect(clean, autocommit=True)) as tx:
-        task_id = greet.enqueue(tx, "Ada")
+        with pytest.raises(late.InvalidTask, match="no transaction is open"):
+            greet.enqueue(tx, "Ada")
+        task_id = alone.enqueue(tx, "Ada")
         assert kit.rows(clean) == [(task_id, "greet")]
         with pytest.raises(late.InvalidTask, match="needs a transaction"):
-            greet.options(unique_key="k").enqueue(tx, "Ada")
+            greet.options(unique_key="k", autocommit=True).enqueue(tx, "Ada")
         with tx.transaction():
             greet.options(unique_key="k").enqueue(tx, "Ada")
     assert kit.count(clean, "late_task") == 2
@@ -187,10 +201,12 @@ def test_sqlalchemy_in_autocommit_mode(clean: str, on: str) -> None:
     engine = create_engine(kit.sqlalchemy_url(clean), **(options if on == "engine" else {}))
     with engine.connect() as connection:
         tx = connection.execution_options(**options) if on == "connection" else connection
-        task_id = greet.enqueue(tx, "Ada")
+        with pytest.raises(late.InvalidTask, match="no transaction is open"):
+            greet.enqueue(tx, "Ada")
+        task_id = alone.enqueue(tx, "Ada")
         assert kit.rows(clean) == [(task_id, "greet")]
         with pytest.raises(late.InvalidTask, match="needs a transaction"):
-            greet.options(unique_key="k").enqueue(tx, "Ada")
+            greet.options(unique_key="k", autocommit=True).enqueue(tx, "Ada")
     engine.dispose()
 
 
@@ -388,7 +404,7 @@ async def test_a_pipeline_inserts_by_the_lane_as_it_is(clean: str, kind: str) ->
 
 @pytest.mark.parametrize("kind", ["psycopg-pipeline", "psycopg-async-pipeline"])
 async def test_a_pipeline_in_autocommit_mode(clean: str, kind: str) -> None:
-    once = greet.options(unique_key="k")
+    once = greet.options(unique_key="k", autocommit=True)
     async with kit.POSTGRES[kind](clean) as caller:
         await caller.wait(caller.tx.set_autocommit(True))
         await caller.execute("select 1")
