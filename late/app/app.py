@@ -261,7 +261,7 @@ class App:
         if self._depths:
             check_depths((call.queue,), self._depths, self.max_backlog)
         rows = [self._rows.one(call)]
-        written = write(self, tx, [call], rows)
+        written = write(self, tx, [call], rows, autocommit=call.settings.autocommit)
         return written[0] if isinstance(written, list) else first(written)
 
     @overload
@@ -285,7 +285,9 @@ class App:
         for call in batch:
             if not isinstance(call, Call) or call.app is not self:
                 raise InvalidTask(f"not a call of this app's tasks: {validate.shown(call)}")
-        return write(self, tx, batch, self.prepare(batch))
+        rows = self.prepare(batch)
+        alone = all(call.settings.autocommit for call in batch)
+        return write(self, tx, batch, rows, autocommit=alone)
 
     def prepare(self, calls: Sequence[Call]) -> list[NewTask]:
         """Return the rows of one batch, checked as in `enqueue_many`, for other writers of rows."""

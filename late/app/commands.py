@@ -24,13 +24,33 @@ from late.payload.command import Command, Kind
 
 @overload
 def cancel(
-    app: Writer, tx: SyncTransaction, task_id: str, /, *, group: str | None = ...
+    app: Writer,
+    tx: SyncTransaction,
+    task_id: str,
+    /,
+    *,
+    group: str | None = ...,
+    autocommit: bool = ...,
 ) -> TaskId: ...
 @overload
 def cancel(
-    app: Writer, tx: AsyncTransaction, task_id: str, /, *, group: str | None = ...
+    app: Writer,
+    tx: AsyncTransaction,
+    task_id: str,
+    /,
+    *,
+    group: str | None = ...,
+    autocommit: bool = ...,
 ) -> Awaitable[TaskId]: ...
-def cancel(app: Writer, tx: Any, task_id: str, /, *, group: str | None = None) -> Any:
+def cancel(
+    app: Writer,
+    tx: Any,
+    task_id: str,
+    /,
+    *,
+    group: str | None = None,
+    autocommit: bool = False,
+) -> Any:
     """Ask that no attempt of a task starts any more. The task then ends as `cancelled`.
 
     An attempt that runs already is not interrupted. If it succeeds, the task is done; if it
@@ -38,14 +58,17 @@ def cancel(app: Writer, tx: Any, task_id: str, /, *, group: str | None = None) -
 
     Args:
         group: cancel in this consumer group only; None cancels in all groups.
+        autocommit: let the command commit by itself if `tx` is in autocommit mode and no
+            transaction is open. Otherwise that is refused, as for an enqueue.
 
     Returns:
         The id of the command, or an awaitable of it if `tx` is async.
 
     Raises:
         InvalidName: `task_id` is not a task id, or `group` is not a name. Nothing was written.
+        InvalidTask: the type of `tx` is not accepted, or no transaction is open.
     """
-    return _send(app, tx, "cancel", task_id, group)
+    return _send(app, tx, "cancel", task_id, group, autocommit)
 
 
 @overload
@@ -58,6 +81,7 @@ def reschedule(
     at: datetime | None = ...,
     delay: validate.Duration | None = ...,
     group: str | None = ...,
+    autocommit: bool = ...,
 ) -> TaskId: ...
 @overload
 def reschedule(
@@ -69,6 +93,7 @@ def reschedule(
     at: datetime | None = ...,
     delay: validate.Duration | None = ...,
     group: str | None = ...,
+    autocommit: bool = ...,
 ) -> Awaitable[TaskId]: ...
 def reschedule(
     app: Writer,
@@ -79,6 +104,7 @@ def reschedule(
     at: datetime | None = None,
     delay: validate.Duration | None = None,
     group: str | None = None,
+    autocommit: bool = False,
 ) -> Any:
     """Give a task another due time, earlier or later.
 
@@ -103,6 +129,7 @@ def reschedule(
         "reschedule",
         task_id,
         group,
+        autocommit,
         at_us=None if at is None else validate.instant_us(at, "at"),
         delay_us=0 if delay is None else validate.delay_us(delay, "delay"),
     )
@@ -117,6 +144,7 @@ def redrive(
     *,
     call: Call | None = ...,
     group: str | None = ...,
+    autocommit: bool = ...,
 ) -> TaskId: ...
 @overload
 def redrive(
@@ -127,9 +155,17 @@ def redrive(
     *,
     call: Call | None = ...,
     group: str | None = ...,
+    autocommit: bool = ...,
 ) -> Awaitable[TaskId]: ...
 def redrive(
-    app: Writer, tx: Any, task_id: str, /, *, call: Call | None = None, group: str | None = None
+    app: Writer,
+    tx: Any,
+    task_id: str,
+    /,
+    *,
+    call: Call | None = None,
+    group: str | None = None,
+    autocommit: bool = False,
 ) -> Any:
     """Let a dead letter run again, with its attempts counted from zero.
 
@@ -149,15 +185,22 @@ def redrive(
         _checked(task_id)
         subject = codecs.Subject(task_id, call.name, call.queue)
         payload = call.codec.seal(call.payload, subject)
-    return _send(app, tx, "redrive", task_id, group, payload=payload)
+    return _send(app, tx, "redrive", task_id, group, autocommit, payload=payload)
 
 
 def _send(
-    app: Writer, tx: Any, kind: Kind, task_id: str, group: str | None, **asked: Any
+    app: Writer,
+    tx: Any,
+    kind: Kind,
+    task_id: str,
+    group: str | None,
+    autocommit: bool,
+    **asked: Any,
 ) -> TaskId | Awaitable[TaskId]:
     if group is not None:
         validate.name(group, "group")
-    written = write(app, tx, [], [Command(kind, _checked(task_id), group, **asked).row()])
+    rows = [Command(kind, _checked(task_id), group, **asked).row()]
+    written = write(app, tx, [], rows, autocommit=autocommit)
     return written[0] if isinstance(written, list) else first(written)
 
 

@@ -142,8 +142,8 @@ class Task(Generic[P, R]):
             The task's id, or an awaitable of it if `tx` is async.
 
         Raises:
-            InvalidTask: the input is wrong (subclasses tell why), or the type of `tx` is not
-                accepted.
+            InvalidTask: the input is wrong (subclasses tell why), the type of `tx` is not
+                accepted, or it is in autocommit mode with no open transaction.
             QueueFull: the queue's published depth has reached its bound.
             KeyConflict: a task with another body holds `unique_key`.
             SchemaMismatch: the tables are missing or have another version.

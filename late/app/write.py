@@ -4,41 +4,47 @@ from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Sequence
 from functools import partial
-from typing import Any, Protocol
+from typing import Any, Protocol, TypeAlias
 
 from late import outbox
 from late.app.task import Call
 from late.model.lanes import Lane
 from late.model.task import NewTask, TaskId
+from late.outbox.adapters.lookup import holds_connection
+from late.outbox.execute import check, check_async
+
+Capture: TypeAlias = Callable[[list[Call], list[NewTask]], list[TaskId]]
+"""A function that takes tasks instead of the database, and returns their ids."""
 
 
 class Writer(Protocol):
     """The app whose rows are written. `late.App` satisfies it."""
 
-    capture: Callable[[list[Call], list[NewTask]], list[TaskId]] | None
+    capture: Capture | None
 
     def placed(self, calls: Sequence[Call], lane: Lane) -> list[NewTask]:
         """Return the rows of `calls` for the database's current lane."""
 
 
 def write(
-    app: Writer, tx: Any, calls: list[Call], rows: list[NewTask]
+    app: Writer, tx: Any, calls: list[Call], rows: list[NewTask], *, autocommit: bool
 ) -> list[TaskId] | Awaitable[list[TaskId]]:
     """Write `rows` through `tx`, or give them to `app.capture`; see `outbox.write`.
 
     Args:
         calls: the calls of the rows, which are placed anew if the lane was resized. Commands have
-            none: they keep their shards, and each may commit by itself.
+            none: they keep their shards.
 
     Raises:
-        InvalidTask: no transaction is open, and a call does not say that it commits by itself.
+        InvalidTask: see `outbox.write`.
     """
-    if app.capture is not None:
-        asynchronous = tx is not None and outbox.is_async(tx)
-        ids = app.capture(calls, rows)
-        return _ready(ids) if asynchronous else ids
-    alone = all(call.settings.autocommit for call in calls)
-    return outbox.write(tx, rows, partial(app.placed, calls), autocommit=alone)
+    if app.capture is None:
+        return outbox.write(tx, rows, partial(app.placed, calls), autocommit=autocommit)
+    if tx is not None and outbox.is_async(tx):
+        return _capture_async(app.capture, tx, calls, rows, autocommit)
+    if tx is not None and not autocommit and holds_connection(tx):
+        check(tx)
+    return app.capture(calls, rows)
 
 
 async def first(ids: Awaitable[list[TaskId]]) -> TaskId:
@@ -46,5 +52,9 @@ async def first(ids: Awaitable[list[TaskId]]) -> TaskId:
     return (await ids)[0]
 
 
-async def _ready(ids: list[TaskId]) -> list[TaskId]:
-    return ids
+async def _capture_async(
+    capture: Capture, tx: Any, calls: list[Call], rows: list[NewTask], autocommit: bool
+) -> list[TaskId]:
+    if not autocommit and holds_connection(tx):
+        await check_async(tx)
+    return capture(calls, rows)

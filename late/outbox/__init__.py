@@ -12,8 +12,8 @@
 N tasks are one INSERT. An adapter never opens a connection, never begins, commits or rolls back,
 never retries and never notifies: the caller's commit decides whether the tasks exist. The driver
 begins a transaction as for any other statement. If the driver is in autocommit mode and no
-transaction is open, the insert commits by itself: `late.App` asks for that only where the caller
-has said so.
+transaction is open, nothing is written, unless the caller has said `autocommit=True`: then the
+insert commits by itself.
 
 Errors of the driver are passed on unchanged, so that a caller can retry its transaction on them as
 before. Only an error about missing tables, or tables of another version, becomes `SchemaMismatch`.
@@ -55,7 +55,11 @@ def is_async(tx: object) -> bool:
 
 
 def insert(
-    tx: SyncTransaction, rows: Sequence[NewTask], again: Again | None = None
+    tx: SyncTransaction,
+    rows: Sequence[NewTask],
+    again: Again | None = None,
+    *,
+    autocommit: bool = False,
 ) -> list[TaskId]:
     """Write checked `rows` through a sync `tx`, and return their ids in order. See `write`.
 
@@ -64,7 +68,7 @@ def insert(
     """
     if is_async(tx):
         raise InvalidTask(f"{type(tx).__name__} is async: its answer must be awaited")
-    return cast(list[TaskId], write(tx, rows, again))
+    return cast(list[TaskId], write(tx, rows, again, autocommit=autocommit))
 
 
 def __getattr__(name: str) -> Any:

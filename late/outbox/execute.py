@@ -26,23 +26,31 @@ from late.outbox.pending_wakeups import note
 
 T = TypeVar("T")
 
+NO_TRANSACTION = (
+    "no transaction is open and the connection is in autocommit mode, so the task would commit by"
+    " itself, whatever becomes of your own writes: begin a transaction before (Django:"
+    " `transaction.atomic()`; psycopg: `connection.transaction()`; sqlite3: `execute('begin')`;"
+    ' SQLAlchemy: leave out isolation_level="AUTOCOMMIT"), or say `autocommit=True` for a task'
+    " that stands alone"
+)
+
 
 def write(
-    tx: Any, rows: Sequence[NewTask], again: Again | None = None, *, autocommit: bool = True
+    tx: Any, rows: Sequence[NewTask], again: Again | None = None, *, autocommit: bool = False
 ) -> list[TaskId] | Awaitable[list[TaskId]]:
     """Write checked `rows` through `tx`, which is sync or async.
 
     Args:
         again: makes new rows if the lane was resized. With None the rows keep their shards.
-        autocommit: the rows may commit by themselves where no transaction is open.
+        autocommit: let the rows commit by themselves if no transaction is open.
 
     Returns:
         Their ids in order, or an awaitable of them if `tx` is async. After a cancellation an async
         transaction must be rolled back.
 
     Raises:
-        InvalidTask: the type of `tx` is not accepted, or no transaction is open where one is
-            needed.
+        InvalidTask: the type of `tx` is not accepted; or it is in autocommit mode with no open
+            transaction, and `autocommit` is False or there are unique keys.
         KeyConflict: a task with another body holds a unique key; nothing was written.
         SchemaMismatch: the tables are missing or have another version.
     """
@@ -50,8 +58,8 @@ def write(
     if asynchronous:
         return _write_async(tx, opener, rows, again, autocommit)
     into: Sync = opener(tx)
-    if not autocommit:
-        _check_transaction(into)
+    if not autocommit and into.autocommit:
+        raise InvalidTask(NO_TRANSACTION)
     dialect = into.dialect
     try:
         row = rows[0] if len(rows) == 1 else None
@@ -81,13 +89,31 @@ async def _write_async(
     autocommit: bool,
 ) -> list[TaskId]:
     def steps(into: Target) -> Steps[list[TaskId]]:
-        if not autocommit:
-            _check_transaction(into)
+        if not autocommit and into.autocommit:
+            raise InvalidTask(NO_TRANSACTION)
         return insert(rows, into, again)
 
     task_ids = await _run_async(tx, opener, steps)
     note(tx, task_ids)
     return task_ids
+
+
+def check(tx: SyncTransaction) -> None:
+    """Refuse a sync `tx` as `write` does, if what is written through it would commit by itself.
+
+    Raises:
+        InvalidTask: `tx` is in autocommit mode, and no transaction is open.
+    """
+    opener, _ = find(tx)
+    if opener(tx).autocommit:
+        raise InvalidTask(NO_TRANSACTION)
+
+
+async def check_async(tx: AsyncTransaction) -> None:
+    """Refuse an async `tx`; see `check`."""
+    opener, _ = find(tx)
+    if (await opener(tx)).autocommit:
+        raise InvalidTask(NO_TRANSACTION)
 
 
 def run(tx: SyncTransaction, make: Callable[[Target], Steps[T]]) -> T:
@@ -145,20 +171,6 @@ def drive(steps: Steps[T], execute: Callable[[Statement], Answer]) -> T:
     except StopIteration as end:
         result: T = end.value
         return result
-
-
-def _check_transaction(into: Target) -> None:
-    """Refuse a task that would commit by itself.
-
-    Raises:
-        InvalidTask: the connection is in autocommit mode, and no transaction is open.
-    """
-    if into.autocommit:
-        raise InvalidTask(
-            "no transaction is open, so the task would commit by itself whatever becomes of your"
-            " own writes: begin one before the enqueue (Django: `transaction.atomic()`, psycopg:"
-            " `connection.transaction()`), or say `.options(autocommit=True)`"
-        )
 
 
 def _explain(into: Target, error: Exception) -> None:

@@ -47,7 +47,7 @@ class Raw:
     def insert(self, *tasks: NewTask) -> None:
         """What a producer does, through the adapter that a producer uses."""
         for start in range(0, len(tasks), 1000):
-            outbox.insert(self._connection, tasks[start : start + 1000])
+            outbox.insert(self._connection, tasks[start : start + 1000], autocommit=True)
 
     def close(self) -> None:
         self._connection.close()

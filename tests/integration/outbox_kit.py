@@ -136,13 +136,13 @@ async def session(url: str) -> AsyncIterator[Caller]:
     engine.dispose()
 
 
-def _async_url(url: str) -> str:
+def async_url(url: str) -> str:
     return sqlalchemy_url(url).replace("sqlite://", "sqlite+aiosqlite://")
 
 
 @asynccontextmanager
 async def async_core(url: str) -> AsyncIterator[Caller]:
-    engine = create_async_engine(_async_url(url))
+    engine = create_async_engine(async_url(url))
     async with engine.connect() as tx:
         yield Caller(tx, tx.exec_driver_sql, lambda how: getattr(tx, how)())
     await engine.dispose()
@@ -150,7 +150,7 @@ async def async_core(url: str) -> AsyncIterator[Caller]:
 
 @asynccontextmanager
 async def async_session(url: str) -> AsyncIterator[Caller]:
-    engine = create_async_engine(_async_url(url))
+    engine = create_async_engine(async_url(url))
 
     async def sql(statement: str) -> None:
         await (await tx.connection()).exec_driver_sql(statement)

@@ -17,8 +17,9 @@ from sqlalchemy import make_url
 import late
 from late import outbox
 from late.errors import InvalidTask
+from late.model.ids import new_id
 from late.schema import migrate
-from late.testing import drain
+from late.testing import drain, inline
 from tests.integration import outbox_kit as kit
 from tests.servers import drop_database, migrated_database, postgres_url
 
@@ -104,11 +105,43 @@ def test_what_it_enqueued_is_run(connection: Any, url: str) -> None:
     assert ran == [("Ada", 3)]
 
 
-def test_without_an_atomic_block_a_task_commits_by_itself(connection: Any, url: str) -> None:
-    greet.enqueue(connection, "Ada")
+def test_without_an_atomic_block_a_task_is_refused(connection: Any, url: str) -> None:
+    alone = greet.options(autocommit=True)
+    for enqueue in (
+        lambda: greet.enqueue(connection, "Ada"),
+        lambda: app.enqueue_many(connection, [alone.call("Ada"), greet.call("Ada")]),
+        lambda: app.cancel(connection, new_id(0)),
+    ):
+        with pytest.raises(InvalidTask, match=r"transaction\.atomic\(\)"):
+            enqueue()
+    assert kit.rows(url) == []
+    alone.enqueue(connection, "Ada")
     assert len(kit.rows(url)) == 1
     with pytest.raises(InvalidTask, match="needs a transaction"):
-        greet.options(unique_key="k").enqueue(connection, "Ada")
+        greet.options(unique_key="k", autocommit=True).enqueue(connection, "Ada")
+
+
+def test_without_django_s_autocommit_the_driver_begins(connection: Any, url: str) -> None:
+    transaction.set_autocommit(False, using=ALIAS)
+    greet.enqueue(connection, "Ada")
+    transaction.rollback(using=ALIAS)
+    assert kit.rows(url) == []
+    greet.enqueue(connection, "Ada")
+    transaction.commit(using=ALIAS)
+    assert len(kit.rows(url)) == 1
+
+
+def test_inline_mode_opens_no_connection_and_refuses_on_an_open_one(connection: Any) -> None:
+    connection.close()
+    with inline(app) as box:
+        greet.enqueue(connection, "Ada")
+        assert connection.connection is None
+        connection.ensure_connection()
+        with pytest.raises(InvalidTask, match="no transaction is open"):
+            greet.enqueue(connection, "Ada")
+        with transaction.atomic(using=ALIAS):
+            greet.enqueue(connection, "Ada")
+    assert len(box.pending) == 2
 
 
 def test_bad_input_leaves_the_block_as_it_was_and_errors_are_django_s(connection: Any) -> None:

@@ -99,6 +99,14 @@ def find(tx: object) -> tuple[Opener, bool]:
     return found
 
 
+def holds_connection(tx: Any) -> bool:
+    """Tell whether `tx` is connected already, so that its adapter does not connect."""
+    if hasattr(tx, "ensure_connection"):  # Django connects before the first statement.
+        return tx.connection is not None
+    # SQLAlchemy's sessions take a connection of their engine when they need one.
+    return not hasattr(tx, "get_bind")
+
+
 def _name(kind: type) -> str:
     full = f"{kind.__module__}.{kind.__qualname__}"
     hints = {

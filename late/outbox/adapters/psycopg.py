@@ -3,7 +3,8 @@
 It takes a `Connection` or an `AsyncConnection`, from `connect` or from a pool. CockroachDB is
 recognised by a parameter that it sends when it is connected to.
 
-In autocommit mode, without an open transaction block, the insert of a task commits by itself.
+In autocommit mode, without an open transaction block, the insert of a task would commit by itself.
+Without autocommit mode psycopg begins a transaction before the insert, if none is open.
 
 In pipeline mode an answer arrives only after the next synchronisation, and the steps of an insert
 need answers. So they run in a pipeline inside the caller's, which synchronises at its end.

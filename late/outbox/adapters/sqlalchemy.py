@@ -37,6 +37,10 @@ DIALECTS: dict[tuple[str, str], Dialect] = {
 }
 
 
+_IDLE = 0
+"""libpq's status of a connection without an open transaction, in psycopg and psycopg2."""
+
+
 class _Connection:
     __slots__ = ("_tx", "dialect")
 
@@ -131,9 +135,15 @@ def _snapshot(tx: Connection) -> bool:
 def _autocommits(tx: Connection) -> bool:
     """Tell whether the driver would commit each statement by itself.
 
-    The driver is asked and not SQLAlchemy: a SQLite connection in autocommit mode is in a
-    transaction after an event handler has emitted BEGIN (SQLAlchemy's recipe for savepoints there).
+    The driver is asked and not SQLAlchemy: a connection in autocommit mode is in a transaction
+    after the caller, or an event handler (SQLAlchemy's recipe for savepoints on SQLite), has
+    executed BEGIN.
     """
+    driver: Any = tx.connection.driver_connection
     if tx.dialect.name == "sqlite":
-        return autocommits(tx.connection.driver_connection)
-    return bool(cast(Any, tx.connection.dbapi_connection).autocommit)
+        return autocommits(driver)
+    if not cast(Any, tx.connection.dbapi_connection).autocommit:
+        return False
+    if tx.dialect.driver == "asyncpg":
+        return not driver.is_in_transaction()
+    return tx.dialect.name == "spanner+spanner" or driver.info.transaction_status == _IDLE

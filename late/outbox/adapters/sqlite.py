@@ -1,9 +1,9 @@
 """The adapter for `sqlite3.Connection`, and an async connection for `late.outbox.connect_async`.
 
 The caller's connection decides when the transaction begins. The standard driver begins one before
-the INSERT unless it is in autocommit mode; in that mode the insert commits by itself, outside any
-transaction. A deferred transaction that reads and then enqueues may fail at once with "database is
-locked", for any busy timeout. So use BEGIN IMMEDIATE for a transaction that will enqueue.
+the INSERT unless it is in autocommit mode; in that mode the insert would commit by itself, outside
+any transaction. A deferred transaction that reads and then enqueues may fail at once with "database
+is locked", for any busy timeout. So use BEGIN IMMEDIATE for a transaction that will enqueue.
 """
 
 from __future__ import annotations
@@ -134,8 +134,9 @@ class _AsyncConnection:
 
     @property
     def autocommit(self) -> bool:
-        # `connect_async` has begun a transaction; after a commit in the block there is none.
-        return autocommits(self._tx.raw)
+        # `connect_async` has begun a transaction; after a commit in the block there is none, and
+        # the driver begins none. `autocommit` itself is readable only in the connection's thread.
+        return not self._tx.raw.in_transaction
 
     async def execute(self, statement: Statement) -> Answer:
         return await self._tx.run(lambda: _Connection(self._tx.raw).execute(statement))
