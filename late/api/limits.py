@@ -15,6 +15,8 @@ BODY_BYTES = 1024 * KIB + 64 * KIB
 BATCH_BYTES = 8 * 1024 * KIB + 256 * KIB
 HEADER_S = 10.0
 """A client has this time to send the head of its request, and again for each part of its body."""
+BODY_S = 60.0
+"""A client has this time to send the whole body."""
 CONNECTIONS = 1_000
 RECEIVE_MAX = 100
 """Tasks of one `receive`."""

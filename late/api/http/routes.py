@@ -198,7 +198,7 @@ async def _body(request: Request, most: int) -> bytes:
     Raises:
         TooLarge: the body has more bytes.
         Unsupported: its content type is not JSON.
-        BadRequest: a part of it did not come in time.
+        BadRequest: a part of it, or the whole, did not come in time.
     """
     kind = request.headers.get("content-type", "").partition(";")[0].strip().lower()
     if kind != "application/json":
@@ -210,12 +210,14 @@ async def _body(request: Request, most: int) -> bytes:
     parts: list[bytes] = []
     size = 0
     chunks = request.stream()
+    ends = asyncio.get_running_loop().time() + limits.BODY_S
     while True:
         try:
-            async with asyncio.timeout(limits.HEADER_S):
+            left_s = ends - asyncio.get_running_loop().time()
+            async with asyncio.timeout(min(limits.HEADER_S, left_s)):
                 part = await anext(chunks, None)
         except TimeoutError:
-            raise BadRequest("the body did not come") from None
+            raise BadRequest("the body did not come in time") from None
         if part is None:
             return b"".join(parts)
         size += len(part)

@@ -1,8 +1,9 @@
 """The HTTP server: uvicorn on the worker's event loop, with bounds of our own.
 
 A server with threads of its own was rejected, because the pools that requests wait in belong to
-this loop. uvicorn bounds neither the size of a request's head nor its time. `_Protocol` does, so
-that an idle or endless head costs one connection for ten seconds, and no memory.
+this loop. uvicorn bounds neither the size of a request's head and trailers nor the time of a
+request. `_Protocol` does, so that an idle or endless head costs one connection for ten seconds, and
+no memory.
 """
 
 from __future__ import annotations
@@ -18,7 +19,7 @@ from typing import Any
 import uvicorn
 from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 
-from late.api.limits import CONNECTIONS, HEADER_S
+from late.api.limits import BODY_S, CONNECTIONS, HEADER_S
 from late.errors import ConfigError
 
 HEAD_BYTES = 32 * 1024
@@ -160,6 +161,8 @@ class _Protocol(HttpToolsProtocol):
     _late_bytes = 0
     _late_in_head = True
     _late_in_body = False
+    _late_in_trailers = False
+    """The last chunk has begun, or one of which no byte has come."""
     _late_names: tuple[str, ...] = ()
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
@@ -173,23 +176,53 @@ class _Protocol(HttpToolsProtocol):
 
     def data_received(self, data: bytes) -> None:
         if not self._late_in_head and not self._late_in_body:
-            # The next request of a connection that was kept.
-            self._late_in_head, self._late_bytes = True, 0
-            self._close_in(HEADER_S)
-        if self._late_in_head:
+            self._begin_head()  # the next request of a connection that was kept
+        if self._late_in_head or self._late_in_trailers:
             self._late_bytes += len(data)
         super().data_received(data)
-        if self._late_in_head and self._late_bytes > HEAD_BYTES:
-            self.send_400_response("The head of the request is too large.")
+        if self._late_bytes > HEAD_BYTES:
+            if self._late_in_head:
+                self.send_400_response("The head of the request is too large.")
+            elif self._late_in_trailers:
+                self._refuse_trailers()
+        if self._late_in_body and self._late_timer is None:
+            self._close_in(BODY_S + LINGER_S)
+
+    def _begin_head(self) -> None:
+        self._late_in_head, self._late_bytes = True, 0
+        self._close_in(HEADER_S)
+
+    def on_message_begin(self) -> None:
+        if not self._late_in_head:
+            self._begin_head()  # it came together with the end of the one before
+        super().on_message_begin()
+
+    def _refuse_trailers(self) -> None:
+        """End the connection, with an answer if none was begun."""
+        if self.cycle.response_started:
+            self.transport.close()
+        else:
+            self.send_400_response("The trailers of the request are too large.")
+
+    def on_header(self, name: bytes, value: bytes) -> None:
+        if self._late_in_head:
+            super().on_header(name, value)  # trailers are read by nobody, so they are not kept
+
+    def on_chunk_header(self) -> None:
+        self._late_in_trailers, self._late_bytes = True, 0
+
+    def on_body(self, body: bytes) -> None:
+        self._late_in_trailers, self._late_bytes = False, 0
+        super().on_body(body)
 
     def on_headers_complete(self) -> None:
-        self._late_in_head, self._late_in_body = False, True
+        self._late_in_head, self._late_in_body, self._late_bytes = False, True, 0
         self._close_in(None)
         self.scope["late.certificate"] = self._late_names  # type: ignore[typeddict-unknown-key]
         super().on_headers_complete()
 
     def on_message_complete(self) -> None:
-        self._late_in_body = False
+        self._late_in_body = self._late_in_trailers = False
         self._close_in(None)
         super().on_message_complete()
 
