@@ -17,7 +17,7 @@ from late.model.tokens import CERTIFICATE, Token
 from late.schema.engine import reading, write
 from late.schema.tables import secret, token
 
-NO_SECRET = "late_secret has no row: restore it from a backup"
+NO_ROW = "late_secret has no row: restore it from a backup"
 _texts = msgspec.json.Decoder(tuple[str, ...])
 _scopes = msgspec.json.Decoder(tuple[tokens.Scope, ...])
 
@@ -114,7 +114,7 @@ def peer_keys(engine: Engine) -> list[DeploymentKey]:
         rows = connection.execute(select(secret.c.name, secret.c.peer_key, secret.c.created_at_us))
         found = [DeploymentKey(int(row[0]), bytes.fromhex(row[1]), row[2] or 0) for row in rows]
     if not found:
-        raise ConfigError(NO_SECRET)
+        raise ConfigError(NO_ROW)
     return found
 
 
@@ -125,7 +125,7 @@ def form_key(engine: Engine) -> bytes:
             select(secret.c.form_key).order_by(secret.c.name).limit(1)
         ).scalar()
     if found is None:
-        raise ConfigError(NO_SECRET)
+        raise ConfigError(NO_ROW)
     return bytes.fromhex(found)
 
 
