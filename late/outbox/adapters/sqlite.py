@@ -30,7 +30,8 @@ class _Connection:
 
     @property
     def autocommit(self) -> bool:
-        return autocommits(self._tx)
+        # Each enqueue asks, mostly in a transaction.
+        return not self._tx.in_transaction and autocommits(self._tx)
 
     def execute(self, statement: Statement) -> Answer:
         # `tx.execute` would go through the caller's cursor and row factories.
