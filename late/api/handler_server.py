@@ -24,9 +24,11 @@ from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import grpc
-from google.protobuf.wrappers_pb2 import Int32Value, StringValue
+from google.protobuf.wrappers_pb2 import Int32Value
 
-from late.api.grpc.port import open_port
+from late.api import limits
+from late.api.grpc.calls import receive_or_abort, service
+from late.api.grpc.port import bounds, open_port
 from late.api.handler_messages import attempt_of, response_of
 from late.dispatcher.handler import Bound
 from late.dispatcher.local.threads import Threads
@@ -36,7 +38,7 @@ from late.handler.context import AsyncContext, Context
 from late.handler.outcomes import Signal
 from late.model.targets import address, is_loopback, resolve
 from late.payload import values as payloads
-from late.v1 import handler_pb2_grpc
+from late.v1 import handler_pb2
 
 if TYPE_CHECKING:
     from late.app.app import App
@@ -79,6 +81,7 @@ class HandlerServer:
                 f"{self.host} can be reached from elsewhere: give tls= and token= (or tls with ca)"
             )
         self._tls = tls
+        self._concurrency = concurrency
         token = None if token is None else resolve(token, "serve_handlers: token")
         self._servicer = _Servicer(app, token, concurrency)
         self._server: grpc.aio.Server | None = None
@@ -89,14 +92,12 @@ class HandlerServer:
         Raises:
             ConfigError: the address is taken, or a file cannot be read.
         """
+        streams = max(limits.STREAMS, 2 * self._concurrency)
         server = grpc.aio.server(
-            options=[
-                ("grpc.max_receive_message_length", REQUEST_BYTES_MAX),
-                ("grpc.so_reuseport", 0),
-            ]
+            options=bounds(message=REQUEST_BYTES_MAX, streams=streams),
+            maximum_concurrent_rpcs=max(limits.RPCS, streams),
         )
-        handler_pb2_grpc.add_HandlerServicer_to_server(self._servicer, server)
-        server.add_generic_rpc_handlers((self._servicer.health(),))
+        server.add_generic_rpc_handlers((self._servicer.handler(), self._servicer.health()))
         self.port = open_port(server, self.host, self.port, self._tls)
         await server.start()
         self._server = server
@@ -156,7 +157,7 @@ def serve_handlers(
     return HandlerServer(app, at, tls=tls, token=token, concurrency=concurrency, insecure=insecure)
 
 
-class _Servicer(handler_pb2_grpc.HandlerServicer):
+class _Servicer:
     """Executes the tasks that arrive. Everything happens on the server's loop."""
 
     def __init__(self, app: App, token: str | None, concurrency: int) -> None:
@@ -167,8 +168,14 @@ class _Servicer(handler_pb2_grpc.HandlerServicer):
         self._bound: dict[str, Bound] = {}
         self.serving = True
 
-    async def Execute(self, request: Any, context: Any) -> Any:
+    def handler(self) -> grpc.GenericRpcHandler:
+        """Make the handler of `late.v1.Handler`."""
+        encode = handler_pb2.ExecuteResponse.SerializeToString
+        return service("late.v1.Handler", {"Execute": (self._execute, encode)})
+
+    async def _execute(self, _: Any, context: Any) -> None:
         await self._authenticate(context)
+        request = await receive_or_abort(context, handler_pb2.ExecuteRequest.FromString)
         task = request.task
         handler: Task[Any, Any] | None = self._app.tasks.get(task.name)
         if handler is None:
@@ -180,7 +187,8 @@ class _Servicer(handler_pb2_grpc.HandlerServicer):
         if task.name not in self._bound:
             self._bound[task.name] = Bound(handler)
         left_s = context.time_remaining()
-        return response_of(await self._run(handler, self._bound[task.name], task, left_s))
+        verdict = await self._run(handler, self._bound[task.name], task, left_s)
+        await context.write(response_of(verdict))
 
     async def _run(self, handler: Task[Any, Any], bound: Bound, task: Any, left_s: Any) -> Verdict:
         timeout_s = bound.timeout_s if left_s is None else left_s
@@ -241,19 +249,14 @@ class _Servicer(handler_pb2_grpc.HandlerServicer):
     def health(self) -> grpc.GenericRpcHandler:
         """Make the service `grpc.health.v1`, with the same answer for every service name.
 
-        Its messages have the same bytes as these wrappers: one field of number 1, which is a text
-        in the request and an enum in the answer.
+        Its answer has the same bytes as this wrapper: one field of number 1, an enum. The request
+        is not read, since everybody may ask.
         """
 
-        async def check(_: StringValue, context: Any) -> Int32Value:
-            return Int32Value(value=SERVING if self.serving else NOT_SERVING)
+        async def check(_: Any, context: Any) -> None:
+            await context.write(Int32Value(value=SERVING if self.serving else NOT_SERVING))
 
-        method = grpc.unary_unary_rpc_method_handler(
-            check,
-            request_deserializer=StringValue.FromString,
-            response_serializer=Int32Value.SerializeToString,
-        )
-        return grpc.method_handlers_generic_handler("grpc.health.v1.Health", {"Check": method})
+        return service("grpc.health.v1.Health", {"Check": (check, Int32Value.SerializeToString)})
 
 
 def _and_then(call: Callable[[], Any], leave: Callable[[], None]) -> Any:

@@ -34,6 +34,10 @@ MESSAGE_BYTES = 9 * 1024 * KIB
 """gRPC: one message; a batch of 8 MiB of payload and the other fields."""
 RPCS = 1_000
 """gRPC: calls and streams of one process."""
+MESSAGE_S = 30.0
+"""gRPC: a client has this time to send one message."""
+LOOKAHEAD_BYTES = 64 * KIB
+"""gRPC: what is taken in of a message before its caller is admitted."""
 RPC_S_MAX = 60.0
 """gRPC: seconds of one call that is not a stream."""
 RATE = 2_000.0

@@ -436,7 +436,8 @@ class OneWrite:
         self.begun = asyncio.Event()
         self.written: list[str] = []
         self._writing = False
-        self._credits = [queue_pb2.ConsumeRequest(credit=queue_pb2.Credit(tasks=1))]
+        credit = queue_pb2.ConsumeRequest(credit=queue_pb2.Credit(tasks=1))
+        self._credits = [credit.SerializeToString()]
 
     async def read(self) -> Any:
         if not self._credits:

@@ -18,6 +18,7 @@ import msgspec
 
 from late.api.deliveries import Delivery, Source, TakeRequest
 from late.api.errors import Unavailable
+from late.api.grpc.calls import receive_or_abort, service
 from late.api.limits import MESSAGE_BYTES, WAIT_S_MAX
 from late.api.peer_keys import Keyring
 from late.api.receipts import Receipt, StaleReceipt
@@ -70,25 +71,24 @@ def password(key: bytes) -> str:
 def handler(source: Source, keys: Keyring) -> grpc.GenericRpcHandler:
     """Make the gRPC handler that serves `source` to peers."""
 
-    def method(kind: type[Any], work: Callable[[Any], Awaitable[Any]]) -> Any:
-        async def call(request: Any, context: Any) -> Any:
+    def method(kind: Any, work: Callable[[Any], Awaitable[Any]]) -> Any:
+        decode = msgspec.msgpack.Decoder(kind).decode
+
+        async def call(_: Any, context: Any) -> None:
             shown = str(dict(context.invocation_metadata() or ()).get("late-peer", ""))
             if not _opens(keys, shown):
                 await keys.renew()
             if not _opens(keys, shown):
                 await context.abort(grpc.StatusCode.UNAUTHENTICATED, "not a peer")
+            request = await receive_or_abort(context, decode)
             found = await work(request)
             if isinstance(request, TakeRequest) and not _opens(keys, shown):
                 # Its key was removed while it waited for tasks.
                 await source.drop(request.consumer)
                 await context.abort(grpc.StatusCode.UNAUTHENTICATED, "not a peer")
-            return found
+            await context.write(found)
 
-        return grpc.unary_unary_rpc_method_handler(
-            call,
-            request_deserializer=msgspec.msgpack.Decoder(kind).decode,
-            response_serializer=msgspec.msgpack.encode,
-        )
+        return call, msgspec.msgpack.encode
 
     async def about(_: Empty) -> Offer:
         return Offer(source.queues, source.groups)
@@ -117,7 +117,7 @@ def handler(source: Source, keys: Keyring) -> grpc.GenericRpcHandler:
         "Say": method(AnswerRequest, say),
         "Drop": method(str, drop),
     }
-    return grpc.method_handlers_generic_handler(SERVICE, methods)
+    return service(SERVICE, methods)
 
 
 def _opens(keys: Keyring, shown: str) -> bool:

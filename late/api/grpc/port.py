@@ -1,4 +1,4 @@
-"""Open the port of a gRPC server."""
+"""Open the port of a gRPC server, and bound what it takes from strangers."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ from typing import Protocol
 
 import grpc
 
+from late.api import limits
 from late.errors import ConfigError
 
 
@@ -19,6 +20,23 @@ class TlsFiles(Protocol):
     def key(self) -> str: ...
     @property
     def ca(self) -> str | None: ...
+
+
+def bounds(*, message: int, streams: int = limits.STREAMS) -> list[tuple[str, int]]:
+    """Make the options of a server that takes messages of up to `message` bytes.
+
+    gRPC takes in as much of a message as the window of its stream allows, also while nobody reads
+    it. By default it widens the window to megabytes, for fast connections far away. Here the window
+    is fixed, and grows for a message that is being read.
+    """
+    return [
+        ("grpc.max_receive_message_length", message),
+        ("grpc.max_concurrent_streams", streams),
+        ("grpc.max_metadata_size", 16 * limits.KIB),
+        ("grpc.http2.bdp_probe", 0),
+        ("grpc.http2.lookahead_bytes", limits.LOOKAHEAD_BYTES),
+        ("grpc.so_reuseport", 0),
+    ]
 
 
 def open_port(server: grpc.aio.Server, host: str, port: int, tls: TlsFiles | None) -> int:

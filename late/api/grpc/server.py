@@ -7,37 +7,33 @@ import itertools
 import logging
 from collections.abc import Awaitable, Callable
 from math import ceil
-from typing import Any, TypeVar
+from typing import Any
 
 import grpc
 
 from late.api import errors, limits, schemas
 from late.api.errors import BadRequest
 from late.api.grpc import convert
-from late.api.grpc.port import TlsFiles, open_port
+from late.api.grpc.calls import receive, receive_one, service
+from late.api.grpc.port import TlsFiles, bounds, open_port
 from late.api.grpc.stream import Stream
 from late.api.service import Service
 from late.model.tokens import Caller
 from late.observability import traces
-from late.v1 import queue_pb2, queue_pb2_grpc
+from late.v1 import queue_pb2
 
 logger = logging.getLogger("late.api")
-
-T = TypeVar("T")
 
 KEEPALIVE_MS = 5_000
 """If a consumer's machine is gone, its tasks go to others within twice this time."""
 _OPTIONS = [
-    ("grpc.max_receive_message_length", limits.MESSAGE_BYTES),
-    ("grpc.max_concurrent_streams", limits.STREAMS),
-    ("grpc.max_metadata_size", 16 * limits.KIB),
+    *bounds(message=limits.MESSAGE_BYTES),
     ("grpc.keepalive_time_ms", KEEPALIVE_MS),
     ("grpc.keepalive_timeout_ms", KEEPALIVE_MS),
     ("grpc.keepalive_permit_without_calls", 1),
     # Clients may ping as often as the server does; more is cut off.
     ("grpc.http2.min_recv_ping_interval_without_data_ms", KEEPALIVE_MS - 1_000),
     ("grpc.http2.max_ping_strikes", 3),
-    ("grpc.so_reuseport", 0),
 ]
 
 
@@ -73,7 +69,7 @@ class RpcServer:
         """
         server = grpc.aio.server(options=_OPTIONS, maximum_concurrent_rpcs=limits.RPCS)
         if self._queue is not None:
-            queue_pb2_grpc.add_QueueServicer_to_server(self._queue, server)
+            server.add_generic_rpc_handlers((self._queue.handler(),))
         if self._peers is not None:
             server.add_generic_rpc_handlers((self._peers,))
         self.port = open_port(server, self.host, self.port, self._tls)
@@ -92,14 +88,24 @@ class RpcServer:
             await self._server.stop(1.0)
 
 
-class _Queue(queue_pb2_grpc.QueueServicer):
+class _Queue:
     def __init__(self, service: Service) -> None:
         self._service = service
         self._streams = itertools.count(1)
         self.draining = asyncio.Event()
 
-    async def Enqueue(self, request: Any, context: Any) -> Any:
-        async def work(caller: Caller) -> Any:
+    def handler(self) -> grpc.GenericRpcHandler:
+        """Make the handler of `late.v1.Queue`."""
+        methods = {
+            "Enqueue": (self._enqueue, queue_pb2.EnqueueResponse.SerializeToString),
+            "Stats": (self._stats, queue_pb2.StatsResponse.SerializeToString),
+            "Consume": (self._consume, queue_pb2.ConsumeResponse.SerializeToString),
+        }
+        return service("late.v1.Queue", methods)
+
+    async def _enqueue(self, _: Any, context: Any) -> None:
+        async def work(caller: Caller) -> None:
+            request = await receive_one(context, queue_pb2.EnqueueRequest.FromString)
             if len(request.tasks) > limits.ANSWERS_MAX:
                 raise errors.TooLarge(f"at most {limits.ANSWERS_MAX} tasks in one request")
             puts = convert.puts_of(request.tasks)
@@ -108,26 +114,27 @@ class _Queue(queue_pb2_grpc.QueueServicer):
                 parent, state = sent.get(traces.PARENT), sent.get(traces.STATE)
                 put.headers = traces.passed(put.headers, parent, state)
             accepted = await self._service.put(caller, puts)
-            return queue_pb2.EnqueueResponse(
-                task_ids=[one.task_id for one in accepted], token=schemas.token_of(accepted)
-            )
+            ids, token = [one.task_id for one in accepted], schemas.token_of(accepted)
+            await context.write(queue_pb2.EnqueueResponse(task_ids=ids, token=token))
 
-        return await self._call(context, work)
+        await self._call(context, work)
 
-    async def Stats(self, request: Any, context: Any) -> Any:
-        async def work(caller: Caller) -> Any:
+    async def _stats(self, _: Any, context: Any) -> None:
+        async def work(caller: Caller) -> None:
+            request = await receive_one(context, queue_pb2.StatsRequest.FromString)
             if len(request.queues) > limits.QUEUES_MAX:
                 raise BadRequest(f"at most {limits.QUEUES_MAX} queues")
             found = await self._service.stats(caller, request.queues, request.group or None)
-            return queue_pb2.StatsResponse(queues=[convert.stats_of(each) for each in found])
+            queues = [convert.stats_of(each) for each in found]
+            await context.write(queue_pb2.StatsResponse(queues=queues))
 
-        return await self._call(context, work)
+        await self._call(context, work)
 
-    async def Consume(self, requests: Any, context: Any) -> None:
+    async def _consume(self, _: Any, context: Any) -> None:
         async def work(caller: Caller) -> None:
-            async with asyncio.timeout(limits.HEADER_S):
-                first = await context.read()
-            if not isinstance(first, queue_pb2.ConsumeRequest) or not first.HasField("subscribe"):
+            decode = queue_pb2.ConsumeRequest.FromString
+            first = await receive(context, decode, limits.HEADER_S)
+            if first is None or not first.HasField("subscribe"):
                 raise BadRequest("the first message is subscribe")
             name = f"{first.subscribe.consumer[:100] or 'stream'}#{next(self._streams)}"
             stream = Stream(self._service, caller, name, first.subscribe, context)
@@ -138,9 +145,9 @@ class _Queue(queue_pb2_grpc.QueueServicer):
     async def _call(
         self,
         context: Any,
-        work: Callable[[Caller], Awaitable[T]],
+        work: Callable[[Caller], Awaitable[None]],
         limit_s: float | None = limits.RPC_S_MAX,
-    ) -> T:
+    ) -> None:
         """Admit the caller and run `work` for it; every error becomes its gRPC status."""
         try:
             given = dict(context.invocation_metadata() or ()).get("authorization")
@@ -148,12 +155,11 @@ class _Queue(queue_pb2_grpc.QueueServicer):
                 given if isinstance(given, str) else None, _names(context)
             )
             async with asyncio.timeout(limit_s):
-                return await work(caller)
+                await work(caller)
         except TimeoutError:
             await context.abort(grpc.StatusCode.DEADLINE_EXCEEDED, "it took too long")
         except Exception as error:
             await _abort(context, error)
-        raise AssertionError("abort raises")
 
 
 async def _abort(context: Any, error: Exception) -> None:

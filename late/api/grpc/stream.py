@@ -9,6 +9,7 @@ from late.api import limits
 from late.api.deliveries import TakeRequest
 from late.api.errors import BadRequest
 from late.api.grpc import convert
+from late.api.grpc.calls import receive
 from late.api.receipts import StaleReceipt, UnknownReceipt
 from late.api.service import Service
 from late.concurrency import run_until
@@ -99,8 +100,8 @@ class Stream:
 
     async def _read(self) -> None:
         while True:
-            message = await self._context.read()
-            if not isinstance(message, queue_pb2.ConsumeRequest):
+            message = await receive(self._context, queue_pb2.ConsumeRequest.FromString, None)
+            if message is None:
                 return  # the client has closed its half
             word = message.WhichOneof("message")
             if word == "credit":

@@ -1,0 +1,167 @@
+"""Floods over gRPC: a stranger's messages are not taken in, and each call has its end."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import socket
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager, contextmanager
+from pathlib import Path
+from typing import Any
+
+import grpc
+import pytest
+
+import late
+from late.api.fleet import peers
+from late.api.grpc.server import RpcServer
+from late.api.limits import LOOKAHEAD_BYTES
+from late.api.peer_keys import Keyring
+from late.v1 import queue_pb2
+from tests.security.http2 import Http2
+from tests.unit.api_kit import KEY, served
+
+UNARY = ("/late.v1.Queue/Enqueue", "/late.v1.Queue/Stats")
+METHODS = (*UNARY, "/late.v1.Queue/Consume", f"/{peers.SERVICE}/Take", "/late.v1.Handler/Execute")
+OK, INVALID_ARGUMENT, DEADLINE_EXCEEDED, RESOURCE_EXHAUSTED, UNAUTHENTICATED = 0, 3, 4, 8, 16
+BEGUN = b"\0" + (3 * 1024 * 1024).to_bytes(4, "big") + b"\x0a" * 2 * 1024 * 1024
+"""A message of 3 MiB, two of which come."""
+PEER = {"late-peer": peers.password(KEY)}
+
+
+def message(body: bytes) -> bytes:
+    return b"\0" + len(body).to_bytes(4, "big") + body
+
+
+@asynccontextmanager
+async def ports(folder: Path, *, auth: bool) -> AsyncIterator[Callable[[str], int]]:
+    """Serve all methods; the port of each."""
+    async with served(folder, auth=auth) as it:
+        handler = peers.handler(it.service._source, Keyring.of(KEY))
+        fleet = RpcServer(None, "127.0.0.1", 0, peers=handler)
+        await fleet.start()
+        token = "a-token-of-24-characters" if auth else None
+        async with late.serve_handlers(it.app, "127.0.0.1:0", token=token) as handlers:
+            by_service = {
+                "late.v1.Queue": it.rpc.port,
+                peers.SERVICE: fleet.port,
+                "late.v1.Handler": handlers.port,
+            }
+            try:
+                yield lambda path: by_service[path.split("/")[1]]
+            finally:
+                await fleet.stop()
+
+
+@contextmanager
+def connection(port: int) -> Any:
+    client = Http2(port)
+    try:
+        yield client
+    finally:
+        client.close()
+
+
+@pytest.mark.parametrize("path", METHODS)
+async def test_a_stranger_is_refused_before_its_message(tmp_path: Path, path: str) -> None:
+    def ask(port: int) -> int | None:
+        with connection(port) as client:
+            return client.status(client.call(path))
+
+    async with ports(tmp_path, auth=True) as port:
+        assert await asyncio.to_thread(ask, port(path)) == UNAUTHENTICATED
+
+
+@pytest.mark.parametrize("path", METHODS)
+async def test_no_message_is_taken_in_before_its_caller_is_admitted(
+    tmp_path: Path, path: str
+) -> None:
+    """The server's loop is held up, as by a flood, so that nobody is refused meanwhile."""
+    calls = 8
+    async with ports(tmp_path, auth=True) as port:
+        with connection(port(path)) as client:
+            streams = [client.call(path) for _ in range(calls)]
+            sent = sum(client.send(stream, BEGUN) for stream in streams)
+        assert sent <= calls * 2 * LOOKAHEAD_BYTES
+
+
+@pytest.mark.parametrize("path", METHODS)
+async def test_an_unfinished_message_has_a_time_limit(
+    tmp_path: Path, path: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("late.api.limits.MESSAGE_S", 0.2)
+    monkeypatch.setattr("late.api.limits.HEADER_S", 0.2)
+
+    def ask(port: int) -> int | None:
+        with connection(port) as client:
+            stream = client.call(path, **PEER)
+            client.send(stream, BEGUN[:1_000])
+            return client.status(stream)
+
+    async with ports(tmp_path, auth=False) as port:
+        assert await asyncio.to_thread(ask, port(path)) == DEADLINE_EXCEEDED
+
+
+@pytest.mark.parametrize("path", METHODS)
+@pytest.mark.parametrize(
+    ("sent", "expected"),
+    [
+        (message(b"\xff\xff\xff\xff\xff"), INVALID_ARGUMENT),
+        (b"", INVALID_ARGUMENT),
+        (b"\0" + (1 << 30).to_bytes(4, "big") + b"x", RESOURCE_EXHAUSTED),
+        (b"\1\0\0\0\4aaaa", None),
+        (b"\0\0\0\0\4aa", None),
+    ],
+    ids=["undecodable", "none", "too large", "compressed by nothing", "torn"],
+)
+async def test_garbage_gets_a_status_and_no_traceback(
+    tmp_path: Path,
+    path: str,
+    sent: bytes,
+    expected: int | None,
+    caplog: pytest.LogCaptureFixture,
+    capfd: pytest.CaptureFixture[str],
+) -> None:
+    caplog.set_level(logging.WARNING)
+
+    def ask(port: int) -> tuple[bool, int | None]:
+        with connection(port) as client:
+            stream = client.call(path, **PEER)
+            client.send(stream, sent, end=True)
+            status = client.status(stream)
+            return stream in client.answers, status
+
+    async with ports(tmp_path, auth=False) as port:
+        answered, status = await asyncio.to_thread(ask, port(path))
+        assert answered
+        assert status != OK
+        assert expected in (None, status)
+    assert not caplog.records
+    assert "Traceback" not in capfd.readouterr().err
+
+
+async def test_garbage_within_a_stream_ends_it(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    subscribe = queue_pb2.ConsumeRequest(subscribe=queue_pb2.Subscribe(queues=["payments"]))
+
+    def ask(port: int) -> int | None:
+        with connection(port) as client:
+            stream = client.call("/late.v1.Queue/Consume")
+            client.send(stream, message(subscribe.SerializeToString()) + message(b"\xff\xff"))
+            return client.status(stream)
+
+    async with served(tmp_path) as it:
+        assert await asyncio.to_thread(ask, it.rpc.port) == INVALID_ARGUMENT
+    assert not caplog.records
+
+
+@pytest.mark.parametrize("sent", [b"GET / HTTP/1.1\r\n\r\n", b"\x16\x03\x01", b"\0" * 65_536])
+async def test_another_protocol_is_cut_off(tmp_path: Path, sent: bytes) -> None:
+    async with served(tmp_path) as it:
+        with socket.create_connection(("127.0.0.1", it.rpc.port)) as stranger:
+            stranger.sendall(sent)
+            async with grpc.aio.insecure_channel(f"127.0.0.1:{it.rpc.port}") as channel:
+                stats = channel.unary_unary(UNARY[1], queue_pb2.StatsRequest.SerializeToString)
+                await stats(queue_pb2.StatsRequest(), timeout=20)
