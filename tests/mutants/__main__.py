@@ -15,7 +15,6 @@ import argparse
 import json
 import os
 import subprocess
-import sys
 import tempfile
 from collections.abc import Sequence
 from pathlib import Path
@@ -38,6 +37,7 @@ def main() -> int:
     parser.add_argument("--areas", nargs="+", choices=AREAS, default=list(AREAS))
     parser.add_argument("--workers", type=int, default=2)
     parser.add_argument("--seen", type=Path, help="a coverage that an earlier run has kept")
+    parser.add_argument("--verbose", action="store_true", help="say of each what has found it")
     parser.add_argument("--save", action="store_true", help="write docs/figures/mutants.json")
     asked = parser.parse_args()
     for variable, server in ((URL_VARIABLE, postgres_url()), (HOST_VARIABLE, spanner_host())):
@@ -52,7 +52,8 @@ def main() -> int:
             places = [Path(folder, str(number)) for number in range(asked.workers)]
             for place in places:
                 copy(place)
-            verdicts = try_all(mutants, places, CoverageMap(seen), _tell)
+            tell = _tell_each if asked.verbose else _tell
+            verdicts = try_all(mutants, places, CoverageMap(seen), tell)
     finally:
         stop_servers()
     return report(asked.seed, verdicts, save=asked.save)
@@ -70,8 +71,14 @@ def make(seed: str, count: int, areas: Sequence[str]) -> list[Mutant]:
 
 def _tell(verdict: Verdict) -> None:
     if not verdict.found_by:
-        print(f"NOT FOUND ({verdict.mutant.operator}, {verdict.seconds:.0f} s) {verdict.mutant}")
-        sys.stdout.flush()
+        how = f"{verdict.mutant.operator}, {verdict.seconds:.0f} s"
+        print(f"NOT FOUND ({how}) {verdict.mutant}", flush=True)
+
+
+def _tell_each(verdict: Verdict) -> None:
+    if verdict.found_by:
+        print(f"found ({verdict.seconds:.0f} s, {verdict.found_by}) {verdict.mutant}", flush=True)
+    _tell(verdict)
 
 
 def report(seed: str, verdicts: Sequence[Verdict], *, save: bool) -> int:

@@ -138,6 +138,15 @@ def positions(source: str) -> dict[int, list[tuple[str, Any, int]]]:
     return found
 
 
+def compiles(code: str) -> bool:
+    """Tell whether a changed module is Python: any test finds one that is not."""
+    try:
+        ast.parse(code)
+    except SyntaxError:
+        return False
+    return True
+
+
 def mutants(seed: str, count: int, area: str) -> Iterator[dict[str, Any]]:
     """Yield `count` mutants of an area, or fewer if it has fewer lines."""
     rng = random.Random(f"{seed} {area}")
@@ -152,7 +161,7 @@ def mutants(seed: str, count: int, area: str) -> Iterator[dict[str, Any]]:
     for module, line, choices in places:
         name, operator, occurrence = rng.choice(choices)
         code = mutate_code(sources[module], operator, occurrence)
-        if code is None or code == sources[module] or made == count:
+        if code is None or code == sources[module] or made == count or not compiles(code):
             continue
         made += 1
         lines = zip(sources[module].splitlines(), code.splitlines(), strict=False)

@@ -32,6 +32,14 @@ def test_each_area_has_modules(area: str) -> None:
     assert modules(area)
 
 
+@pytest.mark.parametrize("room", ["scheduler", "store", "tailer"])
+def test_every_module_of_a_room_is_in_one_area(room: str) -> None:
+    found = [path.relative_to(ROOT) for path in sorted((ROOT / "late" / room).rglob("*.py"))]
+    tried = [path.as_posix() for path in found if "cockroach" not in path.parts]
+    in_areas = [path for area in AREAS for path in modules(area)]
+    assert sorted(path for path in in_areas if path.startswith(f"late/{room}/")) == tried
+
+
 def test_what_is_listed_as_equivalent_is_still_there() -> None:
     for (module, before, after), reason in EQUIVALENTS.items():
         lines = [line.strip() for line in (ROOT / module).read_text().splitlines()]
