@@ -185,5 +185,20 @@ EQUIVALENTS: dict[tuple[str, str, str], str] = {
         "self._quiet_since_s = 0.0",
         "self._quiet_since_s = 1.0",
     ): "it is set again as the loop begins",
+    (
+        "late/tailer/read_hints.py",
+        "self._paid = False",
+        "self._paid = True",
+    ): "each look sets it as it begins, and it is asked at its end",
+    (
+        "late/tailer/read_hints.py",
+        "self._charged = False",
+        "self._charged = True",
+    ): "each look sets it as it begins, and it is asked at its end",
+    (
+        "late/scheduler/core/state.py",
+        "self.latest_us = 0",
+        "self.latest_us = 1",
+    ): "a time since 1970 is never 1",
 }
 """(module, the line, the changed line) -> the reason."""

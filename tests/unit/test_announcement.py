@@ -66,6 +66,12 @@ def test_one_that_lasted_may_be_made_soon_again() -> None:
     assert made.due(20.0 + limits.HOLD_S, SILENCE_S)
 
 
+def test_one_that_stood_for_just_long_enough_has_lasted() -> None:
+    made = announced()
+    made.withdrawn(limits.LASTED_S)
+    assert made.due(limits.LASTED_S + limits.HOLD_S, SILENCE_S)
+
+
 def test_it_is_renewed_before_it_ends() -> None:
     made = announced()
     assert not made.due(limits.RENEW_S / 2, 100.0)

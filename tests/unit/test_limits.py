@@ -10,7 +10,7 @@ from late.model.queue_settings import QueueSettings
 from late.model.task import Attempt, Outcome, Policy, Record, TaskId
 from late.scheduler.limits.adaptive_limit import LEAST, MOST, AdaptiveLimit, SlowStart
 from late.scheduler.limits.circuit_breaker import CircuitBreaker
-from late.scheduler.limits.limiter import TokenBucket, shows_health
+from late.scheduler.limits.limiter import Limiter, TokenBucket, shows_health
 from late.scheduler.limits.limits import Flow, Limits
 from late.scheduler.task_state import Entry
 
@@ -70,6 +70,17 @@ def test_a_breaker_opens_probes_and_closes() -> None:
     assert breaker.ended(True, 18 * S)
     assert breaker.state == "closed"
     assert breaker.admits(18 * S)
+
+
+def test_an_open_breaker_says_when_it_is_tried_and_a_probe_does_not() -> None:
+    limiter = Limiter(QueueSettings(breaker=0.5, breaker_calls=1, breaker_open_s=5.0), 0)
+    assert limiter.breaker is not None
+    assert limiter.opens_at_us(retry=False, now_us=0) == 0
+    limiter.breaker.ended(False, S)
+    assert limiter.opens_at_us(retry=False, now_us=2 * S) == 6 * S
+    assert limiter.opens_at_us(retry=False, now_us=6 * S) == 6 * S
+    limiter.breaker.started(6 * S)
+    assert limiter.opens_at_us(retry=False, now_us=7 * S) is None, "its end opens or closes it"
 
 
 def test_a_breaker_forgets_and_needs_enough_calls() -> None:

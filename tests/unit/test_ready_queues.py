@@ -56,6 +56,24 @@ def test_what_a_knob_holds_back_leaves_once_its_speed_is_known() -> None:
     assert {reason for _, _, reason in parked} == {"limited"}
 
 
+def test_a_task_that_was_cancelled_holds_nobody_behind_it_back() -> None:
+    limits = Limits()
+    limits.set({"q": QueueSettings(paused=True)}, {}, 0)
+    limits.begin(1, 1, 0)
+    made = ReadyQueues("g", limits)
+    entries = [entry(n) for n in range(300)]
+    for each in entries:
+        each.move("ready")
+        made.push(each)
+    assert starts(made, 0, 16) == []
+    assert made.surplus(250) == [], "its speed is not known yet"
+    entries[100].move("cancelled")
+    assert starts(made, S, 16) == []
+    parked = made.surplus(250)
+    assert made.limited == 250
+    assert [each.record.sequence for each, _, _ in parked] == list(range(251, 300))
+
+
 def test_a_queue_that_moves_fast_keeps_what_it_starts_meanwhile() -> None:
     """Else its slots would stand idle until the first of the parked ones is back."""
     made, limits = flows(QueueSettings(concurrency=50), 2_000)
