@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import copy
+import inspect
 from collections.abc import Sequence
 from typing import Any, cast
 
@@ -39,8 +40,18 @@ from tests.simulator import logs
 
 
 def replace(owner: Any, name: str, new: Any) -> Any:
-    """Set an attribute and return what it was."""
+    """Set an attribute and return what it was.
+
+    Raises:
+        TypeError: the new function cannot be called as the old one is. A test would find that, and
+            not the defect.
+    """
     old = getattr(owner, name)
+    if inspect.isfunction(old) and inspect.isfunction(new):
+        asked = inspect.signature(old).parameters.values()
+        named = {each.name: None for each in asked if each.kind is each.KEYWORD_ONLY}
+        others = [each.name for each in asked if each.name not in named]
+        inspect.signature(new).bind(*others, **named)
     setattr(owner, name, new)
     return old
 
@@ -277,8 +288,8 @@ def open_set_forgotten() -> None:
 def unique_key_freed_by_a_retry() -> None:
     """A unique key is free once its task has failed for the first time."""
 
-    def park(self: Any, entry: Any, row: Any, *, ran: bool) -> None:
-        old(self, entry, row, ran=ran)
+    def park(self: Any, entry: Any, row: Any, now_us: int, *, ran: bool) -> None:
+        old(self, entry, row, now_us, ran=ran)
         if entry.options.unique_key is not None:
             self._released_keys.append((entry.options.unique_key, entry.record.task_id))
 

@@ -85,7 +85,7 @@ _ALL = (
     ),
     Defect(
         "D11", "a shard acquired anew goes on with what was in memory",
-        c.memory_outlives_the_lease, "worlds", r"S[2346]:|E1:", worlds=40,
+        c.memory_outlives_the_lease, "worlds", r"S[2346]:|S11:|E1:", worlds=40,
     ),
     Defect(
         "D12", "maintenance takes what is old",

@@ -199,8 +199,8 @@ def not_idempotent() -> None:
 def whose_id_does_not_matter() -> None:
     """A number that is taken counts as one's own settlement of unknown outcome."""
 
-    def settle_one(connection: Any, settlement: Settlement) -> SettleResult:
-        old(connection, settlement)
+    def settle_one(connection: Any, settlement: Settlement, outlines: Any) -> SettleResult:
+        old(connection, settlement, outlines)
         return SettleResult.SETTLED
 
     old = replace(sqlite_journal, "_settle_one", settle_one)
