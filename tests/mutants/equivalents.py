@@ -200,5 +200,10 @@ EQUIVALENTS: dict[tuple[str, str, str], str] = {
         "self.latest_us = 0",
         "self.latest_us = 1",
     ): "a time since 1970 is never 1",
+    (
+        "late/tailer/membership.py",
+        "name, end_us = worker.worker_id, membership.expires_at_us.get(worker.worker_id, 0)",
+        "name, end_us = worker.worker_id, membership.expires_at_us.get(worker.worker_id, -1)",
+    ): "both are over since 1970",
 }
 """(module, the line, the changed line) -> the reason."""
