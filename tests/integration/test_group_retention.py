@@ -22,12 +22,13 @@ from tests.conformance.backends import Backend
 from tests.conformance.kit import ids, read_all, task, until
 from tests.integration.control_kit import insert
 from tests.integration.groups_kit import SHARD, empty, everything, lease_of, to_read, works
+from tests.servers import FAST
 
 
 @pytest.fixture
 def url(backend: Backend, tmp_path: Path) -> Iterator[str]:
     if backend.two_phases and find_binaries() is not None:
-        with PostgresServer() as server:
+        with PostgresServer(settings=FAST) as server:
             migrate.upgrade(server.url)
             yield server.url
     else:
