@@ -46,20 +46,20 @@ class Actions:
     def routes(self) -> dict[str, Action]:
         """The actions by their path below the page's root."""
         actions: dict[str, Action] = {
-            "tasks/{task_id}/cancel": self.cancel,
-            "tasks/{task_id}/redrive": self.redrive_one,
-            "tasks/{task_id}/edit": self.edit,
-            "groups/{group}/reset": self.reset,
+            "tasks/{task_id:text}/cancel": self.cancel,
+            "tasks/{task_id:text}/redrive": self.redrive_one,
+            "tasks/{task_id:text}/edit": self.edit,
+            "groups/{group:text}/reset": self.reset,
         }
         for kind in ("queue", "target"):
-            actions[f"{kind}s/{{name}}/knobs"] = _bound(self.settings, kind)
-            actions[f"{kind}s/{{name}}/undo"] = _bound(self.undo, kind)
+            actions[f"{kind}s/{{name:text}}/knobs"] = _bound(self.settings, kind)
+            actions[f"{kind}s/{{name:text}}/undo"] = _bound(self.undo, kind)
         for command in ("redrive", "purge"):
             actions[f"dead/{command}"] = _bound(self.move, command)
         for command in ("pause", "resume"):
-            actions[f"groups/{{group}}/{command}"] = _bound(self.group, command)
+            actions[f"groups/{{group:text}}/{command}"] = _bound(self.group, command)
         for command in ("pause", "resume", "run"):
-            actions[f"schedules/{{schedule}}/{command}"] = _bound(self.schedule, command)
+            actions[f"schedules/{{schedule:text}}/{command}"] = _bound(self.schedule, command)
         return actions
 
     async def _do(self, visitor: Visitor, call: Callable[..., T], *args: Any, **kwargs: Any) -> T:

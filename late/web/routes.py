@@ -7,6 +7,7 @@ import logging
 from collections.abc import Awaitable, Callable
 from urllib.parse import quote
 
+from starlette.convertors import register_url_convertor
 from starlette.requests import ClientDisconnect, Request
 from starlette.responses import RedirectResponse, Response, StreamingResponse
 from starlette.routing import Route
@@ -18,12 +19,15 @@ from late.web.actions import Action, Actions
 from late.web.csrf import SEED, TOKEN, Foreign, Stale
 from late.web.event_stream import Streams
 from late.web.page_context import ROOT, PageContext, Visitor
+from late.web.path_values import ShardInPath, TextInPath
 from late.web.views import Screens
 
 logger = logging.getLogger("late.web")
 
 Screen = Callable[[Request, Visitor], Awaitable[Response]]
 Endpoint = Callable[[Request], Awaitable[Response]]
+register_url_convertor("text", TextInPath())
+register_url_convertor("shard", ShardInPath())
 KEEP_FILES = "public, max-age=31536000, immutable"
 STRANGER = Caller("", frozenset(), ())
 TITLES = {401: "Session expired", 404: "Not found", 409: "Changed meanwhile", 503: "Not now"}
@@ -64,15 +68,15 @@ class OperatorPage:
         screens: dict[str, Screen] = {
             "": shown.overview,
             "queues": shown.queues,
-            "queues/{name}": shown.queue,
+            "queues/{name:text}": shown.queue,
             "targets": shown.targets,
-            "targets/{name}": shown.target,
+            "targets/{name:text}": shown.target,
             "groups": shown.groups,
-            "groups/{group}": shown.group,
+            "groups/{group:text}": shown.group,
             "shards": shown.shards,
-            "shards/{group}/{shard:int}": shown.shard,
+            "shards/{group:text}/{shard:shard}": shown.shard,
             "tasks": shown.tasks,
-            "tasks/{task_id}": shown.task,
+            "tasks/{task_id:text}": shown.task,
             "dead": shown.dead,
             "timers": shown.timers,
             "schedules": shown.schedules,

@@ -73,10 +73,12 @@ async def page(
     secure: bool = False,
     tokens: list[Token] | None = None,
     reports: Path | None = None,
+    url: str | None = None,
 ) -> AsyncIterator[Page]:
-    """The page on a fresh database; with `tokens`, for their holders only."""
-    url = f"sqlite:///{folder}/page.db"
-    migrate.upgrade(url)
+    """The page on the database at `url`, or a fresh one; with `tokens`, for their holders only."""
+    if url is None:
+        url = f"sqlite:///{folder}/page.db"
+        migrate.upgrade(url)
     control = Control(url)
     access = Access(None if tokens is None else lambda: tokens, now_us=lambda: NOW_US)
     await access.load()
