@@ -130,6 +130,19 @@ HEALTH_SERVED = _event("health_served", "info", "health check listens", details=
 HINTS_HEARD = _event("hints_heard", "info", "hints of commits are heard", details="host port")
 API_SERVED = _event("api_served", "info", "interface listens", details="protocol host port")
 PAGE_SERVED = _event("page_served", "info", "the page for operators is here", details="url")
+SIGN_IN_FAILED = _event(
+    "sign_in_failed",
+    "warning",
+    "a caller has shown no valid token",
+    tags="interface",
+    details="address token",
+)
+SIGN_IN_SLOWED = _event(
+    "sign_in_slowed",
+    "debug",
+    "a caller has shown no valid token, and others came from its address before",
+    tags="interface",
+)
 LEASE_ACQUIRED = _event(
     "lease_acquired", "info", "shard acquired", tags="group shard", details="epoch"
 )

@@ -6,6 +6,7 @@ from collections.abc import Callable, Sequence
 
 from late.api.errors import Forbidden, TooMany, Unauthenticated
 from late.api.limits import Pace
+from late.api.sign_ins import FailedSignIns
 from late.concurrency import in_thread
 from late.model import tokens
 from late.model.tokens import ANYBODY, CERTIFICATE, Caller, Scope, Token
@@ -30,10 +31,12 @@ class Access:
         *,
         now_us: Callable[[], int],
         pace: Pace | None = None,
+        failures: FailedSignIns | None = None,
     ) -> None:
         self._read = read
         self._now_us = now_us
         self._pace = pace or Pace()
+        self.failures = failures or FailedSignIns()
         self._tokens: dict[str, Token] = {}
 
     @property
@@ -54,17 +57,28 @@ class Access:
         """Make the job that reads the tokens again and again."""
         return BackgroundJob(name="tokens", run=self.load, period_s=READ_EVERY_S)
 
-    def admit(self, authorization: str | None, certificate: Sequence[str] = ()) -> Caller:
+    def admit(
+        self,
+        authorization: str | None,
+        certificate: Sequence[str] = (),
+        *,
+        interface: str = "http",
+        address: str = "",
+    ) -> Caller:
         """Return the caller of a request.
 
         Its token is in the `Authorization` header, or has a name of its verified certificate.
 
         Raises:
             Unauthenticated: no valid token was shown. The message does not give the reason.
-            TooMany: the caller makes more requests than it may.
+            TooMany: the caller makes more requests than it may, or too many sign-ins from its
+                address have failed.
         """
         caller = ANYBODY if self.open else self._known(authorization, certificate)
         if caller is None:
+            if authorization or certificate:
+                token = tokens.name_of((authorization or "").partition(" ")[2].strip()) or ""
+                self.failures.add(interface, address, token if token in self._tokens else "")
             raise Unauthenticated("a bearer token is needed: Authorization: Bearer late...")
         wait_s = self._pace.wait_s(caller.name)
         if wait_s:

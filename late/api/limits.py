@@ -76,6 +76,11 @@ class Pace:
             self._level.popitem(last=False)
         return 0.0 if allowed else (1 - level) / self._rate
 
+    def left_s(self, caller: str) -> float:
+        """Return the seconds until there is room for a request, without counting one."""
+        level, since = self._level.get(caller, (self._burst, 0.0))
+        return max(0.0, (1 - level) / self._rate - (self._clock() - since)) if level < 1 else 0.0
+
 
 def loopback(host: str) -> bool:
     """Return True if only this machine can reach a port of `host`."""

@@ -22,9 +22,15 @@ class Gate:
         return self._access.open
 
     def admit(
-        self, authorization: str | None, host: str | None, certificate: tuple[str, ...]
+        self,
+        authorization: str | None,
+        host: str | None,
+        certificate: tuple[str, ...],
+        *,
+        address: str,
+        interface: str = "page",
     ) -> Caller:
-        """Return the caller of a request.
+        """Return the caller of a request from `address`.
 
         Raises:
             Forbidden: tokens are off, and the `Host` header is not a name of this machine.
@@ -36,7 +42,11 @@ class Gate:
             name = urlsplit(f"//{host or 'localhost'}").hostname or ""
             if not limits.loopback(name):
                 raise Forbidden("without tokens only the names of this machine are served")
-        return self._access.admit(authorization, certificate)
+        return self._access.admit(authorization, certificate, interface=interface, address=address)
+
+    def check_address(self, address: str) -> None:
+        """Raise `TooMany` if too many sign-ins from this address have failed."""
+        self._access.failures.check(address)
 
     def told(self, error: Exception) -> tuple[int, str]:
         """Status and message of an error; messages of the database are not shown."""

@@ -72,9 +72,18 @@ class Gate(Protocol):
         ...
 
     def admit(
-        self, authorization: str | None, host: str | None, certificate: tuple[str, ...]
+        self,
+        authorization: str | None,
+        host: str | None,
+        certificate: tuple[str, ...],
+        *,
+        address: str,
     ) -> Caller:
         """Return the caller; raises an error that `told` knows."""
+        ...
+
+    def check_address(self, address: str) -> None:
+        """Raise an error that `told` knows if nobody may sign in from this address now."""
         ...
 
     def told(self, error: Exception) -> tuple[int, str]:

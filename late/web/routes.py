@@ -112,7 +112,8 @@ class OperatorPage:
         kept = request.cookies.get(TOKEN)
         given = request.headers.get("authorization") or (f"Bearer {kept}" if kept else None)
         certificate = tuple(request.scope.get("late.certificate", ()))
-        caller = self._context.gate.admit(given, request.headers.get("host"), certificate)
+        host, address = request.headers.get("host"), address_of(request)
+        caller = self._context.gate.admit(given, host, certificate, address=address)
         if not (caller.may("view") or caller.may("operate")):
             raise Denied("this token has neither the scope 'view' nor 'operate'")
         if not caller.sees("*"):
@@ -244,8 +245,10 @@ class OperatorPage:
         visitor = self._visitor(request, STRANGER)
         try:
             fields = await self._form(request, STRANGER)
-            secret = fields.get("secret", "")
-            self._context.gate.admit(f"Bearer {secret}", request.headers.get("host"), ())
+            secret, address = fields.get("secret", ""), address_of(request)
+            self._context.gate.check_address(address)
+            host = request.headers.get("host")
+            self._context.gate.admit(f"Bearer {secret}", host, (), address=address)
             response: Response = RedirectResponse(ROOT, 303)
             if not self._context.gate.open:
                 self._cookie(response, TOKEN, secret)
@@ -288,6 +291,11 @@ class OperatorPage:
         if packs:
             headers["Content-Encoding"] = "gzip"
         return Response(file.packed if packs else file.plain, headers=headers, media_type=file.kind)
+
+
+def address_of(request: Request) -> str:
+    """The address of the caller, or of the proxy before it."""
+    return "" if request.client is None else request.client.host
 
 
 def form_at(request: Request) -> str:

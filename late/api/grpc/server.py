@@ -18,6 +18,7 @@ from late.api.grpc.calls import receive, receive_one, service
 from late.api.grpc.port import TlsFiles, bounds, open_port
 from late.api.grpc.stream import Stream
 from late.api.service import Service
+from late.api.sign_ins import address_of
 from late.model.tokens import Caller
 from late.observability import traces
 from late.v1 import queue_pb2
@@ -152,7 +153,10 @@ class _Queue:
         try:
             given = dict(context.invocation_metadata() or ()).get("authorization")
             caller = self._service.access.admit(
-                given if isinstance(given, str) else None, _names(context)
+                given if isinstance(given, str) else None,
+                _names(context),
+                interface="grpc",
+                address=address_of(context.peer()),
             )
             async with asyncio.timeout(limit_s):
                 await work(caller)

@@ -182,7 +182,9 @@ class _Api:
     def _admit(self, request: Request) -> Caller:
         names = tuple(request.scope.get("late.certificate", ()))
         given, host = request.headers.get("authorization"), request.headers.get("host")
-        return Gate(self._service.access).admit(given, host, names)
+        address = "" if request.client is None else request.client.host
+        gate = Gate(self._service.access)
+        return gate.admit(given, host, names, address=address, interface="http")
 
 
 def _trace(puts: Sequence[schemas.Put], request: Request) -> None:

@@ -164,6 +164,13 @@ _count("late_pruned_settlements_total", "Rows removed from the journal.", "", ev
 _count("late_compacted_settlements_total", "Rows of the journal added to others.", "",
        events.PRUNED, "compacted")  # fmt: skip
 
+# --- callers of the interfaces -------------------------------------------------------------------
+
+_count("late_sign_ins_failed_total", "Callers that have shown no valid token, each with a line in "
+       "the log.", "interface", events.SIGN_IN_FAILED)  # fmt: skip
+_count("late_sign_ins_slowed_total", "Those that came after too many others of their address, "
+       "without a line.", "interface", events.SIGN_IN_SLOWED)  # fmt: skip
+
 # --- the autoscaler ------------------------------------------------------------------------------
 
 _count("late_autoscale_decisions_total",
