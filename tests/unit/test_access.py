@@ -6,6 +6,7 @@ import asyncio
 import datetime as dt
 import http.client
 import ssl
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -261,11 +262,20 @@ def _key(path: Path, weak: bool = False) -> ec.EllipticCurvePrivateKey | rsa.RSA
     return key
 
 
-def certificate(folder: Path, name: str, by: str | None = None, *, weak: bool = False) -> None:
+def certificate(
+    folder: Path,
+    name: str,
+    by: str | None = None,
+    *,
+    weak: bool = False,
+    common: str | None = None,
+    names: Sequence[x509.GeneralName] | None = None,
+) -> None:
     """`name.pem` and `name.key`, signed by itself or by the authority `by`; `weak` as OpenSSL takes
-    none any more."""
+    none any more. Its common and its alternative names are `name`, unless others are given."""
     key = _key(folder / f"{name}.key", weak)
-    subject = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, name)])
+    subject = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, common or name)])
+    names = [x509.DNSName(name)] if names is None else names
     issuer, signer = subject, key
     if by is not None:
         issuer = x509.load_pem_x509_certificate((folder / f"{by}.pem").read_bytes()).subject
@@ -282,11 +292,12 @@ def certificate(folder: Path, name: str, by: str | None = None, *, weak: bool = 
         .serial_number(x509.random_serial_number())
         .not_valid_before(now - dt.timedelta(hours=1))
         .not_valid_after(now + dt.timedelta(hours=1))
-        .add_extension(x509.SubjectAlternativeName([x509.DNSName(name)]), critical=False)
         .add_extension(x509.BasicConstraints(ca=by is None, path_length=None), critical=True)
-        .sign(signer, hashes.SHA256())
     )
-    (folder / f"{name}.pem").write_bytes(made.public_bytes(serialization.Encoding.PEM))
+    if names:
+        made = made.add_extension(x509.SubjectAlternativeName(names), critical=False)
+    signed = made.sign(signer, hashes.SHA256())
+    (folder / f"{name}.pem").write_bytes(signed.public_bytes(serialization.Encoding.PEM))
 
 
 def _revoked(folder: Path, by: str, path: Path) -> None:

@@ -12,6 +12,7 @@ from typing import Any
 import grpc
 
 from late.api import errors, limits, schemas
+from late.api.certificates import names_of_peer
 from late.api.errors import BadRequest
 from late.api.grpc import convert
 from late.api.grpc.calls import receive, receive_one, service
@@ -154,7 +155,7 @@ class _Queue:
             given = dict(context.invocation_metadata() or ()).get("authorization")
             caller = self._service.access.admit(
                 given if isinstance(given, str) else None,
-                _names(context),
+                names_of_peer(context.auth_context() or {}),
                 interface="grpc",
                 address=address_of(context.peer()),
             )
@@ -174,10 +175,3 @@ async def _abort(context: Any, error: Exception) -> None:
     trailing = () if after_s is None else (("retry-after", str(max(1, ceil(after_s)))),)
     status = getattr(grpc.StatusCode, code.grpc)
     await context.abort(status, errors.message_of(error, code), trailing)
-
-
-def _names(context: Any) -> tuple[str, ...]:
-    """The names in the client's verified certificate, if it came with one."""
-    about = context.auth_context() or {}
-    found = about.get("x509_subject_alternative_name", ()), about.get("x509_common_name", ())
-    return tuple(name.decode("utf-8", "replace") for names in found for name in names)

@@ -19,6 +19,7 @@ from typing import Any
 import uvicorn
 from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 
+from late.api.certificates import names_of
 from late.api.limits import BODY_S, CONNECTIONS, HEADER_S
 from late.errors import ConfigError
 
@@ -237,15 +238,3 @@ class _Protocol(HttpToolsProtocol):
             self._late_timer = None
         if seconds is not None:
             self._late_timer = self.loop.call_later(seconds, self.transport.close)
-
-
-def names_of(certificate: Any) -> tuple[str, ...]:
-    """The names in a verified client certificate: DNS and URI ones, then the common name."""
-    if not certificate:
-        return ()
-    names = [
-        value for kind, value in certificate.get("subjectAltName", ()) if kind in ("DNS", "URI")
-    ]
-    for part in certificate.get("subject", ()):
-        names += [value for kind, value in part if kind == "commonName"]
-    return tuple(dict.fromkeys(names))
