@@ -16,6 +16,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
+import msgspec
 import uvicorn
 from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 
@@ -31,6 +32,14 @@ answer. To close at once would reset the connection, and the answer would be los
 ANOTHERS = ("KEY_VALUES_MISMATCH", "KEY_TYPE_MISMATCH", "NO_CERTIFICATE_ASSIGNED")
 """OpenSSL's reasons for a key that can be read and belongs to another certificate. The last one
 means that one of the two is RSA and the other uses elliptic curves."""
+
+
+_ERROR_HEADERS = (
+    (b"content-type", b"application/json"),
+    (b"cache-control", b"no-store"),
+    (b"x-content-type-options", b"nosniff"),
+    (b"connection", b"close"),
+)
 
 
 class Tls:
@@ -231,6 +240,15 @@ class _Protocol(HttpToolsProtocol):
         super().on_response_complete()
         if self._late_in_body:
             self._close_in(LINGER_S)
+
+    def send_400_response(self, msg: str) -> None:
+        """Refuse what is no request, in the form of all other errors, and close."""
+        body = msgspec.json.encode({"error": "bad_request", "message": msg})
+        headers = [*self.server_state.default_headers, *_ERROR_HEADERS]
+        headers.append((b"content-length", str(len(body)).encode()))
+        lines = [b"HTTP/1.1 400 Bad Request", *(b"%b: %b" % pair for pair in headers), b"", body]
+        self.transport.write(b"\r\n".join(lines))
+        self.transport.close()
 
     def _close_in(self, seconds: float | None) -> None:
         if self._late_timer is not None:
