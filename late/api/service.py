@@ -74,7 +74,7 @@ class Service:
 
         Raises:
             NotFound: a queue cannot be pulled here, or there is no such group.
-            Forbidden, BadRequest.
+            Forbidden, BadRequest, InvalidName.
         """
         group = self.group(ask.group)
         self.check_queues(caller, ask.queues)
@@ -87,8 +87,8 @@ class Service:
         )
 
     def group(self, name: str | None) -> str:
-        """The group of that name, or the default one; raises `NotFound`."""
-        name = name or self._group
+        """The group of that name, or the default one; raises `InvalidName` or `NotFound`."""
+        name = validate.name(name or self._group, "group")
         if name not in self._source.groups and name != self._group:
             raise NotFound(f"no group {name[:128]!r} here")
         return name
@@ -138,12 +138,13 @@ class Service:
 
         Raises:
             Forbidden: one of the named queues is not for this caller.
+            InvalidName: the name of a queue or of the group is none.
         """
+        group = validate.name(group or self._group, "group")
         for queue in queues:
             validate.name(queue, "queue")
             if not caller.sees(queue):
                 raise Forbidden(f"this token is not for the queue {queue!r}")
-        group = group or self._group
         status = await self._status()
         found = {
             each.queue: QueueStats(
