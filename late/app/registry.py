@@ -171,7 +171,7 @@ class TaskRegistry:
         history: bool = False,
     ) -> None:
         """See `App.route`."""
-        label = _checked(lambda: validate.queue(queue), "route")
+        label = _checked(lambda: validate.old_queue(queue), "route")
         if label in self._routes:
             raise ConfigError(f"queue {label!r} has a route already")
         ttl_s = _result_ttl_s(result_ttl, label)

@@ -112,7 +112,7 @@ def turn(
         InvalidName, InvalidPolicy: nothing was changed; the message names the setting.
     """
     if kind == "queue":
-        validate.queue(name)
+        validate.old_queue(name)
     validate.name(name, kind)
 
     def change(connection: Connection) -> SettingsChange:

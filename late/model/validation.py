@@ -38,6 +38,9 @@ BATCH_BYTES_MAX = 8 * 1024 * 1024
 RESERVED = "late."
 """The beginning of names of tasks and queues that only the library's own records may have."""
 
+DOTS = (".", "..")
+"""Names of queues that earlier versions took."""
+
 NAME_RULE = "names match [A-Za-z0-9._:-]{1,128}"
 _NAME = re.compile(r"[A-Za-z0-9._:-]{1,128}")
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
@@ -97,7 +100,19 @@ def queue(value: Any) -> str:
     """Return `value` if a producer may put tasks into a queue of this name.
 
     Raises:
-        InvalidName: it is not a name, or it begins with `late.`, as the queue of commands does.
+        InvalidName: it is not a name, or it begins with `late.`, as the queue of commands does; or
+            it is `.` or `..`, which clients take out of the path of a URL.
+    """
+    if old_queue(value) in DOTS:
+        raise InvalidName(f"queue {value!r}: no queue has this name, as no URL can name it")
+    return str(value)
+
+
+def old_queue(value: Any) -> str:
+    """Return `value` if a queue of this name may have tasks, also of an earlier version.
+
+    Raises:
+        InvalidName: it is not a name, or it begins with `late.`.
     """
     if name(value, "queue").startswith(RESERVED):
         raise InvalidName(f"queue {value!r}: names that begin with {RESERVED!r} are reserved")
