@@ -21,7 +21,7 @@ import uvicorn
 from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 
 from late.api.certificates import names_of
-from late.api.limits import BODY_S, CONNECTIONS, HEADER_S
+from late.api.limits import BODY_S, CONNECTIONS, HEADER_S, loopback
 from late.errors import ConfigError
 
 HEAD_BYTES = 32 * 1024
@@ -34,6 +34,9 @@ ANOTHERS = ("KEY_VALUES_MISMATCH", "KEY_TYPE_MISMATCH", "NO_CERTIFICATE_ASSIGNED
 means that one of the two is RSA and the other uses elliptic curves."""
 
 
+HSTS = ("Strict-Transport-Security", "max-age=31536000")
+"""A browser that has been here over TLS asks in no other way for a year, on any port of this name.
+So it is not sent where only this machine is served: the name is `localhost` then."""
 _ERROR_HEADERS = (
     (b"content-type", b"application/json"),
     (b"cache-control", b"no-store"),
@@ -119,6 +122,7 @@ class HttpServer:
             access_log=False,
             server_header=False,
             date_header=True,
+            headers=[HSTS] if tls is not None and not loopback(host) else [],
             proxy_headers=False,
             limit_concurrency=CONNECTIONS,
             timeout_keep_alive=KEEP_ALIVE_S,
