@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Awaitable, Callable, Sequence
 from typing import Any
 
 from late.api import limits
@@ -20,6 +21,12 @@ from late.v1 import queue_pb2
 BATCH = 64
 """The most tasks of one message."""
 WAIT_S = 30.0
+REFUSED_FREE = 100
+"""Receipts that a stream may have refused, beyond those of the tasks that it was sent."""
+REFUSED_S = 0.01
+"""Seconds for which a stream is not read, for each receipt beyond. It is not ended: a consumer that
+has come back may answer tasks of its last stream, and the tasks of this one must not go to others
+for that."""
 
 
 class Stream:
@@ -28,13 +35,21 @@ class Stream:
     Args:
         name: unique to this stream. The tasks that it has when it breaks are found by this name.
         context: of gRPC; only its `read` and `write` are used here.
+        pause: waits for so many seconds.
 
     Raises:
         NotFound, Forbidden, BadRequest: the subscription is not possible.
     """
 
     def __init__(
-        self, service: Service, caller: Caller, name: str, subscribe: Any, context: Any
+        self,
+        service: Service,
+        caller: Caller,
+        name: str,
+        subscribe: Any,
+        context: Any,
+        *,
+        pause: Callable[[float], Awaitable[object]] = asyncio.sleep,
     ) -> None:
         self._service = service
         self._caller = caller
@@ -44,6 +59,9 @@ class Stream:
         self._group = service.group(subscribe.group or None)
         self.visibility_s = convert.visibility_of(subscribe, limits.VISIBILITY_S)
         self._context = context
+        self._pause = pause
+        self._free = REFUSED_FREE
+        """Receipts that may be refused until the stream is slowed down."""
         self._credit = 0
         self._credited = asyncio.Event()
         self._writing = asyncio.Lock()
@@ -95,6 +113,7 @@ class Stream:
             found = await self._service.take(self._caller, ask)
             if found:
                 self._credit -= len(found)
+                self._free += len(found)
                 made = [convert.delivery_of(delivery) for delivery in found]
                 await self._write(deliveries=queue_pb2.Deliveries(deliveries=made))
 
@@ -108,7 +127,9 @@ class Stream:
                 self._credit = min(limits.CREDIT_MAX, self._credit + message.credit.tasks)
                 self._credited.set()
             elif word in ("ack", "nack", "extend"):
-                await self._write(receipts=await self._receipts(word, getattr(message, word)))
+                receipts = await self._receipts(word, getattr(message, word))
+                await self._write(receipts=receipts)
+                await self._slow_down(receipts.results)
             else:
                 raise BadRequest("after the first message: credit, ack, nack or extend")
 
@@ -124,6 +145,15 @@ class Stream:
         else:
             found = [await self._one(a.receipt, convert.verdict_of(a)) for a in items]
         return queue_pb2.Receipts(results=found)
+
+    async def _slow_down(self, results: Sequence[Any]) -> None:
+        """Wait if too many receipts were refused, so that junk costs the server little."""
+        accepted = queue_pb2.ReceiptResult.ACCEPTED
+        refused = sum(result.status != accepted for result in results)
+        beyond = refused - self._free
+        self._free = max(0, self._free - refused)
+        if beyond > 0:
+            await self._pause(beyond * REFUSED_S)
 
     async def _one(
         self, receipt: str, verdict: Verdict | None = None, extend_s: float = 0.0
