@@ -1,19 +1,33 @@
-"""Admit callers by their tokens, as the database has them now."""
+"""Admit callers by their tokens, as the database has them now.
+
+What takes long for a caller (a stream, a long poll, the page's live updates) is run by
+`while_admitted`, or waits for `over`. So it ends with the token.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+import asyncio
+from collections.abc import Awaitable, Callable, Sequence
+from typing import TypeVar
 
 from late.api.errors import Forbidden, TooMany, Unauthenticated
 from late.api.limits import Pace
 from late.api.sign_ins import FailedSignIns
-from late.concurrency import in_thread
+from late.concurrency import in_thread, run_until
 from late.model import tokens
 from late.model.tokens import ANYBODY, CERTIFICATE, Caller, Scope, Token
 from late.worker.background import BackgroundJob
 
 READ_EVERY_S = 2.0
 """A new or a revoked token is known after about this time."""
+END_EVERY_S = 1.0
+"""The end of a token's lifetime is seen after about this time, with or without the database."""
+
+T = TypeVar("T")
+
+
+async def _nothing(name: str) -> None:
+    """Do nothing for a token that is over."""
 
 
 class Access:
@@ -38,6 +52,11 @@ class Access:
         self._pace = pace or Pace()
         self.failures = failures or FailedSignIns()
         self._tokens: dict[str, Token] = {}
+        self._live: frozenset[tuple[str, str]] = frozenset()
+        """Names and hashes of the tokens that were valid at the last look."""
+        self._waiting: dict[asyncio.Event, Caller] = {}
+        self.on_end: Callable[[str], Awaitable[None]] = _nothing
+        """Called with the name of each token that was valid and is not any more."""
 
     @property
     def open(self) -> bool:
@@ -52,10 +71,63 @@ class Access:
         """
         if self._read is not None:
             self._tokens = {token.name: token for token in await in_thread(self._read)}
+            await self.end()
 
-    def job(self) -> BackgroundJob:
-        """Make the job that reads the tokens again and again."""
-        return BackgroundJob(name="tokens", run=self.load, period_s=READ_EVERY_S)
+    async def end(self) -> None:
+        """End what runs for tokens that are not valid any more."""
+        for event, caller in self._waiting.items():
+            if not self.holds(caller):
+                event.set()
+        now_us = self._now_us()
+        valid = (token for token in self._tokens.values() if token.live(now_us))
+        live = frozenset((token.name, token.digest) for token in valid)
+        gone, self._live = self._live - live, live
+        for name, _ in gone:
+            await self.on_end(name)
+
+    def jobs(self) -> list[BackgroundJob]:
+        """Make the jobs that read the tokens and end what runs, again and again."""
+        return [
+            BackgroundJob(name="tokens", run=self.load, period_s=READ_EVERY_S),
+            BackgroundJob(name="token ends", run=self.end, period_s=END_EVERY_S),
+        ]
+
+    async def over(self, caller: Caller) -> None:
+        """Wait until the caller's token is not valid any more."""
+        event = asyncio.Event()
+        self._waiting[event] = caller
+        try:
+            if self.holds(caller):
+                await event.wait()
+        finally:
+            del self._waiting[event]
+
+    async def while_admitted(self, caller: Caller, work: Callable[[], Awaitable[T]]) -> T:
+        """Run `work`, and cancel it when the caller's token is not valid any more.
+
+        Raises:
+            Unauthenticated: it was cancelled.
+        """
+
+        async def boxed() -> tuple[T]:
+            return (await work(),)
+
+        done = await run_until(self.over(caller), boxed())
+        if done is None:
+            raise _over()
+        return done[0]
+
+    def holds(self, caller: Caller) -> bool:
+        """Tell whether the token of a caller that was admitted is still valid, as it was."""
+        if self.open:
+            return True
+        token = self._tokens.get(caller.name)
+        return token is not None and token.live(self._now_us()) and tokens.caller(token) == caller
+
+    def check(self, caller: Caller) -> None:
+        """Raise `Unauthenticated` if the token of a caller that was admitted is over by now."""
+        if not self.holds(caller):
+            raise _over()
 
     def admit(
         self,
@@ -95,6 +167,10 @@ class Access:
             if token is not None and token.digest == CERTIFICATE and token.live(self._now_us()):
                 return tokens.caller(token)
         return None
+
+
+def _over() -> Unauthenticated:
+    return Unauthenticated("this token is not valid any more")
 
 
 def demand(caller: Caller, scope: Scope, queue: str | None = None) -> None:

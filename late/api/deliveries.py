@@ -74,7 +74,8 @@ class Source(Protocol):
         """
 
     async def drop(self, consumer: str) -> None:
-        """Take back all that this consumer has: it is gone."""
+        """Take back all that this consumer has: it is gone. A name with a `/` at its end stands for
+        all consumers of a token."""
 
 
 class Local:

@@ -41,6 +41,8 @@ if TYPE_CHECKING:
 logger = logging.getLogger("late.api")
 
 ANNOUNCE_EVERY_S = 2.0
+CLOCK_EVERY_S = 60.0
+"""Without a worker. The lower bound of the clock falls behind by 30 ms in this time."""
 
 
 def run(
@@ -114,7 +116,7 @@ class Server:
             if self.worker is not None:
                 await self.worker.start()
             else:
-                self._clock.sample(await in_thread(self._control.now), time.monotonic())
+                await self._read_clock()
         except BaseException:
             self._close()
             raise
@@ -134,13 +136,17 @@ class Server:
         me = "" if worker is None else worker.id
         fleet = self._peers = parts.make_fleet(listen, local, control, me=me, keys=keys)
         source = fleet or local
+        if worker is None:
+            self._jobs.append(
+                BackgroundJob(name="clock", run=self._read_clock, period_s=CLOCK_EVERY_S)
+            )
         if source is None and "api" in listen.roles:
             raise ConfigError("without shards tasks come from other processes: that takes gRPC, "
                               "pip install 'late[grpc]'")  # fmt: skip
         access = parts.make_access(listen, control, self._clock)
         if INTERFACES & set(listen.roles) and not access.open:
             await access.load()
-            self._jobs.append(access.job())
+            self._jobs += access.jobs()
         service = None
         if source is not None and "api" in listen.roles:
             service = await self._serve_tasks(source, access, keys)
@@ -153,6 +159,10 @@ class Server:
         if listen.http_port is not None and INTERFACES & set(listen.roles):
             await self._serve_http(service, access, listen.http_port)
         self._background = asyncio.create_task(self._run_jobs(), name="late-interfaces")
+
+    async def _read_clock(self) -> None:
+        """Read the database's clock, as a worker does with each heartbeat."""
+        self._clock.sample(await in_thread(self._control.now), time.monotonic())
 
     async def _serve_tasks(self, source: Source, access: Access, keys: Keyring) -> Service:
         producer, control = self._producer, self._control

@@ -48,6 +48,7 @@ class Service:
         pulled: Collection[str] = (),
     ) -> None:
         self.access = access
+        access.on_end = self._let_go
         self._producer = producer
         self._source = source
         self._look = look
@@ -75,6 +76,7 @@ class Service:
         Raises:
             NotFound: a queue cannot be pulled here, or there is no such group.
             Forbidden, BadRequest, InvalidName.
+            Unauthenticated: the token has ended meanwhile.
         """
         group = self.group(ask.group)
         self.check_queues(caller, ask.queues)
@@ -82,9 +84,13 @@ class Service:
         mine = ask.consumer.replace("~", "-")  # the fleet uses "~" in its own names
         label = f"{caller.name}/{mine}" if ask.consumer else caller.name
         limit = min(ask.limit, CREDIT_MAX)
-        return await self._source.take(
+        found = await self._source.take(
             msgspec.structs.replace(ask, group=group, limit=limit, consumer=label)
         )
+        if not self.access.holds(caller):
+            await self._let_go(caller.name)
+        self.access.check(caller)
+        return found
 
     def group(self, name: str | None) -> str:
         """The group of that name, or the default one; raises `InvalidName` or `NotFound`."""
@@ -123,6 +129,10 @@ class Service:
     async def drop(self, caller: Caller, consumer: str) -> None:
         """Give the tasks of a broken stream to others."""
         await self._source.drop(f"{caller.name}/{consumer.replace('~', '-')}")
+
+    async def _let_go(self, token: str) -> None:
+        """Give the tasks of all consumers of a token to others: it can answer for none of them."""
+        await self._source.drop(f"{token}/")
 
     async def _mine(self, caller: Caller, text: str) -> Receipt:
         demand(caller, "consume")

@@ -48,6 +48,14 @@ class Gate:
         """Raise `TooMany` if too many sign-ins from this address have failed."""
         self._access.failures.check(address)
 
+    async def over(self, caller: Caller) -> None:
+        """Wait until the caller's token is not valid any more."""
+        await self._access.over(caller)
+
+    def check(self, caller: Caller) -> None:
+        """Raise `Unauthenticated` if the token of a caller that was admitted is over by now."""
+        self._access.check(caller)
+
     def told(self, error: Exception) -> tuple[int, str]:
         """Status and message of an error; messages of the database are not shown."""
         code = errors.code_of(error)

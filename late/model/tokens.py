@@ -54,6 +54,8 @@ class Caller(msgspec.Struct, frozen=True):
     name: str
     scopes: frozenset[str]
     queues: tuple[str, ...]
+    digest: str = ""
+    """The hash of its token. With another one it is another caller, also under the same name."""
 
     def may(self, scope: Scope) -> bool:
         return scope in self.scopes
@@ -102,7 +104,7 @@ def admits(token: Token | None, text: str, now_us: int) -> Caller | None:
 
 
 def caller(token: Token) -> Caller:
-    return Caller(token.name, frozenset(token.scopes), token.queues)
+    return Caller(token.name, frozenset(token.scopes), token.queues, token.digest)
 
 
 def checked(

@@ -71,6 +71,12 @@ class Gate(Protocol):
         """No token is asked for; only this machine is served then."""
         ...
 
+    async def over(self, caller: Caller) -> None:
+        """Wait until the caller's token is not valid any more."""
+
+    def check(self, caller: Caller) -> None:
+        """Raise `Unauthenticated` if the token of a caller that was admitted is over by now."""
+
     def admit(
         self,
         authorization: str | None,

@@ -8,9 +8,11 @@ for it.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Callable, Coroutine
 from contextlib import suppress
+from typing import Any
 
+from late.concurrency import run_until
 from late.errors import StoreError
 from late.web.snapshot import EVERY_S, SnapshotReader
 
@@ -22,11 +24,7 @@ RETRY = b"retry: 3000\n\n"
 
 
 class Streams:
-    """The streams of one page.
-
-    Args:
-        admitted: called at every beat; raises when the caller of a stream may no longer look.
-    """
+    """The streams of one page."""
 
     def __init__(
         self, look: SnapshotReader, stopping: asyncio.Event, *, every_s: float = EVERY_S
@@ -41,22 +39,20 @@ class Streams:
         """No more streams are taken; further visitors reload the page by hand."""
         return self.open >= STREAMS
 
-    async def run(self, admitted: Callable[[], object]) -> AsyncIterator[bytes]:
-        """Send one stream, until its caller's right ends or the process stops."""
+    async def run(self, over: Callable[[], Coroutine[Any, Any, None]]) -> AsyncIterator[bytes]:
+        """Send one stream, until its caller's right ends or the process stops.
+
+        Args:
+            over: waits until the caller's right ends.
+        """
         self.open += 1
+        ending = asyncio.ensure_future(run_until(self._stopping.wait(), over()))
         try:
             yield RETRY
             told = self._look.version
-            while not self._stopping.is_set():
-                with suppress(TimeoutError):
-                    async with asyncio.timeout(self._every_s):
-                        await self._stopping.wait()
-                try:
-                    admitted()
-                except Exception:
-                    break
+            while not (await asyncio.wait({ending}, timeout=self._every_s))[0]:
                 with suppress(StoreError):
-                    await self._look.seen()
+                    await run_until(asyncio.wait({ending}), self._look.seen())
                 if self._look.version != told:
                     told = self._look.version
                     yield b"event: look\ndata: %d\n\n" % told
@@ -64,4 +60,5 @@ class Streams:
                     yield BEAT
             yield END
         finally:
+            ending.cancel()
             self.open -= 1

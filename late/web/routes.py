@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Awaitable, Callable
+from functools import partial
 from urllib.parse import quote
 
 from starlette.convertors import register_url_convertor
@@ -152,6 +153,7 @@ class OperatorPage:
 
         async def act(request: Request, visitor: Visitor) -> Response:
             fields = await self._form(request, visitor.caller)
+            self._context.gate.check(visitor.caller)
             if not self._context.changes:
                 raise Denied("this page is read-only: late serve --web-changes")
             if not visitor.may_change:
@@ -272,13 +274,13 @@ class OperatorPage:
 
     async def _live(self, request: Request) -> Response:
         try:
-            self._admit(request)
+            caller = self._admit(request)
         except Exception as error:
             return Response(status_code=self._told(error)[0], headers=dict(csrf.HEADERS))
         if self._streams.full:
             return Response(status_code=503, headers={"Retry-After": "60"})
         headers = {**csrf.HEADERS, "Cache-Control": "no-store"}
-        stream = self._streams.run(lambda: self._admit(request))
+        stream = self._streams.run(partial(self._context.gate.over, caller))
         return StreamingResponse(stream, headers=headers, media_type="text/event-stream")
 
     async def _file(self, request: Request) -> Response:

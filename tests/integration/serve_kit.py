@@ -63,12 +63,17 @@ async def until(holds: Callable[[], Awaitable[bool]]) -> None:
 
 
 def make(
-    url: str, *, roles: tuple[str, ...] = ROLES, public: bool = True, **settings: Any
+    url: str,
+    *,
+    roles: tuple[str, ...] = ROLES,
+    public: bool = True,
+    auth: bool = False,
+    **settings: Any,
 ) -> Server:
     app = late.App(url)
     app.route("payments", target="pull", retry=late.Retry(base=0.001, jitter="none"))
     listen = ServeSettings(
-        http_port=0 if public else None, grpc_port=0 if public else None, roles=roles
+        http_port=0 if public else None, grpc_port=0 if public else None, roles=roles, auth=auth
     )
     return Server(app, listen, settings=config.load(**settings))
 
@@ -86,10 +91,10 @@ async def serving(url: str, **settings: Any) -> AsyncIterator[Serving]:
 
 
 @asynccontextmanager
-async def fleet(url: str, **settings: Any) -> AsyncIterator[Serving]:
+async def fleet(url: str, *, auth: bool = False, **settings: Any) -> AsyncIterator[Serving]:
     """Two that own the shards and offer nothing, and one without shards that consumers ask."""
     owners = [make(url, roles=("tail",), public=False, **settings) for _ in range(2)]
-    server = make(url, roles=("api",))
+    server = make(url, roles=("api",), auth=auth)
     async with AsyncExitStack() as started:  # also where one of them does not start
         for each in owners:
             await each.start()

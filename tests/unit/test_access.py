@@ -101,7 +101,7 @@ async def test_a_revoked_token_stops_counting_while_the_server_runs(
 ) -> None:
     monkeypatch.setattr("late.api.auth.READ_EVERY_S", 0.05)
     async with served(tmp_path, auth=True) as it:
-        watching = asyncio.create_task(BackgroundService([it.service.access.job()]).run())
+        watching = asyncio.create_task(BackgroundService(it.service.access.jobs()).run())
         it.call.token = it.token("web", "enqueue")
 
         async def answers(status: int) -> None:
@@ -148,7 +148,7 @@ def test_a_token_expires_and_only_its_hash_is_kept(tmp_path: Path) -> None:
     assert tokens.name_of(text) == "web"
     before = row.created_at_us + 999_999
     assert tokens.admits(row, text, before) == tokens.Caller(
-        "web", frozenset({"enqueue"}), ("pay*",)
+        "web", frozenset({"enqueue"}), ("pay*",), row.digest
     )
     assert tokens.admits(row, text, before + 1) is None
     engine = make_engine(url)

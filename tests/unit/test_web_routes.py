@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import re
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
@@ -462,19 +463,18 @@ async def test_a_stream_says_that_there_is_something_newer(tmp_path: Path) -> No
         await it.get("")
         streams, look = it.site._streams, it.site._context.snapshots
         streams._every_s = 0.001
-        rights = [True]
+        over = asyncio.Event()
 
-        def admitted() -> None:
-            if not rights:
-                raise PermissionError
+        async def ended() -> None:
+            await over.wait()
 
-        stream = streams.run(admitted)
+        stream = streams.run(ended)
         assert await anext(stream) == b"retry: 3000\n\n"
         look.forget()
         assert await anext(stream) == b"event: look\ndata: 2\n\n"
         assert await anext(stream) == b": beat\n\n"
         assert streams.open == 1
-        rights.clear()
+        over.set()
         assert await anext(stream) == b"event: end\ndata: \n\n"
         assert [part async for part in stream] == []
         assert streams.open == 0

@@ -6,6 +6,7 @@ import asyncio
 import itertools
 import logging
 from collections.abc import Awaitable, Callable
+from functools import partial
 from math import ceil
 from typing import Any
 
@@ -134,15 +135,18 @@ class _Queue:
 
     async def _consume(self, _: Any, context: Any) -> None:
         async def work(caller: Caller) -> None:
-            decode = queue_pb2.ConsumeRequest.FromString
-            first = await receive(context, decode, limits.HEADER_S)
-            if first is None or not first.HasField("subscribe"):
-                raise BadRequest("the first message is subscribe")
-            name = f"{first.subscribe.consumer[:100] or 'stream'}#{next(self._streams)}"
-            stream = Stream(self._service, caller, name, first.subscribe, context)
-            await stream.run(self.draining)
+            consume = partial(self._stream, context, caller)
+            await self._service.access.while_admitted(caller, consume)
 
         await self._call(context, work, limit_s=None)
+
+    async def _stream(self, context: Any, caller: Caller) -> None:
+        first = await receive(context, queue_pb2.ConsumeRequest.FromString, limits.HEADER_S)
+        if first is None or not first.HasField("subscribe"):
+            raise BadRequest("the first message is subscribe")
+        name = f"{first.subscribe.consumer[:100] or 'stream'}#{next(self._streams)}"
+        stream = Stream(self._service, caller, name, first.subscribe, context)
+        await stream.run(self.draining)
 
     async def _call(
         self,

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Awaitable, Callable, Coroutine, Sequence
+from functools import partial
 from math import ceil
 from typing import Any
 
@@ -87,7 +88,7 @@ class _Api:
     # -- enqueue ---------------------------------------------------------------------------------
 
     async def put(self, request: Request, caller: Caller) -> Response:
-        put = schemas.parse(await _body(request, limits.BODY_BYTES), schemas.Put)
+        put = schemas.parse(await self._body(request, caller, limits.BODY_BYTES), schemas.Put)
         queue = request.path_params["queue"]
         if put.queue not in (None, queue):
             raise BadRequest("the body names another queue than the path")
@@ -101,7 +102,7 @@ class _Api:
         return _json(accepted, 201 if accepted.created else 200)
 
     async def put_many(self, request: Request, caller: Caller) -> Response:
-        many = schemas.parse(await _body(request, limits.BATCH_BYTES), schemas.PutMany)
+        many = schemas.parse(await self._body(request, caller, limits.BATCH_BYTES), schemas.PutMany)
         _trace(many.tasks, request)
         accepted = await self._service.put(caller, many.tasks)
         answer = {"tasks": accepted, "token": schemas.token_of(accepted)}
@@ -110,7 +111,7 @@ class _Api:
     # -- pull ------------------------------------------------------------------------------------
 
     async def receive(self, request: Request, caller: Caller) -> Response:
-        asked = schemas.parse(await _body(request, limits.BODY_BYTES), schemas.Receive)
+        asked = schemas.parse(await self._body(request, caller, limits.BODY_BYTES), schemas.Receive)
         ask = TakeRequest(
             asked.group or "",
             (request.path_params["queue"],),
@@ -121,25 +122,27 @@ class _Api:
             names=frozenset(asked.names) if asked.names else None,
         )
         # When the client goes, its tasks go to others.
-        found = await run_until(_gone(request), self._service.take(caller, ask))
+        take = partial(self._service.take, caller, ask)
+        taking = self._service.access.while_admitted(caller, take)
+        found = await run_until(_gone(request), taking)
         if found is None:
             raise ClientDisconnect
         return _json({"tasks": [_pulled(delivery) for delivery in found]})
 
     async def ack(self, request: Request, caller: Caller) -> Response:
-        asked = schemas.parse(await _body(request, limits.BODY_BYTES), schemas.Ack)
+        asked = schemas.parse(await self._body(request, caller, limits.BODY_BYTES), schemas.Ack)
         result = b"" if isinstance(asked.result, msgspec.UnsetType) else bytes(asked.result)
         await self._service.answer(caller, asked.receipt, responses.done(result))
         return Response(status_code=204, headers=_HEADERS)
 
     async def nack(self, request: Request, caller: Caller) -> Response:
-        asked = schemas.parse(await _body(request, limits.BODY_BYTES), schemas.Nack)
+        asked = schemas.parse(await self._body(request, caller, limits.BODY_BYTES), schemas.Nack)
         verdict = schemas.verdict(asked.outcome, asked.after_s, asked.reason)
         await self._service.answer(caller, asked.receipt, verdict)
         return Response(status_code=204, headers=_HEADERS)
 
     async def extend(self, request: Request, caller: Caller) -> Response:
-        asked = schemas.parse(await _body(request, limits.BODY_BYTES), schemas.Extend)
+        asked = schemas.parse(await self._body(request, caller, limits.BODY_BYTES), schemas.Extend)
         until_us = await self._service.extend(caller, asked.receipt, asked.visibility_s)
         return _json({"receipt": asked.receipt, "visible_until": schemas.moment(until_us)})
 
@@ -178,6 +181,12 @@ class _Api:
                 return _failed(error)
 
         return endpoint
+
+    async def _body(self, request: Request, caller: Caller, most: int) -> bytes:
+        """Read the body; see `_body`. It may come slowly, and the token end before it does."""
+        body = await _body(request, most)
+        self._service.access.check(caller)
+        return body
 
     def _admit(self, request: Request) -> Caller:
         names = tuple(request.scope.get("late.certificate", ()))

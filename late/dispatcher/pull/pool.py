@@ -180,12 +180,17 @@ class PullPool:
         hold.until_us = self._now_us() + round(visibility_s * 1_000_000)
 
     def drop(self, consumer: str) -> None:
-        """Give the attempts of a consumer that is gone to others, which costs no attempt. Its names
-        for single requests (`fleet.py`) are its own with `~` and a number."""
-        found = [h for h in self._out.values() if h.consumer.partition("~")[0] == consumer
-                 or h.consumer == consumer]  # fmt: skip
-        for hold in found:
-            self.answer(hold, INTERRUPTED)
+        """Give the attempts of a consumer that is gone to others, which costs no attempt.
+
+        Args:
+            consumer: its names for single requests (`fleet.py`) are its own with `~` and a number.
+                With `/` at its end: all consumers of a token.
+        """
+        for hold in list(self._out.values()):
+            name = hold.consumer.partition("~")[0]
+            of_token = consumer.endswith("/") and f"{name}/".startswith(consumer)
+            if of_token or consumer in (name, hold.consumer):
+                self.answer(hold, INTERRUPTED)
 
     @property
     def out(self) -> int:
