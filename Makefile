@@ -17,7 +17,7 @@ PYTEST_WORKERS ?= 3
 ARGS ?=
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo demo-postgres demo-spanner test test-rest test-long test-servers soak chaos defects lint format types contracts tree duplicates dead-code mutants coverage quick browser screenshots check bench bench-alone bench-guard bench-peers bench-placement bench-restarts bench-signals bench-spark bench-steady bench-waking bench-reading protos overload lock sbom audit clean bench-page
+.PHONY: help setup demo demo-postgres demo-spanner test test-rest test-long test-servers soak chaos defects lint format types contracts tree duplicates dead-code mutants coverage quick browser screenshots check bench bench-alone bench-guard bench-peers bench-placement bench-restarts bench-signals bench-spark bench-steady bench-waking bench-reading protos overload lock sbom audit clean bench-page bench-shapes
 
 ### Use
 
@@ -138,6 +138,10 @@ mutants: ## change 400 lines of late at random, one at a time, and see it found 
 bench: ## drain, enqueue, latency, WAL and statements per task, with the limits of the same run
 	$(DEV)
 	@$(BIN)/python scripts/with_postgres.py $(BIN)/python -m bench.main --postgres '{url}' $(ARGS)
+
+bench-shapes: ## one drain per shape of task, plain and ordinary, on SQLite and PostgreSQL (ARGS=--quick)
+	$(DEV)
+	@$(BIN)/python scripts/with_postgres.py $(BIN)/python -m bench.shapes --postgres '{url}' $(ARGS)
 
 bench-placement: ## shards per worker, moves of a change, time: computed (ARGS="--runs 20 --large 20")
 	@$(BIN)/python -m bench.placement $(ARGS)
