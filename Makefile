@@ -135,11 +135,12 @@ mutants: ## change 400 lines of late at random, one at a time, and see it found 
 
 ### Measure
 
-bench: ## drain, enqueue, latency, WAL and statements per task, with the limits of the same run
+bench: ## drain, enqueue, latency, WAL and statements per task, with the limits of the same run; without ARGS also a row for each shape of task
 	$(DEV)
 	@$(BIN)/python scripts/with_postgres.py $(BIN)/python -m bench.main --postgres '{url}' $(ARGS)
+	@$(if $(ARGS),,$(BIN)/python scripts/with_postgres.py $(BIN)/python -m bench.shapes --postgres '{url}')
 
-bench-shapes: ## one drain per shape of task, plain and ordinary, on SQLite and PostgreSQL (ARGS=--quick)
+bench-shapes: ## one drain per shape of task, plain and ordinary, on SQLite and PostgreSQL (ARGS=--quick, ARGS="--parts peers")
 	$(DEV)
 	@$(BIN)/python scripts/with_postgres.py $(BIN)/python -m bench.shapes --postgres '{url}' $(ARGS)
 
@@ -149,6 +150,7 @@ bench-placement: ## shards per worker, moves of a change, time: computed (ARGS="
 bench-peers: ## late beside other queues on the same server, each in its own environment (ARGS="--only pg-boss")
 	$(DEV)
 	@$(BIN)/python scripts/with_postgres.py $(BIN)/python -m bench.peers --postgres '{url}' $(ARGS)
+	@$(if $(ARGS),,$(BIN)/python scripts/with_postgres.py $(BIN)/python -m bench.shapes --parts peers --postgres '{url}')
 
 bench-alone: ## larger backlogs, a million timers, two workers, gRPC: late alone (ARGS="--backlogs 10000")
 	$(DEV)

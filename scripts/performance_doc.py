@@ -2,7 +2,8 @@
 
 The numbers are those of `docs/figures/peers.json`, which `make bench-peers ARGS="--record
 docs/figures/peers.json"` writes; without that file the page has none. Steady work comes the same
-way from `docs/figures/steady.json` and `make bench-steady`. Who is measured and how comes from
+way from `docs/figures/steady.json` and `make bench-steady`, shapes of tasks from
+`docs/figures/shapes.json` and `make bench-shapes`. Who is measured and how comes from
 `bench/peers/peers.toml`. A test compares page and sources.
 """
 
@@ -14,6 +15,7 @@ from pathlib import Path
 
 from bench import alone_table
 from bench.peers import roster, table
+from bench.shapes import table as shapes_table
 from bench.steady import table as steady_table
 
 ROOT = Path(__file__).resolve().parent.parent
@@ -21,6 +23,7 @@ PAGE = ROOT / "docs" / "performance.md"
 FIGURES = ROOT / "docs" / "figures" / "peers.json"
 ALONE = ROOT / "docs" / "figures" / "alone.json"
 STEADY = ROOT / "docs" / "figures" / "steady.json"
+SHAPES = ROOT / "docs" / "figures" / "shapes.json"
 
 HEAD = """# Beside other queues
 
@@ -83,8 +86,24 @@ beside a worker that sleeps. How each figure comes about is in
 [benchmarks](benchmarks.md#steady-work); what it means for a database of yours is in
 [sizing](sizing.md).
 
+In that run graphile-worker had a local queue of 500 and pg-boss one worker with batches of 500.
 The fixed loop is the same computation before and after each measurement: where it took longer, the
 processor was slower, and so were the times beside it.
+
+"""
+
+SHAPES_HEAD = """
+## Shapes of tasks
+
+A no-op is the plainest of tasks. The tables below set ordinary shapes beside it, and others beside
+late: `make bench-shapes`, explained in [benchmarks](benchmarks.md#shapes-of-tasks). A ratio is of
+drains that followed each other, median and then least – most of the turns; rates of different
+tables were measured at different moments and are not to be compared.
+
+A peer does each shape in its natural way: an UPDATE goes through a connection pool of its own, and
+is repeated if the process dies before the job is finished. `ctx.once()` of late is one transaction
+with the mark that it was done. PgQueuer, pg-boss and Oban do not have ordering keys, unique keys
+and delays in one queue, so the mix is run by the others.
 
 """
 
@@ -128,6 +147,8 @@ def page() -> str:
     text = HEAD.format(how=how) + WHO.format(table=whom().rstrip())
     if STEADY.exists():
         text += STEADY_HEAD + steady_table.text(json.loads(STEADY.read_text()))
+    if SHAPES.exists():
+        text += SHAPES_HEAD + shapes_table.text(json.loads(SHAPES.read_text()))
     if not FIGURES.exists():
         return text + NONE
     text += "\n## Numbers\n\n" + table.text(json.loads(FIGURES.read_text()))

@@ -12,15 +12,12 @@ from typing import Any, NamedTuple
 from sqlalchemy import Engine, create_engine, event
 
 import late
+from bench.peers.adapters import mix
+from bench.peers.adapters.mix import KEYS
 
 ROWS = 1_000
 """The number of rows that the UPDATE writes to in turn."""
-KEYS = 200
 SMALL, LARGE = "x" * 100, "x" * 2_000
-RETRIED = 20
-"""One first attempt of so many fails in the mix: 5 %."""
-DELAYED = 10
-"""One task of so many is delayed in the mix, by 1 to 5 seconds."""
 
 app = late.App(os.environ.get("BENCH_URL", "sqlite:///bench.db"))
 _marks = os.open(
@@ -62,9 +59,9 @@ async def history(n: int, note: str) -> None:
 async def mixed(ctx: late.AsyncContext, n: int, note: str) -> None:
     begun()
     if ctx.attempt == 1:
-        if n % DELAYED == 0:
+        if mix.is_delayed(n):
             os.write(_marks, f"{n} {time.time_ns()}\n".encode())
-        if n % RETRIED == 1:
+        if mix.fails_first(n):
             raise Failing
 
 
@@ -110,22 +107,21 @@ def pooled(n: int, note: str) -> None:
         _pay(tx, n)
 
 
-def delay_s(n: int) -> float:
-    """Return the delay of a delayed task of the mix: 1 to 5 seconds, evenly spread."""
-    return 1.0 + n // DELAYED % 41 / 10
+def mix_options(n: int) -> dict[str, Any]:
+    """Return what a task of the mix asks for, in late's words."""
+    one = mix.mixed(n)
+    options = {
+        "delay": one.delay_s,
+        "ordering_key": one.key,
+        "priority": one.priority,
+        "unique_key": one.unique,
+    }
+    return {name: value for name, value in options.items() if value}
 
 
-def _mix(n: int) -> dict[str, Any]:
-    if n % DELAYED == 0:
-        return {"delay": delay_s(n)}
-    return (
-        {"ordering_key": f"k{n % KEYS}"}
-        if n % 4 == 1
-        else {
-            "priority": n % 3,
-            "unique_key": f"u{n}",
-        }
-    )
+def in_turn(n: int) -> dict[str, Any]:
+    """Return an ordering key, each in turn."""
+    return {"ordering_key": f"k{n % KEYS}"}
 
 
 class Shape(NamedTuple):
@@ -137,9 +133,13 @@ class Shape(NamedTuple):
     note: str = SMALL
     share: float = 1.0
     workers: int = 1
+    delays: bool = False
 
-    def call(self, n: int) -> Any:
+    def call(self, n: int, wait_s: float = 0.0) -> Any:
+        """Make the call of one number; delays count from `wait_s` after now."""
         asked = self.options(n)
+        if "delay" in asked:
+            asked["delay"] += wait_s
         return (self.task.options(**asked) if asked else self.task).call(n, self.note)
 
 
@@ -150,11 +150,9 @@ SHAPES: dict[str, Shape] = {
     "large": Shape("payload of 2 KB", plain, note=LARGE, share=0.5),
     "priority": Shape("with a priority", plain, lambda n: {"priority": n % 3 - 1}, share=0.5),
     "unique": Shape("with a unique key", plain, lambda n: {"unique_key": f"u{n}"}, share=0.5),
-    "ordered": Shape(
-        f"{KEYS} ordering keys", plain, lambda n: {"ordering_key": f"k{n % KEYS}"}, share=0.5
-    ),
+    "ordered": Shape(f"{KEYS} ordering keys", plain, in_turn, share=0.5),
     "history": Shape("with history", history, share=0.5),
-    "mix": Shape("a mix of these, delays and retries", mixed, _mix, LARGE, share=0.2),
+    "mix": Shape("a mix of these, delays and retries", mixed, mix_options, LARGE, 0.6, delays=True),
     "once": Shape("one UPDATE in `ctx.once()`", once, share=0.1),
     "claimed": Shape("one UPDATE, own pool, `claim`", claimed, share=0.1),
     "pooled": Shape("one UPDATE, own pool, no `claim`", pooled, share=0.1),

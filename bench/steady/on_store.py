@@ -19,7 +19,7 @@ from collections.abc import Sequence
 from importlib.metadata import version
 from typing import Any
 
-from common import URL, Marks, main
+from common import NOTE, URL, Marks, main
 
 import late
 from late.schema import migrate
@@ -28,7 +28,6 @@ DELAY_S = 12.0
 """A little more than a worker keeps in memory, so that such a task is parked in the table."""
 BUSINESS = "insert into business values ({}, 'order')"
 UPDATE = "update business set note = 'sent' where id = {}"
-FILLER = "x" * int(os.environ.get("BENCH_NOTE", "100"))
 DELAYED = float(os.environ.get("BENCH_DELAYED", "0"))
 RETRIED = float(os.environ.get("BENCH_RETRIED", "0"))
 
@@ -99,12 +98,12 @@ class Sql:
         self._connection = connected(url)
 
     async def bulk(self, numbers: Sequence[int]) -> None:
-        app.enqueue_many(self._connection, [nothing.call(n, FILLER) for n in numbers])
+        app.enqueue_many(self._connection, [nothing.call(n, NOTE) for n in numbers])
         self._connection.commit()
 
     async def single(self, number: int, task: str) -> None:
         self._connection.execute(BUSINESS.format(number))
-        asked(number, task).enqueue(self._connection, number, FILLER)
+        asked(number, task).enqueue(self._connection, number, NOTE)
         self._connection.commit()
 
     async def close(self) -> None:
@@ -120,13 +119,13 @@ class Spanner:
         self._database: Any = open_database(url, priority="foreground")
 
     async def bulk(self, numbers: Sequence[int]) -> None:
-        calls = [nothing.call(n, FILLER) for n in numbers]
+        calls = [nothing.call(n, NOTE) for n in numbers]
         self._database.run_in_transaction(lambda tx: app.enqueue_many(tx, calls))
 
     async def single(self, number: int, task: str) -> None:
         def write(tx: Any) -> None:
             tx.insert("business", ("id", "note"), [(number, "order")])
-            asked(number, task).enqueue(tx, number, FILLER)
+            asked(number, task).enqueue(tx, number, NOTE)
 
         self._database.run_in_transaction(write)
 

@@ -5,13 +5,24 @@ import { performance } from 'node:perf_hooks'
 import pg from 'pg'
 
 export const URL = process.env.BENCH_URL ?? ''
-export const NOTE = 'x'.repeat(100)
+export const NOTE = 'x'.repeat(Number(process.env.BENCH_NOTE ?? 100))
 export const BUSINESS = "insert into business values ($1, 'order')"
+export const update = (n) => `update business set note = 'paid' where id = ${n % 1000}`
 const BATCH = 1000
 const SEEN_EVERY = 200
 
 // Nanoseconds since 1970, to a few microseconds: `Date.now()` has milliseconds only.
 const now = () => BigInt(Math.round((performance.timeOrigin + performance.now()) * 1000)) * 1000n
+
+// The mix of options, number by number: the arithmetic of mix.py, which explains it.
+const KEYS = 200
+export const failsFirst = (n) => Math.floor(n * 2654435761 / 256) % 20 === 1
+export const isDelayed = (n) => n % 10 === 0
+export function mixed (n) {
+  if (isDelayed(n)) return { delay: 1 + Math.floor(n / 10) % 41 / 10 }
+  if (n % 4 === 1) return { key: `k${Math.floor(n / 4) % KEYS}` }
+  return { priority: n % 3, unique: `u${n}` }
+}
 
 const file = fs.openSync(process.env.BENCH_MARKS ?? '/dev/null', 'a')
 let count = 0
@@ -45,11 +56,11 @@ export async function transaction (client, run) {
 const range = (from, to, step = 1) =>
   Array.from({ length: Math.max(0, Math.ceil((to - from) / step)) }, (_, i) => from + i * step)
 
-async function bulk (adapter, first, total) {
+async function bulk (adapter, first, total, task = 'nothing', start = 0) {
   const client = await adapter.client()
   const began = performance.now()
-  for (let start = first; start < first + total; start += BATCH) {
-    await client.bulk(range(start, Math.min(start + BATCH, first + total)))
+  for (let from = first; from < first + total; from += BATCH) {
+    await client.bulk(range(from, Math.min(from + BATCH, first + total)), task, Number(start))
   }
   const seconds = (performance.now() - began) / 1000
   await client.close()
@@ -103,7 +114,7 @@ export async function main (adapter) {
       await adapter.prepare()
       return { versions: { ...adapter.versions(), node: process.versions.node } }
     },
-    bulk: () => bulk(adapter, Number(rest[0]), Number(rest[1])),
+    bulk: () => bulk(adapter, Number(rest[0]), Number(rest[1]), ...rest.slice(2)),
     single: () => single(adapter, Number(rest[0]), Number(rest[1])),
     produce: () => produce(adapter, Number(rest[0]), Number(rest[1]), rest[2], rest[3]),
     work: () => work(adapter)

@@ -5,12 +5,15 @@ An adapter is a program with these commands, and one line of JSON as its last li
 | command | does | says |
 |---|---|---|
 | `prepare` | makes the peer's schema | its versions |
-| `bulk FIRST COUNT` | puts tasks in, as many at once as it is made for | seconds |
+| `bulk FIRST COUNT [TASK [START]]` | puts tasks in, as many at once as it is made for | seconds |
 | `single COUNT CLIENTS` | business row + task a transaction, on so many connections | seconds |
 | `produce RATE SECONDS FILE [TASK]` | the same at a rate; writes `number time` of each to FILE | |
 | `work` | runs tasks until SIGTERM | |
 
-`BENCH_URL` is the PostgreSQL database, `BENCH_REDIS` the Redis, `BENCH_MARKS` the file of marks.
+`BENCH_URL` is the PostgreSQL database, `BENCH_REDIS` the Redis, `BENCH_MARKS` the file of marks,
+`BENCH_NOTE` the length of the payload's filler. START is the time from which delays
+count. Tasks are `nothing`, `stamp`, and where a peer has
+them `update` and `mixed`, the shapes of `bench.shapes`.
 Each client has a thread and an event loop of its own, so that one that blocks delays no other.
 """
 
@@ -29,20 +32,24 @@ from typing import Any, Protocol
 
 URL = os.environ.get("BENCH_URL", "")
 REDIS = os.environ.get("BENCH_REDIS", "")
-NOTE = "x" * 100
-"""Filler, so that a task's payload is some 120 bytes."""
+NOTE = "x" * int(os.environ.get("BENCH_NOTE", "100"))
+"""Filler: with 100 a task's payload is some 120 bytes."""
 BATCH = 1_000
 """Tasks per call when they are put in in bulk."""
 SEEN_EVERY = 200
 """No-ops per mark: one write for each would be measured with them."""
 BUSINESS = "insert into business values (%s, 'order')"
+UPDATE = "update business set note = 'paid' where id = "
+ROWS = 1_000
+"""The number of rows that `update` writes to in turn."""
 
 
 class Client(Protocol):
     """One connection that puts tasks in. Its methods may block."""
 
-    async def bulk(self, numbers: Sequence[int]) -> None:
-        """Put in the no-op `nothing` once per number, and commit."""
+    async def bulk(self, numbers: Sequence[int], task: str = "nothing") -> None:
+        """Put in a task once per number, and commit. With `mixed` the time comes as well from
+        which delays count."""
 
     async def single(self, number: int, task: str) -> None:
         """A business row and one task, committed; in one transaction where the peer can."""
@@ -83,6 +90,15 @@ class Marks:
         os.write(self._file, f"{number} {time.time_ns()}\n".encode())
 
 
+def update(number: int) -> str:
+    """One indexed UPDATE of the service's own table."""
+    return f"{UPDATE}{number % ROWS}"
+
+
+class Failing(Exception):
+    """A first attempt of the mix that fails as it was told to."""
+
+
 def arguments(number: int) -> dict[str, Any]:
     """A task's payload, the same for every peer."""
     return {"n": number, "note": NOTE}
@@ -96,7 +112,8 @@ def main(adapter: Adapter) -> None:
         asyncio.run(adapter.prepare())
         answer = {"versions": adapter.versions() | {"python": sys.version.split()[0]}}
     elif command == "bulk":
-        answer = {"seconds": asyncio.run(_bulk(adapter, int(rest[0]), int(rest[1])))}
+        task = [rest[2], *map(float, rest[3:])] if rest[2:] else []
+        answer = {"seconds": asyncio.run(_bulk(adapter, int(rest[0]), int(rest[1]), *task))}
     elif command == "single":
         answer = {"seconds": _single(adapter, int(rest[0]), int(rest[1]))}
     elif command == "produce":
@@ -108,11 +125,11 @@ def main(adapter: Adapter) -> None:
     print(json.dumps(answer), flush=True)
 
 
-async def _bulk(adapter: Adapter, first: int, count: int) -> float:
+async def _bulk(adapter: Adapter, first: int, count: int, *task: Any) -> float:
     client = await adapter.client()
     began = time.perf_counter()
     for start in range(first, first + count, BATCH):
-        await client.bulk(range(start, min(start + BATCH, first + count)))
+        await client.bulk(range(start, min(start + BATCH, first + count)), *task)
     seconds = time.perf_counter() - began
     await client.close()
     return seconds

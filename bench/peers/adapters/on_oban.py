@@ -11,12 +11,13 @@ from importlib.metadata import version
 
 import psycopg
 import uvloop
-from common import BUSINESS, URL, Marks, arguments, main
+from common import BUSINESS, URL, Marks, arguments, main, update
 from oban import Oban, worker
 from oban.schema import install
 from psycopg_pool import AsyncConnectionPool
 
 LIMIT = 50
+POOL = 20
 
 marks = Marks()
 
@@ -33,7 +34,18 @@ class Stamp:
         marks.stamp(job.args["n"])
 
 
-WORKERS = {"nothing": Nothing, "stamp": Stamp}
+own = AsyncConnectionPool(URL, min_size=1, max_size=POOL, open=False)
+
+
+@worker(queue="bench")
+class Update:
+    async def process(self, job):
+        marks.nothing()
+        async with own.connection() as connection:
+            await connection.execute(update(job.args["n"]))
+
+
+WORKERS = {"nothing": Nothing, "stamp": Stamp, "update": Update}
 
 
 class Connected:
@@ -42,8 +54,8 @@ class Connected:
     ) -> None:
         self._pool, self._connection, self._oban = pool, connection, oban
 
-    async def bulk(self, numbers: Sequence[int]) -> None:
-        jobs = [Nothing.new(arguments(n)) for n in numbers]
+    async def bulk(self, numbers: Sequence[int], task: str = "nothing") -> None:
+        jobs = [WORKERS[task].new(arguments(n)) for n in numbers]
         async with self._connection.transaction():
             await self._oban.enqueue_many(jobs, conn=self._connection)
 
@@ -78,7 +90,7 @@ class ObanPeer:
         stop = asyncio.Event()
         asyncio.get_running_loop().add_signal_handler(signal.SIGTERM, stop.set)
         pool = await Oban.create_pool(URL)
-        async with Oban(pool=pool, queues={"bench": LIMIT}):
+        async with own, Oban(pool=pool, queues={"bench": LIMIT}):
             await stop.wait()
         await pool.close()
 

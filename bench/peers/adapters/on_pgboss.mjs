@@ -1,12 +1,16 @@
-// pg-boss: workers of whole batches that fetch on while batches are full, and NOTIFY for queues that
+// pg-boss: four workers of whole batches that fetch on while batches are full, and NOTIFY for queues that
 // are idle, both as the documentation of its options describes them; jobs of a transaction through
 // the option `db`, as its page on jobs says.
 
+import pg from 'pg'
 import { PgBoss } from 'pg-boss'
-import { BUSINESS, URL, connected, main, marks, payload, transaction, versionOf } from './common.mjs'
+import {
+  BUSINESS, URL, connected, main, marks, payload, transaction, update, versionOf
+} from './common.mjs'
 
-const QUEUES = ['nothing', 'stamp']
-const WORK = { batchSize: 500, burstWhenBatchFull: true, pollingIntervalSeconds: 0.5 }
+const QUEUES = ['nothing', 'stamp', 'update']
+const POOL = 20
+const WORK = { localConcurrency: 4, batchSize: 5000, burstWhenBatchFull: true, pollingIntervalSeconds: 0.5 }
 
 async function started (options = {}) {
   const boss = new PgBoss({ connectionString: URL, ...options })
@@ -22,8 +26,8 @@ class Client {
     this.db = { executeSql: (text, values) => client.query(text, values) }
   }
 
-  async bulk (numbers) {
-    await this.boss.insert('nothing', numbers.map((n) => ({ data: payload(n) })))
+  async bulk (numbers, task) {
+    await this.boss.insert(task, numbers.map((n) => ({ data: payload(n) })))
   }
 
   async single (number, task) {
@@ -55,6 +59,12 @@ await main({
     const boss = await started({ useListenNotify: true })
     await boss.work('nothing', WORK, async (jobs) => jobs.forEach(() => marks.nothing()))
     await boss.work('stamp', WORK, async (jobs) => jobs.forEach((job) => marks.stamp(job.data.n)))
+    const pool = new pg.Pool({ connectionString: URL, max: POOL })
+    const pay = (job) => {
+      marks.nothing()
+      return pool.query(update(job.data.n))
+    }
+    await boss.work('update', WORK, (jobs) => Promise.all(jobs.map(pay)))
     return () => boss.stop()
   }
 })

@@ -13,13 +13,14 @@ from importlib.metadata import version
 
 import asyncpg
 import uvloop
-from common import URL, Marks, arguments, main
+from common import URL, Marks, arguments, main, update
 from pgqueuer import PgQueuer
 from pgqueuer.db import AsyncpgDriver
 from pgqueuer.models import Job
 from pgqueuer.queries import Queries
 
 BATCH_SIZE = 100
+POOL = 20
 BUSINESS = "insert into business values ($1, 'order')"
 
 marks = Marks()
@@ -34,9 +35,9 @@ class Connected:
         self._connection = connection
         self._queries = Queries(AsyncpgDriver(connection))
 
-    async def bulk(self, numbers: Sequence[int]) -> None:
+    async def bulk(self, numbers: Sequence[int], task: str = "nothing") -> None:
         count = len(numbers)
-        await self._queries.enqueue(["nothing"] * count, [payload(n) for n in numbers], [0] * count)
+        await self._queries.enqueue([task] * count, [payload(n) for n in numbers], [0] * count)
 
     async def single(self, number: int, task: str) -> None:
         async with self._connection.transaction():
@@ -65,6 +66,7 @@ class Pgqueuer:
         uvloop.run(self._work())
 
     async def _work(self) -> None:
+        pool = await asyncpg.create_pool(URL, min_size=1, max_size=POOL)
         manager = PgQueuer.from_asyncpg_connection(await asyncpg.connect(URL))
 
         @manager.entrypoint("nothing")
@@ -74,6 +76,11 @@ class Pgqueuer:
         @manager.entrypoint("stamp")
         async def stamp(job: Job) -> None:
             marks.stamp(json.loads(job.payload or b"")["n"])
+
+        @manager.entrypoint("update")
+        async def pay(job: Job) -> None:
+            marks.nothing()
+            await pool.execute(update(json.loads(job.payload or b"")["n"]))
 
         asyncio.get_running_loop().add_signal_handler(signal.SIGTERM, manager.shutdown.set)
         await manager.run(batch_size=BATCH_SIZE)
