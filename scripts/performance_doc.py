@@ -1,4 +1,4 @@
-"""Writes `docs/performance.md`: `python -m scripts.performance_doc`.
+"""Writes `docs/performance.md` and a table of the README: `python -m scripts.performance_doc`.
 
 The numbers are those of `docs/figures/peers.json`, which `make bench-peers ARGS="--record
 docs/figures/peers.json"` writes; without that file the page has none. Steady work comes the same
@@ -10,6 +10,7 @@ way from `docs/figures/steady.json` and `make bench-steady`, shapes of tasks fro
 from __future__ import annotations
 
 import json
+import re
 import sys
 from pathlib import Path
 
@@ -20,6 +21,7 @@ from bench.steady import table as steady_table
 
 ROOT = Path(__file__).resolve().parent.parent
 PAGE = ROOT / "docs" / "performance.md"
+README = ROOT / "README.md"
 FIGURES = ROOT / "docs" / "figures" / "peers.json"
 ALONE = ROOT / "docs" / "figures" / "alone.json"
 STEADY = ROOT / "docs" / "figures" / "steady.json"
@@ -98,12 +100,15 @@ SHAPES_HEAD = """
 A no-op is the plainest of tasks. The tables below set ordinary shapes beside it, and others beside
 late: `make bench-shapes`, explained in [benchmarks](benchmarks.md#shapes-of-tasks). A ratio is of
 drains that followed each other, median and then least – most of the turns; rates of different
-tables were measured at different moments and are not to be compared.
+tables were measured at different moments and are not to be compared. Each table says how loaded the
+machine was: where others keep its processors busy, a rate and a ratio of rates vary by half and
+more, and processor time per task is the steadier figure.
 
 A peer does each shape in its natural way: an UPDATE goes through a connection pool of its own, and
 is repeated if the process dies before the job is finished. `ctx.once()` of late is one transaction
-with the mark that it was done. PgQueuer, pg-boss and Oban do not have ordering keys, unique keys
-and delays in one queue, so the mix is run by the others.
+with the mark that it was done. Slow peers have fewer tasks, so that their start weighs more.
+Below 1 the peer was faster. The mix is run by those that offer ordering keys, unique keys,
+priorities and delays in one queue.
 
 """
 
@@ -157,6 +162,16 @@ def page() -> str:
     return text
 
 
+def readme(text: str) -> str:
+    """Return the README with the plain and the ordinary shapes side by side between its marks."""
+    made = shapes_table.brief(json.loads(SHAPES.read_text()))
+    pattern = r"(<!-- shapes -->\n).*?(<!-- end of shapes -->)"
+    text, found = re.subn(pattern, lambda marks: marks[1] + made + marks[2], text, flags=re.S)
+    assert found == 1, "README.md has no mark for shapes"
+    return text
+
+
 if __name__ == "__main__":
     PAGE.write_text(page())
+    README.write_text(readme(README.read_text()))
     sys.exit(0)

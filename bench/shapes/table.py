@@ -13,7 +13,7 @@ HEAD = (
     "/s",
     "of plain, least – most",
     "worker, µs a task",
-    "of plain",
+    "of plain, least – most",
     "from its start, µs a task",
     "server, µs a task",
     "fixed loop, ms",
@@ -39,6 +39,8 @@ MIX_HEAD = (
     "server, µs a task",
     "delayed tasks late by, p50 / p99, ms",
 )
+BRIEF = ("/s", "worker, µs a task")
+ORDINARY = ("plain", "mix", "once")
 NAMES = {"sqlite": "late on SQLite", "postgresql": "late on PostgreSQL"}
 
 
@@ -47,6 +49,23 @@ def text(report: Mapping[str, Any]) -> str:
     parts = (("stores", stores), ("peers", peers))
     tables = [each for part, make in parts for each in [*told(report, part), *make(report)]]
     return "\n".join([*tables, *gave_up(report)])
+
+
+def brief(report: Mapping[str, Any]) -> str:
+    """Format the plain and the ordinary shapes side by side, on every store."""
+    found = report["stores"]
+    head = ["one worker, in one run"]
+    head += [
+        f"{NAMES[store].removeprefix('late on ')}, {what}" for store in found for what in BRIEF
+    ]
+    lines = []
+    for name in ORDINARY:
+        line = [found[next(iter(found))][name]["title"]]
+        for store in found.values():
+            turns = store[name]["turns"]
+            line += [shown(middle(turns, "per_s")), shown(middle(turns, "worker_us"))]
+        lines.append(line)
+    return rows(head, lines)
 
 
 def told(report: Mapping[str, Any], part: str) -> list[str]:
@@ -97,7 +116,7 @@ def against(title: str, turns: Sequence[Mapping[str, Any]]) -> list[str]:
         both(turns, "tasks", 0),
         shown(middle(late, "per_s")),
         shown(middle(peer, "per_s")),
-        spread(turns, "ratio", 1),
+        spread(turns, "ratio"),
         shown(middle(late, "worker_us"), 1),
         shown(middle(peer, "worker_us"), 1),
         shown(middle(late, "server_us"), 1),
@@ -159,7 +178,7 @@ def line(title: str, turns: Sequence[Mapping[str, Any]]) -> list[str]:
         shown(middle(turns, "per_s")),
         spread(turns, "of_plain"),
         shown(middle(turns, "worker_us"), 1),
-        shown(middle(turns, "cpu_of_plain"), 2),
+        spread(turns, "cpu_of_plain"),
         shown(middle(turns, "life_us"), 1),
         shown(middle(turns, "server_us"), 1),
         shown(middle(turns, "loop_ms"), 2),
@@ -173,10 +192,12 @@ def middle(turns: Sequence[Mapping[str, Any]], name: str) -> float | None:
     return median(found) if found else None
 
 
-def spread(turns: Sequence[Mapping[str, Any]], name: str, digits: int = 2) -> str:
+def spread(turns: Sequence[Mapping[str, Any]], name: str) -> str:
     """Format a median with the least and the most of the turns."""
     found = sorted(turn[name] for turn in turns if name in turn)
     if not found:
         return "–"
-    least, most = (shown(each, digits) for each in (found[0], found[-1]))
-    return f"{shown(median(found), digits)}, {least} – {most}"
+    middle_one = median(found)
+    digits = 1 if middle_one >= 10 else 2 if middle_one >= 0.1 else 3
+    shares = (shown(each, digits) for each in (middle_one, found[0], found[-1]))
+    return "{}, {} – {}".format(*shares)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import json
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -15,6 +16,7 @@ from bench.peers.adapters import mix
 from bench.shapes import __main__ as program
 from bench.shapes import beside, drains, pairs, table
 from bench.shapes.tasks import SHAPES
+from scripts import performance_doc
 
 
 def turn(per_s: float, **more: float) -> dict[str, Any]:
@@ -106,7 +108,7 @@ def test_a_peer_stands_beside_late_and_its_mix_by_itself() -> None:
         "mix": {"title": "the mix", "turns": [both(2.0, late_p50_ms=1.0, late_p99_ms=9.0)]},
     }
     text = table.text({"peers": {"other": {"title": "Other", "shapes": shapes}}})
-    assert "| plain | 1,000 / 1,000 | 100 | 50 | 2.5, 2.0 – 3.0 | 5.0 | 5.0 | – | – |" in text
+    assert "| plain | 1,000 / 1,000 | 100 | 50 | 2.50, 2.00 – 3.00 | 5.0 | 5.0 | – | – |" in text
     assert "| Other | 1,000 | 50 | 5.0 | – | 1.0 / 9.0 |" in text
     assert "| the mix |" not in text
 
@@ -139,3 +141,34 @@ def test_every_shape_makes_a_call_and_delays_begin_when_told() -> None:
         for n in range(20):
             shape.call(n)
     assert SHAPES["mix"].options(10)["delay"] == mix.delay_s(10)
+
+
+def recorded() -> dict[str, Any]:
+    one = {"title": "plain", "turns": [turn(90, load=2.5), turn(110, load=0.5)]}
+    shapes = {name: one | {"title": name} for name in table.ORDINARY}
+    machine = {"cpu": "Some CPU", "cores": 2, "python": "3.11.7", "load_before": [0.4, 0, 0]}
+    told = {"at": "2026-01-02T03:04:05Z", "machine": machine, "versions": ["SQLite 3"]}
+    told |= {"count": 1_000, "turns": 3, "load_after": 1.5}
+    return {"conditions": {"stores": told}, "stores": {"sqlite": shapes}}
+
+
+def test_conditions_tell_what_else_the_machine_did() -> None:
+    assert "before: 0.4, before a drain 0.5 to 2.5, after: 1.5." in table.text(recorded())
+
+
+def test_the_readme_never_shows_the_plain_shape_alone(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    file = tmp_path / "shapes.json"
+    file.write_text(json.dumps(recorded()))
+    monkeypatch.setattr(performance_doc, "SHAPES", file)
+    made = performance_doc.readme("a\n<!-- shapes -->\nold\n<!-- end of shapes -->\nb\n")
+    assert made.startswith("a\n<!-- shapes -->\n|")
+    assert made.endswith("<!-- end of shapes -->\nb\n")
+    assert "| plain | 100 | 5 |\n| mix | 100 | 5 |\n| once | 100 | 5 |\n" in made
+    assert "## Shapes of tasks" in performance_doc.page()
+
+
+def test_the_table_of_the_readme_is_what_its_source_says() -> None:
+    text = performance_doc.README.read_text()
+    assert text == performance_doc.readme(text), "run: python -m scripts.performance_doc"
