@@ -78,6 +78,7 @@ def parse(arguments: Sequence[str]) -> argparse.Namespace:
     parser.add_argument("--rest", type=float, default=20.0, help="seconds of the row `rested`")
     parser.add_argument("--quick", action="store_true", help="few tasks, one turn")
     parser.add_argument("--record", type=Path, help="write the report here as well")
+    parser.add_argument("--note", help="what the record shall say of its conditions beside that")
     parser.add_argument("--go-on", action="store_true", help="with --record: keep its other parts")
     options = parser.parse_args(arguments)
     if options.quick:
@@ -102,6 +103,7 @@ def conditions(options: argparse.Namespace, targets: Sequence[Target]) -> dict[s
         "count": options.count,
         "turns": options.turns,
         "rest_s": options.rest,
+        "note": options.note,
     }
 
 

@@ -80,8 +80,12 @@ def told(report: Mapping[str, Any], part: str) -> list[str]:
         f"{found['at'][:10]}, {box['cpu']}, {box['cores']} cores, Python {box['python']}, "
         f"{'; '.join(found['versions'])}. {found['turns']} turns, "
         f"{found['count']:,} tasks of the plain shape. Load of the machine before: "
-        f"{box['load_before'][0]}{during}, after: {found['load_after']}.\n"
+        f"{box['load_before'][0]}{during}, after: {found['load_after']}.{_note(found)}\n"
     ]
+
+
+def _note(found: Mapping[str, Any]) -> str:
+    return f" {found['note']}" if found.get("note") else ""
 
 
 def _loads(found: Any) -> list[float | None]:

@@ -148,12 +148,14 @@ def recorded() -> dict[str, Any]:
     shapes = {name: one | {"title": name} for name in table.ORDINARY}
     machine = {"cpu": "Some CPU", "cores": 2, "python": "3.11.7", "load_before": [0.4, 0, 0]}
     told = {"at": "2026-01-02T03:04:05Z", "machine": machine, "versions": ["SQLite 3"]}
-    told |= {"count": 1_000, "turns": 3, "load_after": 1.5}
+    told |= {"count": 1_000, "turns": 3, "load_after": 1.5, "note": "Others ran."}
     return {"conditions": {"stores": told}, "stores": {"sqlite": shapes}}
 
 
 def test_conditions_tell_what_else_the_machine_did() -> None:
-    assert "before: 0.4, before a drain 0.5 to 2.5, after: 1.5." in table.text(recorded())
+    assert "before: 0.4, before a drain 0.5 to 2.5, after: 1.5. Others ran.\n" in table.text(
+        recorded()
+    )
 
 
 def test_the_readme_never_shows_the_plain_shape_alone(
