@@ -156,7 +156,7 @@ bench-alone: ## larger backlogs, a million timers, two workers, gRPC: late alone
 	$(DEV)
 	@$(BIN)/python scripts/with_postgres.py $(BIN)/python -m bench.alone --postgres '{url}' $(ARGS)
 
-bench-guard: ## instructions per task, by perf or valgrind: fails on 10 % more than was kept (ARGS=--keep); ARGS=--metrics: what metrics add
+bench-guard: ## instructions per task, by perf or valgrind: fails on 10 % more than was kept (ARGS=--keep); ARGS=--metrics or --shapes: what metrics and options add
 	$(DEV)
 	@$(BIN)/python -m bench.guard $(ARGS)
 

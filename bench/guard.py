@@ -4,6 +4,8 @@ count. Time says little on a shared machine; a count is the same within a thousa
     python -m bench.guard            # fails where a task takes 10 % more than was kept
     python -m bench.guard --keep     # keep the present count: with the change that explains it
     python -m bench.guard --metrics  # fails where counting for metrics takes 5 % of a task or more
+    python -m bench.guard --shapes   # a table of tasks with options, beside the plain one; fails
+                                     # where one is 10 % dearer beside it than was kept
 
 `bench/path.py` runs twice, with few tasks and with many: the difference is what the tasks cost, and
 the start of the interpreter is not in it. The kernel's `perf` counts where it may, else valgrind,
@@ -24,8 +26,11 @@ import sys
 from collections.abc import Sequence
 from pathlib import Path
 
+from bench.path_tasks import SHAPES
+
 KEPT = Path(__file__).resolve().parent / "guard.json"
 FEW, MANY = 4_000, 20_000
+FEW_SHAPED, MANY_SHAPED = 1_000, 4_000
 MORE_MAX = 0.10
 METRICS_MAX = 0.05
 PERF = ("perf", "stat", "-x,", "-e", "instructions:u")
@@ -105,27 +110,71 @@ def judge_metrics(without: float, having: float) -> tuple[bool, str]:
     return True, said
 
 
+def shaped() -> tuple[dict[str, float], str]:
+    """Instructions per task of each shape, and what counted them.
+
+    Raises:
+        Unmeasured: see the class.
+    """
+    found, tool = {}, ""
+    for name in SHAPES:
+        found[name], tool = per_task("--shape", name, few=FEW_SHAPED, many=MANY_SHAPED)
+    return found, tool
+
+
+def judge_shapes(found: dict[str, float], kept: dict[str, object]) -> tuple[bool, str]:
+    """Judge each shape beside the plain one of the same run, and return the table."""
+    before = kept["shapes"]
+    assert isinstance(before, dict)
+    fine = True
+    lines = ["| task | instructions | of a plain one | kept |", "|---|---|---|---|"]
+    for name, count in found.items():
+        ratio, was = count / found["plain"], before[name] / before["plain"]
+        dearer = ratio > was * (1 + MORE_MAX)
+        fine = fine and not dearer
+        mark = " (too many)" if dearer else ""
+        lines.append(f"| {SHAPES[name].says} | {count:,.0f} | {ratio:.2f}{mark} | {was:.2f} |")
+    return fine, "\n".join(lines)
+
+
+def keep(key: str, value: object) -> None:
+    """Write a count down, with the interpreter that it is of."""
+    kept = json.loads(KEPT.read_text()) if KEPT.exists() else {}
+    KEPT.write_text(json.dumps(kept | {key: value, "build": build()}, indent=1) + "\n")
+
+
 def main(arguments: Sequence[str]) -> int:
     parser = argparse.ArgumentParser(prog="python -m bench.guard", description=__doc__)
     parser.add_argument("--keep", action="store_true", help="write the present count down")
     parser.add_argument("--metrics", action="store_true", help="what counting for metrics adds")
+    parser.add_argument(
+        "--shapes", action="store_true", help="tasks with options, beside the plain"
+    )
     options = parser.parse_args(arguments)
     try:
-        found, tool = per_task()
+        shapes, tool = shaped() if options.shapes else ({}, "")
+        found, tool = (0.0, tool) if options.shapes else per_task()
         having = per_task("--metrics")[0] if options.metrics else found
     except Unmeasured as reason:
         print(f"bench-guard: {reason}", file=sys.stderr)
         return 2
-    if options.keep:
-        kept = {"instructions_per_task": round(found), "build": build()}
-        KEPT.write_text(json.dumps(kept, indent=1) + "\n")
+    if options.keep and shapes:
+        keep("shapes", {name: round(count) for name, count in shapes.items()})
+    elif options.keep:
+        keep("instructions_per_task", round(found))
         print(f"kept: {found:,.0f} instructions per task, by {tool}")
         return 0
-    if options.metrics:
+    kept = json.loads(KEPT.read_text())
+    if shapes:
+        fine, said = judge_shapes(shapes, kept)
+    elif options.metrics:
         fine, said = judge_metrics(found, having)
     else:
-        fine, said = judge(found, json.loads(KEPT.read_text()), build())
-    print(f"{said} (by {tool})", file=sys.stdout if fine else sys.stderr)
+        fine, said = judge(found, kept, build())
+    print(
+        f"{said}\n(by {tool})" if shapes else f"{said} (by {tool})",
+        file=sys.stdout if fine else sys.stderr,
+    )
     return 0 if fine else 1
 
 

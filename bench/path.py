@@ -1,11 +1,12 @@
 """The path of a task through a worker without a database: what `make bench-guard` counts.
 
-    python -m bench.path [--tasks 20000] [--def] [--metrics] [--profile]
+    python -m bench.path [--tasks 20000] [--shape plain] [--metrics] [--profile]
 
 Tailer, scheduler, dispatcher and settler are wired as in a worker. Rows come out of memory as a
 driver gives them; settlements are encoded for the driver and thrown away. Nothing in here depends
 on how fast the machine is: turns of the event loop, the read-ahead and the settlements are decided
-by counts and not by the clock, so that two runs take the same steps.
+by counts and not by the clock, so that two runs take the same steps. A settlement comes after each
+thousand outcomes, also of tasks whose end somebody waits for: at this rate they get no other.
 """
 
 from __future__ import annotations
@@ -21,13 +22,16 @@ from contextlib import nullcontext
 from typing import cast
 
 import late
+from bench.path_tasks import SHAPES, SHARDS, Row, Shape
 from late import events
 from late.clock import DatabaseClock
 from late.dispatcher import outcome_buffer as finished
+from late.dispatcher import settler as settling
 from late.dispatcher.dispatcher import Dispatcher
 from late.dispatcher.local import chunks
 from late.dispatcher.settler import Settler
-from late.model.task import Cursor, Epoch, Record, ShardId
+from late.model.lanes import Lane, Layout
+from late.model.task import Cursor, Epoch, Outcome, Record, ShardId
 from late.observability import metrics
 from late.scheduler import scheduler as scheduling
 from late.store.base import Lease, Page, Settlement, SettleResult, Store
@@ -35,36 +39,11 @@ from late.store.postgres.journal import statements_of
 from late.store.postgres.store import FEATURES
 from late.tailer.tailer import Tailer
 
-SHARDS = 8
 CONCURRENCY = 16
 LONG_S = 3_600.0
-PAYLOAD = b'{"n":1000000,"note":"' + b"x" * 100 + b'"}'
-
-Row = tuple[int, int, str, str, str, bytes, None, None, int, int]
-
-app = late.App("postgresql://localhost/none")
-plain_app = late.App(app.url)
-"""An app of its own: where a worker has handlers for threads, coroutines pay a look for them."""
-
-
-@app.task(queue="bench")
-async def nothing(n: int, note: str) -> None:
-    """The no-op."""
-
-
-@plain_app.task(queue="bench")
-def in_thread(n: int, note: str) -> None:
-    """The no-op of a plain `def`."""
-
-
-def rows(count: int, name: str = nothing.name) -> dict[ShardId, list[Row]]:
-    """Make rows as they come from the driver, by shard."""
-    found: dict[ShardId, list[Row]] = {ShardId(n): [] for n in range(SHARDS)}
-    for number in range(count):
-        shard = ShardId(number % SHARDS)
-        task_id = f"01999999-0000-7000-8000-{number:012x}"
-        found[shard].append((shard, number, task_id, "bench", name, PAYLOAD, None, None, 1, 1))
-    return found
+TASK_S = 0.000_01
+"""A task takes so long by the clock that the worker is given."""
+PLAIN = SHAPES["plain"]
 
 
 class Shelf:
@@ -97,34 +76,45 @@ class Shelf:
         for _ in statements_of(settlements):
             await asyncio.sleep(0)
         for settlement in settlements:
+            assert not settlement.parked  # it would not come back
             self.left -= sum(each.count for each in settlement.usage if each.outcome == "done")
         if self.left <= 0:
             self.empty.set()
         return [SettleResult.SETTLED] * len(settlements)
 
 
-async def drain(shelf: Shelf, app: late.App = app) -> None:
+async def drain(shelf: Shelf, app: late.App) -> None:
     """Run every task of the shelf, and settle it."""
     store = cast(Store, shelf)
-    clock = DatabaseClock()
-    clock.sample(time.time_ns() // 1_000, time.monotonic())
+    count, ended = shelf.left, 0
+    clock = DatabaseClock(lambda: ended * TASK_S)
+    clock.sample(time.time_ns() // 1_000, 0)
     settler = Settler(
         store,
         collect=lambda: scheduler.collect(),
         on_result=lambda settlement, result: scheduler.settled(settlement, result),
         on_error=lambda settlements, error: None,
+        delay_s=LONG_S,
     )
     tailer = Tailer(
         store,
         wanted=lambda: scheduler.wanted(),
         on_pages=lambda group, pages: scheduler.pages(group, pages),
     )
+
+    def on_finished(outcomes: list[Outcome]) -> None:
+        nonlocal ended
+        ended += len(outcomes)
+        scheduler.finished(outcomes)
+        if ended == count:  # fewer than the settler waits for
+            loops.append(asyncio.create_task(settler.flush()))
+
     dispatcher = Dispatcher(
         app.tasks,
         worker_id="w",
         concurrency=CONCURRENCY,
         now_us=clock.now_us,
-        on_finished=lambda outcomes: scheduler.finished(outcomes),
+        on_finished=on_finished,
         url=app.url,
     )
     scheduler = scheduling.Scheduler(
@@ -136,6 +126,7 @@ async def drain(shelf: Shelf, app: late.App = app) -> None:
         settle_soon=settler.poke,
         read_soon=tailer.wake,
     )
+    scheduler.resized(Layout((Lane(shards=SHARDS, version=1),)))
     await dispatcher.start()
     loops = [asyncio.create_task(each.run()) for each in (scheduler, settler, tailer)]
     scheduler.acquired(
@@ -149,24 +140,23 @@ async def drain(shelf: Shelf, app: late.App = app) -> None:
 
 
 async def main(
-    count: int, profile: cProfile.Profile | None, *, counting: bool = False, plain: bool = False
+    count: int, profile: cProfile.Profile | None, *, counting: bool = False, shape: Shape = PLAIN
 ) -> None:
     chunks.CHUNK_S = chunks.SHORT_S = finished.TURN_S = scheduling.TURN_S = (
         scheduling.READAHEAD_S
-    ) = LONG_S
+    ) = settling.URGENT_S = LONG_S
     registry = metrics.Registry()
     if counting:  # as a worker does that can be asked for its metrics
         metrics.follow(events.default, registry)
-    chosen, name = (plain_app, in_thread.name) if plain else (app, nothing.name)
-    shelf = Shelf(rows(count, name))
+    shelf = Shelf(shape.rows(count))
     gc.collect()  # as a worker does: or what was imported counts with the tasks, or not, by chance
     gc.freeze()
     began, before = time.perf_counter(), time.process_time()
     with profile or nullcontext():
-        await drain(shelf, chosen)
+        await drain(shelf, shape.app)
     took, used = time.perf_counter() - began, time.process_time() - before
     if counting:
-        told = f'late_outcomes_total{{group="default",queue="bench",task="{name}",'
+        told = f'late_outcomes_total{{group="default",queue="bench",task="{shape.name}",'
         assert f'{told}target="local",outcome="done"}} {count}' in metrics.render(registry).decode()
     print(f"{count} tasks, {count / took:,.0f}/s, {used / max(1, count) * 1e6:.2f} µs each")
 
@@ -174,11 +164,11 @@ async def main(
 if __name__ == "__main__":
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--tasks", type=int, default=20_000)
-    parser.add_argument("--def", dest="plain", action="store_true", help="a handler in a thread")
+    parser.add_argument("--shape", choices=SHAPES, default="plain", help="see bench/path_tasks.py")
     parser.add_argument("--metrics", action="store_true", help="count events, as for a page")
     parser.add_argument("--profile", action="store_true")
     given = parser.parse_args()
     profile = cProfile.Profile() if given.profile else None
-    asyncio.run(main(given.tasks, profile, counting=given.metrics, plain=given.plain))
+    asyncio.run(main(given.tasks, profile, counting=given.metrics, shape=SHAPES[given.shape]))
     if profile:
         pstats.Stats(profile).sort_stats("tottime").print_stats(40)

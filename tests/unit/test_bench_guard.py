@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import asyncio
+import json
 
 import pytest
 
 from bench import guard, path
+from bench.path_tasks import SHAPES
 
 PERF = "20000 tasks\n85625123,,instructions:u,1000,100.00,,\n"
 VALGRIND = "==7== Events    : Ir\n==7== I   refs:      1,737,348,205\n"
@@ -57,12 +59,27 @@ def test_without_a_counter_nothing_is_measured_and_that_fails(
     assert "neither perf nor valgrind" in capsys.readouterr().err
 
 
-def test_the_path_runs_and_settles_every_task() -> None:
-    kept = path.rows(3_000)
+def test_a_shape_is_judged_beside_the_plain_task_of_its_own_run() -> None:
+    kept: dict[str, object] = {"shapes": {"plain": 100_000, "priority": 110_000}}
+    fine, said = guard.judge_shapes({"plain": 50_000, "priority": 60_499}, kept)
+    assert fine
+    assert "| 60,499 | 1.21 | 1.10 |" in said
+    fine, said = guard.judge_shapes({"plain": 50_000, "priority": 60_501}, kept)
+    assert not fine
+    assert "1.21 (too many)" in said
+
+
+def test_every_shape_has_a_kept_count() -> None:
+    assert json.loads(guard.KEPT.read_text())["shapes"].keys() == SHAPES.keys()
+
+
+@pytest.mark.parametrize("name", SHAPES)
+def test_the_path_runs_and_settles_every_task(name: str) -> None:
+    shape = SHAPES[name]
 
     async def run() -> None:
-        shelf = path.Shelf(kept)
-        await path.drain(shelf)
+        shelf = path.Shelf(shape.rows(3_000))
+        await path.drain(shelf, shape.app)
         assert shelf.empty.is_set()
         assert shelf.left == 0
 
