@@ -16,7 +16,7 @@ from __future__ import annotations
 import decimal
 import hashlib
 import math
-from collections.abc import Callable, Sequence, Set
+from collections.abc import Callable, Mapping, Sequence, Set
 from typing import Any, Literal, TypeVar
 
 import msgspec
@@ -43,11 +43,13 @@ _json_sorted = msgspec.json.Encoder(order="deterministic").encode
 # error of that.
 _DIGITS = bytes(0x30 if 0x30 <= byte <= 0x39 else 0x5F for byte in range(256))
 _LONG_INT = b"0" * 19
-_BACKSLASH = ord("\\")
+BACKSLASH = ord("\\")
 _INT_LEAST, _INT_MOST = -(2**63), 2**64 - 1
 SCALARS: frozenset[type] = frozenset((str, int, float, bool, type(None), msgspec.UnsetType))
 """The types of text and numbers, which JSON has too. Their values can break a limit only by a NUL,
 a long int or a NaN."""
+SIMPLE: frozenset[type] = SCALARS - {float}
+"""Those that a decoder makes of nothing else: it also makes a float of a long int."""
 
 
 def pack(values: msgspec.Struct | dict[str, Any], form: Format = "json") -> bytes:
@@ -87,7 +89,7 @@ def pack_call(values: msgspec.Struct, declared: Sequence[Set[type]]) -> tuple[by
     except Exception:
         return pack(values), False  # `pack` raises with the reason.
     certain = True
-    if len(payload) <= PAYLOAD_BYTES_MAX and _BACKSLASH not in payload:
+    if len(payload) <= PAYLOAD_BYTES_MAX and BACKSLASH not in payload:
         for n, value in enumerate(astuple(values)):  # `zip` takes twice as long.
             kind = type(value)
             if kind not in declared[n]:
@@ -208,9 +210,23 @@ def is_harmless(payload: bytes) -> bool:
         # Too many levels need more bytes than this, because each has two brackets.
         (size <= 2 * DEPTH_MAX or payload.count(b"[") + payload.count(b"{") <= DEPTH_MAX)
         and (size <= KEYS_MAX or payload.count(b":") <= KEYS_MAX)
-        and (_BACKSLASH not in payload or payload.find(b"\\u0000") < 0)
+        and (BACKSLASH not in payload or has_no_nul(payload))
         and payload.translate(_DIGITS).find(_LONG_INT) < 0
     )
+
+
+def has_no_nul(payload: bytes) -> bool:
+    """Tell whether these bytes of JSON certainly hold no NUL. Without a backslash there is none."""
+    return payload.find(b"\\u0000") < 0
+
+
+def fit(values: Mapping[str, Any], names: Sequence[str]) -> bool:
+    """Tell whether those of these values that are ints have at most 64 bits."""
+    for name in names:
+        value = values[name]
+        if type(value) is int and not _INT_LEAST <= value <= _INT_MOST:
+            return False
+    return True
 
 
 def _check(tree: Any) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import decimal
 import enum
 import re
+from collections.abc import Callable
 from typing import Annotated, Any, Literal, NewType
 
 import msgspec
@@ -13,8 +14,10 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 from msgspec.structs import astuple
 
-from late.errors import InvalidPayload
+import late
+from late.errors import DecodeError, InvalidPayload
 from late.handler.signature import scalars
+from late.model.task import Options, Record, TaskId
 from late.payload.values import (
     DEPTH_MAX,
     KEYS_MAX,
@@ -171,3 +174,48 @@ def test_types_that_have_a_say_in_their_values_are_not_certain() -> None:
         {int},
         {int, msgspec.UnsetType},
     )
+
+
+SIMPLE = late.App("sqlite://")
+
+
+@SIMPLE.task
+def simple(n: int | None, note: str, flag: bool = False) -> None: ...
+
+
+LONG = [2**63, 2**64 - 1, 2**64, -(2**63), -(2**63) - 1, 10**400]
+TEXTS = ['"x"', r'"\u0000"', r'"\\u0000"', r'"\n"', '"\x00"', f'"{10**40}"', '"\ud800"']
+OTHERS = ["1", "-1", "1e30", "1.0", "null", "true", "[1]", "[" * 70 + "]" * 70, '{"a":1}', "NaN"]
+VALUES = st.sampled_from([*map(str, LONG), *TEXTS, *OTHERS])
+
+
+@given(
+    st.lists(
+        st.tuples(st.sampled_from(["n", "note", "flag", "other", r"\u006e", r"n\u0000"]), VALUES),
+        max_size=5,
+    )
+)
+@example([("n", f"{2**64}"), ("note", '"x"')])
+@example([("n", f"-{2**63 + 1}"), ("note", '"x"')])
+@example([("n", f"{2**64 - 1}"), ("note", r'"\n"')])
+@example([("n", "1"), ("note", r'"\u0000"')])
+def test_the_short_way_accepts_what_the_long_way_does(pairs: list[tuple[str, str]]) -> None:
+    """Arguments that can only be text or ints are not searched for long ints and levels."""
+    text = "{" + ",".join(f'"{key}":{value}' for key, value in pairs) + "}"
+    payload = text.encode(errors="surrogatepass")
+    record = Record(0, 1, TaskId("t"), "q", simple.name, payload, None, None, 1, 1)
+    assert outcome(lambda: simple.decode(record, None)) == outcome(
+        lambda: simple.arguments(payload, "json")
+    )
+    options = Options(priority=1, unique_key="k")
+    assert outcome(lambda: simple.decode(record, options)) == outcome(
+        lambda: simple.decode(record, None)
+    )
+
+
+def outcome(decode: Callable[[], object]) -> object:
+    """Return what `decode` returns, or why it refuses."""
+    try:
+        return decode()
+    except DecodeError as error:
+        return error.reason
