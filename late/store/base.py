@@ -44,6 +44,8 @@ JOURNAL_DETAIL_S = 3_600.0
 """The age from which the settlements of a minute are one row of the journal."""
 JOURNAL_MINUTE_S = 86_400.0
 """The age from which those of an hour are."""
+CHANGES = "changes.1"
+"""A worker with this in its version counts its changes of the fleet (`store/common/fleet_view`)."""
 WHOLE_WINDOW = 2**64
 """Above every position: the window is read to its end."""
 

@@ -45,6 +45,8 @@ from functools import lru_cache
 
 import xxhash
 
+from late.store.base import CHANGES
+
 HIGHEST_SCORE = 1
 """The placement of workers that announce none."""
 BOUNDED = 2
@@ -54,8 +56,9 @@ _ANNOUNCED = re.compile(r"[+.]placement\.(\d{1,9})$")
 
 
 def announced(version: str) -> str:
-    """Return the version of a worker with the number of its placement, as its row shows it."""
-    return f"{version}{'.' if '+' in version else '+'}placement.{BOUNDED}"
+    """Return the version of a worker as its row shows it: with the number of its placement, and
+    that it counts its changes of the fleet (`late.store.base.CHANGES`)."""
+    return f"{version}{'.' if '+' in version else '+'}{CHANGES}.placement.{BOUNDED}"
 
 
 def agreed(versions: Iterable[str]) -> int:

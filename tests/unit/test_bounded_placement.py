@@ -161,8 +161,8 @@ GOLDEN = ["c", "b", "c", "b", "c", "c", "c", "a", "a", "c", "b", "a"]
 
 
 def test_workers_go_by_the_lowest_placement_among_them() -> None:
-    assert announced("0.1.0") == "0.1.0+placement.2"
-    assert announced("0.1.0+dirty") == "0.1.0+dirty.placement.2"
+    assert announced("0.1.0") == "0.1.0+changes.1.placement.2"
+    assert announced("0.1.0+dirty") == "0.1.0+dirty.changes.1.placement.2"
     assert agreed([announced("0.1.0"), announced("0.2.0+x")]) == BOUNDED
     assert agreed([announced("0.1.0"), "0.1.0"]) == HIGHEST_SCORE
     assert agreed(["9.0.0+placement.9", announced("0.1.0")]) == BOUNDED

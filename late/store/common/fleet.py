@@ -35,6 +35,12 @@ def _ends(text: str | None) -> tuple[NameEnds, ...]:
         return ()
 
 
+def worker_of(row: Row) -> WorkerInfo:
+    """Read a row of a worker, see `membership_of`."""
+    worker_id, address, names, capacity, version, ends, _ = row
+    return WorkerInfo(worker_id, address, _names_of(names), capacity, version, ends=_ends(ends))
+
+
 def membership_of(
     now_us: int,
     workers: Iterable[Row],
@@ -57,13 +63,7 @@ def membership_of(
     rows = list(workers)
     return Membership(
         now_us=now_us,
-        workers=tuple(
-            WorkerInfo(
-                *(worker_id, address, _names_of(names), capacity, version),
-                ends=_ends(ends),
-            )
-            for worker_id, address, names, capacity, version, ends, _ in rows
-        ),
+        workers=tuple(worker_of(row) for row in rows),
         leases=tuple(LeaseView(*row) for row in leases),
         shards=tuple(ShardId(shard_id) for shard_id in sorted(shards)),
         groups=frozenset(groups),

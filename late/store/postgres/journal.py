@@ -21,6 +21,7 @@ from late.store.common.open_tasks import open_of
 from late.store.common.suspects import suspects_of
 from late.store.postgres import statements as sql
 from late.store.postgres.connection import Connection
+from late.store.postgres.membership import change_row
 
 T = TypeVar("T")
 Statement = tuple[str, Any]
@@ -279,6 +280,7 @@ async def _take(connection: Connection, worker_id: str, shards: Sequence[Shard])
             }
             await connection.execute(sql.GRANT, values)
             asked.append((group, shard_id, await connection.execute(sql.TAKE_OVER, values)))
+        await connection.execute(sql.LEASES_CHANGED, (change_row(worker_id),))
     leases = []
     for group, shard_id, cursor in asked:
         row: Any = await cursor.fetchone()
@@ -307,4 +309,4 @@ def _lease(group: str, shard_id: ShardId, worker_id: str, row: Any) -> Lease:
 async def release(connection: Connection, leases: Sequence[Lease]) -> None:
     """Give back those of `leases` that are still held under their epoch."""
     rows = [(lease.group, lease.shard_id, lease.owner, lease.epoch) for lease in leases]
-    await connection.execute(sql.RELEASE, _columns(rows, 4))
+    await connection.execute(sql.RELEASE, (*_columns(rows, 4), change_row(leases[0].owner)))

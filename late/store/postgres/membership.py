@@ -4,13 +4,16 @@ from __future__ import annotations
 
 import math
 import time
+import zlib
 from collections.abc import Iterator
 from typing import Any
 
 import msgspec
 
+from late.model.task import ShardId
 from late.store.base import Membership, WorkerInfo
-from late.store.common.fleet import ends_text, groups_text, membership_of
+from late.store.common.fleet import ends_text, groups_text
+from late.store.common.fleet_view import FleetView, Numbers
 from late.store.postgres import statements as sql
 from late.store.postgres.connection import Connection, rows_of
 
@@ -23,6 +26,7 @@ SHARDS_S = 5.0
 _workers_of = msgspec.json.Decoder(list[tuple[str, str, str, str, str, str | None, int]]).decode
 _names_of = msgspec.json.Decoder(list[str]).decode
 _leases_of = msgspec.json.Decoder(list[tuple[str, int, str | None, int]]).decode
+_ends_of = msgspec.json.Decoder(list[tuple[str, int]]).decode
 
 
 def values_of(worker: WorkerInfo, ttl_s: float) -> dict[str, Any]:
@@ -46,55 +50,100 @@ def beat(worker: WorkerInfo, ttl_s: float) -> Iterator[tuple[str, dict[str, Any]
         yield sql.DECLARE, {"id": worker.worker_id, "handlers": worker.handlers}
 
 
+def change_row(worker_id: str) -> str:
+    """Return which of the rows this worker raises for its changes."""
+    return str(zlib.crc32(worker_id.encode()) % sql.CHANGE_ROWS)
+
+
 class PostgresFleet:
     """Heartbeats of one store.
 
-    It remembers the version of the settings for `SETTINGS_S`, and the shards to own. They are read
-    again when the version is another one; and after `SHARDS_S`, because records can come to a shard
-    that no lane has.
+    It remembers the fleet (`FleetView`); the version of the settings for `SETTINGS_S`; and the
+    shards to own. They are read again when the version is another one; and after `SHARDS_S`,
+    because records can come to a shard that no lane has.
     """
 
     def __init__(self) -> None:
+        self._view = FleetView()
+        self._said: tuple[WorkerInfo, float] | None = None
+        """It is in the row of that worker; None: that is not sure."""
         self._settings = ""
         self._told_at_s = -math.inf
         self._read_at_s = -math.inf
-        self._shards: list[Any] = []
+        self._shards: tuple[ShardId, ...] = ()
 
     async def heartbeat(
         self, connection: Connection, worker: WorkerInfo, ttl_s: float
     ) -> Membership:
-        """Write the heartbeat and read the fleet, in one statement nearly always."""
-        now_s, settings = time.monotonic(), self._settings
-        statement = sql.BEAT if ttl_s > 0 else sql.LEFT
-        if tells := now_s >= self._told_at_s + SETTINGS_S:
-            statement = sql.BEAT_VERSION if ttl_s > 0 else sql.LEFT_VERSION
-        (row,) = await rows_of(connection, statement, values_of(worker, ttl_s))
-        now_us, expires_at_us, workers, leases, groups, offers = row[:6]
+        """Write the heartbeat and learn what has changed, in one statement nearly always."""
+        now_s, settings, view = time.monotonic(), self._settings, self._view
+        said = (msgspec.structs.replace(worker, handlers=None), ttl_s)
+        lives = ttl_s > 0
+        if not lives or said != self._said:
+            await self._say(connection, worker, ttl_s)
+        tells = now_s >= self._told_at_s + SETTINGS_S
+        row = await self._beat(connection, worker, ttl_s, tells=tells)
+        if lives and row[1] is None:
+            await self._say(connection, worker, ttl_s)
+            row = await self._beat(connection, worker, ttl_s, tells=tells)
+        now_us, own_end_us, workers, leases, ends, groups, offers = row[:7]
         if tells:
-            settings, self._told_at_s = row[6], now_s
-        if worker.handlers is not None and ttl_s > 0:
+            settings, self._told_at_s = row[7], now_s
+        if worker.handlers is not None and lives:
             declared = {"id": worker.worker_id, "handlers": worker.handlers}
             await connection.execute(sql.DECLARE, declared)
         if settings != self._settings or now_s >= self._read_at_s + SHARDS_S:
             await self._read_shards(connection, settings)
-        live = _workers_of(workers or "[]")
-        if (expires_at_us or 0) > now_us:
-            own = (worker.worker_id, worker.address, groups_text(worker), str(worker.capacity),
-                   worker.version, ends_text(worker), expires_at_us)  # fmt: skip
-            live.append(own)
-        return membership_of(
-            now_us,
-            sorted((*each[:3], float(each[3]), *each[4:]) for each in live),
-            sorted(_leases_of(leases or "[]")),
-            self._shards,
-            _names_of(groups or "[]"),
+        numbers, unusual = Numbers(workers, leases), _ends_of(ends or "[]")
+        outdated = view.outdated(now_us, numbers, unusual, now_s)
+        view.pass_time(now_us, unusual, ttl_s)
+        if outdated:
+            await self._read_fleet(connection, numbers, now_s)
+        self._said = said if lives else None
+        return msgspec.structs.replace(
+            view.membership(now_us, worker.worker_id, own_end_us),
+            shards=self._shards,
+            groups=frozenset(_names_of(groups or "[]")),
             settings=settings,
             offers=offers,
+        )
+
+    async def _say(self, connection: Connection, worker: WorkerInfo, ttl_s: float) -> None:
+        """Write all of the worker's row, or delete it, and tell the others."""
+        self._said = None
+        values = values_of(worker, ttl_s) | {"row": change_row(worker.worker_id)}
+        await connection.execute(sql.JOIN if ttl_s > 0 else sql.PART, values)
+
+    async def _beat(
+        self, connection: Connection, worker: WorkerInfo, ttl_s: float, *, tells: bool
+    ) -> Any:
+        values = {
+            "id": worker.worker_id,
+            "ttl": round(ttl_s * 1_000_000),
+            "told": self._view.now_us,
+        }
+        statement = sql.BEAT_VERSION if tells else sql.BEAT
+        (row,) = await rows_of(connection, statement, values)
+        return row
+
+    async def _read_fleet(self, connection: Connection, numbers: Numbers, now_s: float) -> None:
+        values = {"workers": self._view.wants_workers(numbers), "since": self._view.since % 2**32}
+        statement = sql.FLEET_SINCE if self._view.since else sql.FLEET
+        ((*found, since, workers, leases),) = await rows_of(connection, statement, values)
+        self._view.read(
+            Numbers(*found),
+            since,
+            [(*each[:3], float(each[3]), *each[4:]) for each in _workers_of(workers or "[]")]
+            if values["workers"]
+            else None,
+            _leases_of(leases or "[]"),
+            now_s,
         )
 
     async def _read_shards(self, connection: Connection, settings: str) -> None:
         async with connection.pipeline():
             await connection.execute(sql.NO_JIT)
             asked = await connection.execute(sql.SHARDS)
-        self._shards = [shard for (shard,) in await asked.fetchall()]
+        rows: list[Any] = await asked.fetchall()
+        self._shards = tuple(ShardId(row[0]) for row in rows)
         self._settings, self._read_at_s = settings, time.monotonic()

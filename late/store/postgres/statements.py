@@ -344,11 +344,6 @@ select taken.*, (
      where g.name = %(group)s)
   from taken
 """
-RELEASE = """
-update late_lease e set owner = null
-  from unnest(%s::text[], %s::smallint[], %s::text[], %s::bigint[]) u (g, s, owner, epoch)
- where e.consumer_group = u.g and e.shard_id = u.s and e.owner = u.owner and e.epoch = u.epoch
-"""
 HEARTBEAT = f"""
 insert into late_worker (worker_id, expires_at_us, started_at_us, address, consumer_groups,
                          capacity, version, ends)
@@ -401,21 +396,62 @@ _SETTINGS = ",\n".join(
     f" from {table})"
     for table, columns in SETTINGS.items()
 )
-# All that every heartbeat needs, in one statement: each one more would cost an idle fleet a round
-# trip, a snapshot and a plan every second. `own` is seen by `returning` only.
-_VIEW = f"""
-select {NOW}, (select expires_at_us from own),
-       (select json_agg(json_build_array(worker_id, address, consumer_groups, capacity::text,
-                                         version, ends, expires_at_us))::text
-          from late_worker where worker_id <> %(id)s and expires_at_us > {NOW}),
-       (select json_agg(json_build_array(consumer_group, shard_id, owner, epoch))::text
-          from late_lease),
+# The numbers of `store/common/fleet_view`: each is a sum over rows of `late_meta`, so that workers
+# seldom wait for each other. A statement raises one as its last write: no lock is asked for while
+# it is held, and it is held until the commit that follows.
+CHANGE_ROWS = 8
+_RAISE = """
+insert into late_meta as m (key, value) select 'changes:{what}:' || {row}::text, '1' {where}
+on conflict (key) do update set value = (m.value::bigint + 1)::text"""
+LEASES_CHANGED = _RAISE.format(what="lease", row="%s", where="")
+RELEASE = """
+with given as (
+  update late_lease e set owner = null
+    from unnest(%s::text[], %s::smallint[], %s::text[], %s::bigint[]) u (g, s, owner, epoch)
+   where e.consumer_group = u.g and e.shard_id = u.s and e.owner = u.owner and e.epoch = u.epoch
+  returning 1)""" + _RAISE.format(what="lease", row="%s", where="from given limit 1")
+_KEYS = {
+    what: ", ".join(f"'changes:{what}:{row}'" for row in range(CHANGE_ROWS))
+    for what in ("worker", "lease")
+}
+_NUMBERS = ", ".join(
+    "(select coalesce(sum(value::bigint), 0)::bigint from late_meta"
+    f" where key in ({keys})) as {what}s"
+    for what, keys in _KEYS.items()
+)
+_WORKER_CHANGED = _RAISE.format(what="worker", row="%(row)s", where="from own")
+JOIN = f"with own as ({HEARTBEAT} returning 1) {_WORKER_CHANGED}"
+PART = f"with own as ({LEAVE} returning 1) {_WORKER_CHANGED}"
+# All that nearly every heartbeat needs, in one statement: each one more would cost an idle fleet a
+# round trip, a snapshot and a plan every second. A lease that has ended is not renewed: others may
+# have taken what it held. `own` is seen by `returning` only.
+_BEAT = f"""
+with at as materialized (select {NOW} as now_us),
+own as (
+  update late_worker set expires_at_us = {NOW} + %(ttl)s::bigint
+   where worker_id = %(id)s and expires_at_us > {NOW} returning expires_at_us)
+select at.now_us, (select expires_at_us from own), {_NUMBERS},
+       (select json_agg(json_build_array(worker_id, expires_at_us))::text
+          from late_worker
+         where worker_id <> %(id)s and expires_at_us > %(told)s::bigint
+           and not expires_at_us - at.now_us between %(ttl)s::bigint / 2 + 1 and %(ttl)s::bigint),
        (select json_agg(name)::text from ({ACTIVE}) active), {OFFERED.format(me="%(id)s")}
 """
-_VERSION = f", md5(concat_ws('|', {_SETTINGS}))"
-BEAT = f"with own as ({HEARTBEAT} returning expires_at_us) {_VIEW}"
-LEFT = f"with own as ({LEAVE} returning 0::bigint as expires_at_us) {_VIEW}"
-BEAT_VERSION, LEFT_VERSION = BEAT + _VERSION, LEFT + _VERSION
+BEAT = f"{_BEAT} from at"
+BEAT_VERSION = f"{_BEAT}, md5(concat_ws('|', {_SETTINGS})) from at"
+# A row that is visible now and was not then was written by a transaction that ran then or came
+# later: none of them is older than the oldest one that ran.
+_SINCE = "where age(xmin) <= age(%(since)s::text::xid)"
+_FLEET = f"""
+select {_NUMBERS}, pg_snapshot_xmin(pg_current_snapshot())::text::bigint,
+       case when %(workers)s::boolean then (
+         select json_agg(json_build_array(worker_id, address, consumer_groups, capacity::text,
+                                          version, ends, expires_at_us))::text
+           from late_worker where expires_at_us > {NOW}) end,
+       (select json_agg(json_build_array(consumer_group, shard_id, owner, epoch))::text
+          from late_lease {{since}})
+"""
+FLEET, FLEET_SINCE = _FLEET.format(since=""), _FLEET.format(since=_SINCE)
 # For the transaction, so that no session keeps it. PostgreSQL estimates the recursion above as far
 # more expensive than it is, and compiles it while the statistics of small tables are missing: three
 # seconds with every heartbeat, longer than a lease may be.
