@@ -8,9 +8,11 @@ from contextlib import AsyncExitStack
 
 import msgspec
 
+from late.control import Control
 from late.model.task import ShardId
 from late.store import open_store
 from late.store.base import LeaseView, Membership, NameEnds, Store, WorkerInfo
+from late.store.common.fleet_view import ALL_WATCHED
 from late.tailer.placement import announced
 from tests.conformance.backends import Raw
 from tests.conformance.kit import until, worker
@@ -115,6 +117,44 @@ async def test_a_worker_from_before_is_seen_with_all_that_it_does(
     assert seen.leases == (LeaseView("default", ShardId(0), None, lease.epoch + 1),)
     raw.execute("delete from late_worker where worker_id = 'w0'")
     assert names(await store.heartbeat(counting("w1"), TTL_S)) == ["w1"]
+
+
+async def test_a_reset_of_a_group_shows_with_the_next_heartbeat(store: Store, url: str) -> None:
+    await store.heartbeat(counting("w1"), TTL_S)
+    held = await store.acquire("w1", SHARDS[:1])
+    await store.heartbeat(counting("w1"), TTL_S)
+
+    def reset() -> None:
+        with Control(url) as control:
+            control.groups.reset("default", "now")
+
+    await asyncio.to_thread(reset)
+    seen = await store.heartbeat(counting("w1"), TTL_S)
+    assert seen.leases[0].owner is None
+    assert seen.leases[0].epoch > held[0].epoch
+
+
+async def test_in_a_large_fleet_all_see_an_end_that_a_neighbour_saw(
+    url: str, store: Store, raw: Raw
+) -> None:
+    peers = [f"w{number:03}" for number in range(ALL_WATCHED)]
+    for name in peers[1:]:
+        await store.heartbeat(counting(name), TTL_S)
+    async with AsyncExitStack() as closing:
+        stores = []
+        for _ in range(2):
+            stores.append(open_store(url))
+            await stores[-1].open()
+            closing.push_async_callback(stores[-1].close)
+        await store.heartbeat(counting("w000"), 2.0)
+        left, right = stores
+        last = await store.heartbeat(counting("w000"), 2.0)
+        for who, its in (("v", left), ("x", right)):
+            assert "w000" in names(await its.heartbeat(counting(who), TTL_S))
+        await until(store, last.expires_at_us["w000"])
+        assert "w000" not in names(await left.heartbeat(counting("v"), TTL_S)), "its neighbour"
+        seen = await right.heartbeat(counting("x"), TTL_S)
+        assert names(seen) == ["v", *peers[1:], "x"]
 
 
 async def test_a_kept_view_is_the_same_as_a_new_one(url: str) -> None:

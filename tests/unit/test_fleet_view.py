@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from late.store.base import CHANGES, Membership
-from late.store.common.fleet_view import FULL_S, FleetView, Numbers
+from late.store.common.fleet_view import ALL_WATCHED, FULL_S, FleetView, Numbers
 
 TTL_S = 5.0
 TTL_US = 5_000_000
@@ -46,6 +46,12 @@ def test_equal_numbers_need_no_reading() -> None:
     assert view.since == 40, "what has changed is enough"
     assert view.outdated(1_000_000, Numbers(2, 1), NONE, 1.0)
     assert view.wants_workers(Numbers(2, 1))
+
+
+def test_all_is_read_again_after_a_change_of_a_group() -> None:
+    view = known("me", "w1")
+    assert view.outdated(1, Numbers(1, 1, "2"), NONE, 0.1)
+    assert view.since == 0
 
 
 def test_all_is_read_again_after_a_while() -> None:
@@ -112,3 +118,16 @@ def test_a_worker_that_leaves_is_not_in_its_own_view() -> None:
     view = known("me", "w1")
     view.pass_time(1, [("w1", TTL_US)], 0.0)
     assert names(view.membership(1, "me", None)) == ["w1"]
+
+
+def test_in_a_large_fleet_a_neighbour_tells_of_an_end() -> None:
+    few = [f"w{number}" for number in range(ALL_WATCHED)]
+    assert not known(*few).ring
+    assert not known(*few).dead(6_000_000, [("w1", 6_000_000)]), "all see it"
+    view = known(*few, "me")
+    assert view.ring
+    assert view.dead(6_000_000, [("w1", 6_000_000)])
+    assert not view.dead(5_999_999, [("w1", 6_000_000)])
+    assert not view.dead(6_000_000, [("stranger", 6_000_000)])
+    passed(view, 6_000_000, [("w1", 6_000_000)])
+    assert not view.dead(6_000_000, [("w1", 6_000_000)]), "it is told once"

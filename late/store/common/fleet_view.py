@@ -9,10 +9,14 @@ What ends by time raises no number. A worker that renews its lease every second 
 and all of its time to live left. Who has less, or more by a clock that was set back, is unusual and
 comes with its end, for the last time with the first answer after that end.
 
+In a fleet of more than `ALL_WATCHED` each worker is told of the ends of its neighbours only, those
+next to it by id. Who sees one end tells everybody, by raising the number of workers.
+
 Everything is read anew:
 
 - every `FULL_S`, for what was changed behind the numbers' back, as by a hand;
 - while a peer does not raise the numbers (`CHANGES` is not in its version);
+- after a change of a group, such as a reset, which takes its shards from their owners;
 - after a clock that was set back, and for a peer that should not be there.
 """
 
@@ -30,6 +34,10 @@ from late.store.common.fleet import worker_of
 FULL_S = 30.0
 """The longest time for which a change that raises no number stays unseen."""
 
+ALL_WATCHED = 128
+NEIGHBOURS = 4
+"""On each side. Of a tenth that dies at once, one of 10^8 has no neighbour that is left to tell:
+`FULL_S` is for that one."""
 NEVER_US = 2**62
 """Later than every end of a lease: before the first answer none is asked for."""
 
@@ -42,6 +50,8 @@ class Numbers(msgspec.Struct, frozen=True):
 
     workers: int
     leases: int
+    groups: str = ""
+    """Another text after any change of a group: one that is made or reset has other leases."""
 
 
 class FleetView:
@@ -67,13 +77,24 @@ class FleetView:
             now_s: the present by the monotonic clock.
         """
         if (
-            now_us < self.now_us
+            self._numbers is None
+            or numbers.groups != self._numbers.groups
+            or now_us < self.now_us
             or now_s >= self._full_at_s + FULL_S
             or any(CHANGES not in each.version for each in self._workers.values())
             or any(end_us > now_us and name not in self._workers for name, end_us in ends)
         ):
             self._numbers, self.since = None, 0
         return numbers != self._numbers
+
+    @property
+    def ring(self) -> bool:
+        """True if neighbours watch each other, because there are too many for all to watch all."""
+        return len(self._workers) > ALL_WATCHED
+
+    def dead(self, now_us: int, ends: Ends) -> bool:
+        """Return whether others must be told of a lease that has ended."""
+        return self.ring and any(end <= now_us and name in self._workers for name, end in ends)
 
     def wants_workers(self, numbers: Numbers) -> bool:
         """Return whether workers must be read too."""
@@ -104,7 +125,7 @@ class FleetView:
             self._full_at_s = now_s
         self._leases.update(((row[0], row[1]), LeaseView(*row)) for row in leases)
         assert self._numbers is not None, "workers are read first"
-        self._numbers = Numbers(self._numbers.workers, numbers.leases)
+        self._numbers = msgspec.structs.replace(numbers, workers=self._numbers.workers)
         self.since = since
         self._seen = msgspec.structs.replace(
             self._seen,

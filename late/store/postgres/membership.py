@@ -86,16 +86,18 @@ class PostgresFleet:
         if lives and row[1] is None:
             await self._say(connection, worker, ttl_s)
             row = await self._beat(connection, worker, ttl_s, tells=tells)
-        now_us, own_end_us, workers, leases, ends, groups, offers = row[:7]
+        now_us, own_end_us, workers, leases, ends, groups, changed, offers = row[:8]
         if tells:
-            settings, self._told_at_s = row[7], now_s
+            settings, self._told_at_s = row[8], now_s
         if worker.handlers is not None and lives:
             declared = {"id": worker.worker_id, "handlers": worker.handlers}
             await connection.execute(sql.DECLARE, declared)
         if settings != self._settings or now_s >= self._read_at_s + SHARDS_S:
             await self._read_shards(connection, settings)
-        numbers, unusual = Numbers(workers, leases), _ends_of(ends or "[]")
+        numbers, unusual = Numbers(workers, leases, changed or ""), _ends_of(ends or "[]")
         outdated = view.outdated(now_us, numbers, unusual, now_s)
+        if view.dead(now_us, unusual):
+            await connection.execute(sql.WORKERS_CHANGED, (change_row(worker.worker_id),))
         view.pass_time(now_us, unusual, ttl_s)
         if outdated:
             await self._read_fleet(connection, numbers, now_s)
@@ -122,8 +124,7 @@ class PostgresFleet:
             "ttl": round(ttl_s * 1_000_000),
             "told": self._view.now_us,
         }
-        statement = sql.BEAT_VERSION if tells else sql.BEAT
-        (row,) = await rows_of(connection, statement, values)
+        (row,) = await rows_of(connection, sql.BEATS[self._view.ring, tells], values)
         return row
 
     async def _read_fleet(self, connection: Connection, numbers: Numbers, now_s: float) -> None:
@@ -131,7 +132,7 @@ class PostgresFleet:
         statement = sql.FLEET_SINCE if self._view.since else sql.FLEET
         ((*found, since, workers, leases),) = await rows_of(connection, statement, values)
         self._view.read(
-            Numbers(*found),
+            Numbers(*found, numbers.groups),
             since,
             [(*each[:3], float(each[3]), *each[4:]) for each in _workers_of(workers or "[]")]
             if values["workers"]

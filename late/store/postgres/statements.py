@@ -14,6 +14,7 @@ from __future__ import annotations
 from late.model.task import HELD_US
 from late.schema.key_order import in_order
 from late.store.common.compaction import COLUMNS as _JOURNAL_COLUMNS
+from late.store.common.fleet_view import NEIGHBOURS
 from late.store.common.followed import OFFERED, SETTINGS
 from late.store.common.groups import ACTIVE
 
@@ -419,26 +420,49 @@ _NUMBERS = ", ".join(
     f" where key in ({keys})) as {what}s"
     for what, keys in _KEYS.items()
 )
+WORKERS_CHANGED = _RAISE.format(what="worker", row="%s", where="")
 _WORKER_CHANGED = _RAISE.format(what="worker", row="%(row)s", where="from own")
 JOIN = f"with own as ({HEARTBEAT} returning 1) {_WORKER_CHANGED}"
 PART = f"with own as ({LEAVE} returning 1) {_WORKER_CHANGED}"
 # All that nearly every heartbeat needs, in one statement: each one more would cost an idle fleet a
 # round trip, a snapshot and a plan every second. A lease that has ended is not renewed: others may
 # have taken what it held. `own` is seen by `returning` only.
-_BEAT = f"""
+_RING = " union all ".join(
+    "(select worker_id, expires_at_us from late_worker"
+    f" where worker_id {side} %(id)s and expires_at_us > %(told)s::bigint"
+    f" order by worker_id {order} limit {NEIGHBOURS})"
+    for side, order in ((">", "asc"), ("<", "desc"))
+)
+
+
+def beat(*, ring: bool, tells: bool) -> str:
+    """Return the statement of a heartbeat.
+
+    Args:
+        ring: look at the leases of neighbours only.
+        tells: return the version of the settings, too.
+    """
+    return f"""
 with at as materialized (select {NOW} as now_us),
 own as (
   update late_worker set expires_at_us = {NOW} + %(ttl)s::bigint
    where worker_id = %(id)s and expires_at_us > {NOW} returning expires_at_us)
 select at.now_us, (select expires_at_us from own), {_NUMBERS},
        (select json_agg(json_build_array(worker_id, expires_at_us))::text
-          from late_worker
+          from {f"({_RING})" if ring else "late_worker"} w
          where worker_id <> %(id)s and expires_at_us > %(told)s::bigint
            and not expires_at_us - at.now_us between %(ttl)s::bigint / 2 + 1 and %(ttl)s::bigint),
-       (select json_agg(name)::text from ({ACTIVE}) active), {OFFERED.format(me="%(id)s")}
+       (select json_agg(name)::text from ({ACTIVE}) active),
+       (select string_agg(xmin::text, ',' order by name) from late_group),
+       {OFFERED.format(me="%(id)s")}
+       {f", md5(concat_ws('|', {_SETTINGS}))" if tells else ""}
+  from at
 """
-BEAT = f"{_BEAT} from at"
-BEAT_VERSION = f"{_BEAT}, md5(concat_ws('|', {_SETTINGS})) from at"
+
+
+BEATS = {
+    (ring, tells): beat(ring=ring, tells=tells) for ring in (False, True) for tells in (False, True)
+}
 # A row that is visible now and was not then was written by a transaction that ran then or came
 # later: none of them is older than the oldest one that ran.
 _SINCE = "where age(xmin) <= age(%(since)s::text::xid)"
