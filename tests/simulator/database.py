@@ -7,9 +7,11 @@ top of that it knows the truth, and has each settlement judged by it (`truth`).
 
 from __future__ import annotations
 
-from collections import defaultdict
+from bisect import bisect_left
+from collections import Counter, defaultdict
 from collections.abc import Callable, Collection, Mapping, Sequence
 from hashlib import blake2b
+from typing import Any
 
 import msgspec
 
@@ -28,10 +30,9 @@ from late.model.task import (
 from late.payload.command import NAMES
 from late.scheduler.task_state import POSTPONED
 from late.store.base import (
+    CHANGES,
     HeldKey,
     Lease,
-    LeaseView,
-    Membership,
     Page,
     PruneReport,
     Settlement,
@@ -39,10 +40,13 @@ from late.store.base import (
     Tick,
     WorkerInfo,
 )
+from late.store.common.fleet import ends_text, groups_text
+from late.store.common.fleet_view import NEIGHBOURS, Numbers
 from late.store.common.suspects import inherited
 from tests.simulator.logs import Log
 from tests.simulator.truth import TAKEOVER, Broken, Journal, Shard, Truth
 
+Row = tuple[Any, ...]
 AGAIN_US = 62_000_000
 """The longest time for which a limit or an outage puts a task off: a minute, or a retry's wait."""
 
@@ -78,6 +82,8 @@ class Database:
         self.truth = Truth(log, now_us, groups, window)
         self.pruned = 0
         self.fenced = 0
+        self.changed: Counter[str] = Counter()
+        self.writes = 0
         self._trace = blake2b(digest_size=8)
 
     @property
@@ -254,25 +260,74 @@ class Database:
         for name, schedule in self.schedules.items():
             self.schedules[name] = msgspec.structs.replace(schedule, next_due_at_us=None)
 
-    def heartbeat(self, worker: WorkerInfo, ttl_s: float) -> Membership:
-        now_us = self.now_us()
+    def say(self, worker: WorkerInfo, ttl_s: float) -> None:
+        """Write all of a worker's row, or delete it, and count that."""
         if ttl_s > 0:
-            self.workers[worker.worker_id] = (now_us + round(ttl_s * 1e6), worker)
-        else:
-            self.workers.pop(worker.worker_id, None)
-        return Membership(
-            now_us=now_us,
-            workers=tuple(
-                info for _, (until_us, info) in sorted(self.workers.items()) if until_us > now_us
-            ),
-            leases=tuple(
-                LeaseView(group, ShardId(shard_id), journal.owner, Epoch(journal.epoch))
-                for (group, shard_id), journal in sorted(self.journals.items())
-                if journal.epoch
-            ),
-            shards=self.shards,
-            expires_at_us={name: until_us for name, (until_us, _) in self.workers.items()},
-        )
+            self.workers[worker.worker_id] = (self.now_us() + round(ttl_s * 1e6), worker)
+        elif self.workers.pop(worker.worker_id, None) is None:
+            return
+        self.changed["workers"] += CHANGES in worker.version
+
+    def beat(self, worker: WorkerInfo, ttl_s: float, *, says: bool) -> int | None:
+        """Renew a worker's lease; returns its end, and None if it is over or the worker leaves."""
+        name, now_us = worker.worker_id, self.now_us()
+        end_us, said = self.workers.get(name, (0, worker))
+        if says or (ttl_s > 0 and end_us <= now_us):
+            self.say(worker, ttl_s)
+        elif ttl_s > 0:
+            self.workers[name] = (now_us + round(ttl_s * 1e6), said)
+        return self.workers[name][0] if name in self.workers else None
+
+    def tell(self) -> None:
+        """Count the end of a worker's lease."""
+        self.changed["workers"] += 1
+
+    def numbers(self) -> Numbers:
+        """Return the numbers of changes."""
+        changed = self.changed
+        return Numbers(changed["workers"], changed["leases"], str(changed["groups"]))
+
+    def ends(self, me: str, told_us: int, ttl_s: float, *, ring: bool) -> list[tuple[str, int]]:
+        """Return the unusual ends of leases, with `ring` those of neighbours only."""
+        now_us, ttl_us = self.now_us(), round(ttl_s * 1e6)
+        found = {name: end_us for name, (end_us, _) in self.workers.items() if end_us > told_us}
+        names = sorted(found.keys() - {me})
+        if ring:
+            place = bisect_left(names, me)
+            names = names[max(0, place - NEIGHBOURS) : place + NEIGHBOURS]
+        usual = range(ttl_us // 2 + 1, ttl_us + 1)
+        return [(name, found[name]) for name in names if found[name] - now_us not in usual]
+
+    def fleet(self, since: int) -> tuple[int, list[Row], list[Row]]:
+        """Return a mark, the rows of workers, and those of leases that changed since an earlier
+        mark; 0: of all."""
+        now_us = self.now_us()
+        workers = [
+            (
+                name,
+                each.address,
+                groups_text(each),
+                each.capacity,
+                each.version,
+                ends_text(each),
+                end,
+            )
+            for name, (end, each) in self.workers.items()
+            if end > now_us
+        ]
+        leases = [
+            (group, shard_id, journal.owner, journal.epoch)
+            for (group, shard_id), journal in self.journals.items()
+            if journal.epoch and journal.lease_written > since
+        ]
+        return self.writes + 1, workers, leases
+
+    def wrote(self, journal: Journal, worker_id: str) -> None:
+        """Note that a lease has changed. A worker from before counts nothing."""
+        self.writes += 1
+        journal.lease_written = self.writes + 1
+        _, info = self.workers.get(worker_id, (0, None))
+        self.changed["leases"] += info is None or CHANGES in info.version
 
     def acquire(self, worker_id: str, shards: Sequence[tuple[str, ShardId]]) -> list[Lease]:
         return [lease for shard in shards if (lease := self._take(worker_id, shard))]
@@ -287,6 +342,7 @@ class Database:
         journal.owner = worker_id
         journal.suspects = inherited(journal.suspects, died=died)
         journal.epoch += 1
+        self.wrote(journal, worker_id)
         journal.seq += 1
         journal.ids[journal.seq] = TAKEOVER.format(journal.epoch)
         held: dict[str, HeldKey] = {}
@@ -313,6 +369,7 @@ class Database:
             journal = self.journals[lease.group, lease.shard_id]
             if (journal.owner, journal.epoch) == (lease.owner, lease.epoch):
                 journal.owner = None
+                self.wrote(journal, lease.owner)
 
     def prune(self) -> PruneReport:
         """Rows that every group has settled go; of the journal its last row stays."""

@@ -29,6 +29,7 @@ from late.store.base import (
     SettleResult,
     WorkerInfo,
 )
+from late.store.common.fleet_view import FleetView
 from tests.simulator.database import Database
 from tests.simulator.loop import SimLoop
 from tests.simulator.truth import Broken
@@ -95,6 +96,8 @@ class NetworkStore:
         self._loop = loop
         self._name = name
         self._rng = rng
+        self._view = FleetView()
+        self._said: tuple[WorkerInfo, float] | None = None
 
     @property
     def features(self) -> Features:
@@ -210,7 +213,33 @@ class NetworkStore:
         return await self._call("prune", self.database.prune)
 
     async def heartbeat(self, worker: WorkerInfo, ttl_s: float) -> Membership:
-        return await self._call("heartbeat", lambda: self.database.heartbeat(worker, ttl_s))
+        """As the PostgreSQL store does it, with one message for all of its statements."""
+        view, database, name = self._view, self.database, worker.worker_id
+        said = (msgspec.structs.replace(worker, handlers=None), ttl_s)
+        says = ttl_s <= 0 or said != self._said
+        self._said = None if says else said
+        told_us, since, ring = view.now_us, view.since, view.ring
+
+        def work() -> Any:
+            own_us = database.beat(worker, ttl_s, says=says)
+            ends = database.ends(name, told_us, ttl_s, ring=ring)
+            at_us, numbers = database.now_us(), database.numbers()
+            return at_us, own_us, numbers, ends, database.fleet(since), database.fleet(0)
+
+        now_us, own_us, numbers, ends, some, all_ = await self._call("heartbeat", work)
+        now_s = self._loop.time()
+        outdated = view.outdated(now_us, numbers, ends, now_s)
+        if view.dead(now_us, ends):
+            await self._call("dead", database.tell)
+        view.pass_time(now_us, ends, ttl_s)
+        if outdated:
+            mark, workers, leases = some if view.since else all_
+            wanted = view.wants_workers(numbers)
+            view.read(numbers, mark, workers if wanted else None, leases, now_s)
+        self._said = said if ttl_s > 0 else None
+        return msgspec.structs.replace(
+            view.membership(now_us, name, own_us), shards=database.shards, groups=None
+        )
 
     async def acquire(self, worker_id: str, shards: Sequence[tuple[str, ShardId]]) -> list[Lease]:
         wanted = tuple(shards)

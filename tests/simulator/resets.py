@@ -58,12 +58,14 @@ def reset(database: Database, asked: Reset) -> None:
         journal.letters = {k: row for k, row in journal.letters.items() if goes_on(k, again)}
         journal.owner = None  # and its marks stay, as at every takeover
         journal.epoch += 1
+        database.wrote(journal, "")
         journal.seq += 1
         journal.ids[journal.seq] = f"reset/{journal.epoch}"
         stay = {key.task_id for key in journal.open} | {key[1] for key in journal.timers}
         left = database.truth.reset((asked.group, int(shard_id)), again, stay, journal.epoch)
         if asked.group == database.groups[0]:
             database.let_go(left)
+    database.changed["groups"] += 1
     database.note(f"reset {asked.group} {asked.to}")
 
 

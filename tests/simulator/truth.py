@@ -82,6 +82,8 @@ class Journal(msgspec.Struct):
     suspects: tuple[Suspect, ...] = ()
     ids: dict[int, str] = msgspec.field(default_factory=dict)
     """seq -> settlement id: what retention has not taken yet."""
+    lease_written: int = 0
+    """Which write of all leases was the last one of this lease."""
     timers: dict[tuple[int, str], Parked] = msgspec.field(default_factory=dict)
     letters: dict[str, DeadLetter] = msgspec.field(default_factory=dict)
 

@@ -130,9 +130,9 @@ class PostgresFleet:
     async def _read_fleet(self, connection: Connection, numbers: Numbers, now_s: float) -> None:
         values = {"workers": self._view.wants_workers(numbers), "since": self._view.since % 2**32}
         statement = sql.FLEET_SINCE if self._view.since else sql.FLEET
-        ((*found, since, workers, leases),) = await rows_of(connection, statement, values)
+        ((joined, moved, since, workers, leases),) = await rows_of(connection, statement, values)
         self._view.read(
-            Numbers(*found, numbers.groups),
+            Numbers(joined, moved, numbers.groups),
             since,
             [(*each[:3], float(each[3]), *each[4:]) for each in _workers_of(workers or "[]")]
             if values["workers"]
