@@ -31,6 +31,7 @@ from late.scheduler.limits.ready_queues import ReadyQueues
 from late.scheduler.scheduler import Scheduler
 from late.scheduler.schedules import ShardSchedules
 from late.scheduler.usage import UsageCounters
+from late.store.common.fleet_view import FleetView
 from late.store.postgres import cursor as postgres_cursor
 from late.tailer import ownership
 from late.tailer.heartbeat import Heartbeat
@@ -81,6 +82,11 @@ def placement_by_the_own_version() -> None:
         return old(me, msgspec.structs.replace(membership, workers=workers), mine, **how)
 
     old = replace(ownership, "plan", plan)
+
+
+def ends_untold() -> None:
+    """In a large fleet a neighbour that sees the end of a lease keeps it for itself."""
+    replace(FleetView, "dead", lambda self, now_us, ends: False)
 
 
 def scalar_checkpoint() -> None:

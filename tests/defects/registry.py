@@ -348,6 +348,12 @@ _ALL = (
         c.placement_by_the_own_version, "worlds", r"E[14]:", worlds=30, fast=True,
     ),
     Defect(
+        "ends-untold", "in a large fleet nobody tells that the lease of a neighbour has ended",
+        c.ends_untold, "tests/conformance/test_fleet.py::"
+        "test_in_a_large_fleet_all_see_an_end_that_a_neighbour_saw[postgres]",
+        r"w000", fast=True,
+    ),
+    Defect(
         "timer-early", "due times are compared in whole milliseconds",
         s.due_by_whole_milliseconds,
         "tests/conformance/test_timers.py::test_due_times_keep_every_microsecond[sqlite]",

@@ -97,6 +97,9 @@ class NetworkStore:
         self._name = name
         self._rng = rng
         self._view = FleetView()
+        self.beats = 0
+        self.rows = 0
+        """The rows of workers and leases that heartbeats have brought."""
         self._said: tuple[WorkerInfo, float] | None = None
 
     @property
@@ -218,23 +221,25 @@ class NetworkStore:
         said = (msgspec.structs.replace(worker, handlers=None), ttl_s)
         says = ttl_s <= 0 or said != self._said
         self._said = None if says else said
-        told_us, since, ring = view.now_us, view.since, view.ring
+        now_s, told_us, ring = self._loop.time(), view.now_us, view.ring
 
         def work() -> Any:
             own_us = database.beat(worker, ttl_s, says=says)
             ends = database.ends(name, told_us, ttl_s, ring=ring)
             at_us, numbers = database.now_us(), database.numbers()
-            return at_us, own_us, numbers, ends, database.fleet(since), database.fleet(0)
+            # An answer that is lost after this leads to more reading, never to less.
+            outdated = view.outdated(at_us, numbers, ends, now_s)
+            return at_us, own_us, numbers, ends, database.fleet(view.since) if outdated else None
 
-        now_us, own_us, numbers, ends, some, all_ = await self._call("heartbeat", work)
-        now_s = self._loop.time()
-        outdated = view.outdated(now_us, numbers, ends, now_s)
+        now_us, own_us, numbers, ends, fleet = await self._call("heartbeat", work)
         if view.dead(now_us, ends):
             await self._call("dead", database.tell)
         view.pass_time(now_us, ends, ttl_s)
-        if outdated:
-            mark, workers, leases = some if view.since else all_
+        self.beats += 1
+        if fleet is not None:
+            mark, workers, leases = fleet
             wanted = view.wants_workers(numbers)
+            self.rows += len(leases) + wanted * len(workers)
             view.read(numbers, mark, workers if wanted else None, leases, now_s)
         self._said = said if ttl_s > 0 else None
         return msgspec.structs.replace(
