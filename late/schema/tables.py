@@ -470,7 +470,8 @@ meta = Table(
 """Keys and values: `schema_version`, `deployment` (a name; random if none is given), `identity`
 (the database of this schema: PostgreSQL's system identifier, the file of SQLite), `database_oid`
 (PostgreSQL's, within the cluster), `position_max` (the highest xid seen: a cluster that is below it
-is a restored copy), `xid_sample` (an xid and when it was the next, to measure their rate)."""
+is a restored copy), `xid_sample` (an xid and when it was the next, to measure their rate),
+`changes:worker:0` and the like (PostgreSQL's counts of changes of the fleet)."""
 
 SHARDS_DEFAULT = 8
 """The number of shards of the lane `default` in a fresh schema."""
