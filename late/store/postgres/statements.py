@@ -427,9 +427,11 @@ PART = f"with own as ({LEAVE} returning 1) {_WORKER_CHANGED}"
 # All that nearly every heartbeat needs, in one statement: each one more would cost an idle fleet a
 # round trip, a snapshot and a plan every second. A lease that has ended is not renewed: others may
 # have taken what it held. `own` is seen by `returning` only.
+# `+ 0`: all ends are later than when the table was analysed, so the planner would expect hardly any
+# row, and read the whole table for it.
 _RING = " union all ".join(
     "(select worker_id, expires_at_us from late_worker"
-    f" where worker_id {side} %(id)s and expires_at_us > %(told)s::bigint"
+    f" where worker_id {side} %(id)s and expires_at_us + 0 > %(told)s::bigint"
     f" order by worker_id {order} limit {NEIGHBOURS})"
     for side, order in ((">", "asc"), ("<", "desc"))
 )
