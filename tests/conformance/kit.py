@@ -7,6 +7,8 @@ import uuid
 from collections.abc import Collection
 from typing import TYPE_CHECKING, Any
 
+import msgspec
+
 from late.model.ids import new_id
 from late.model.task import (
     Cursor,
@@ -18,7 +20,8 @@ from late.model.task import (
     ShardId,
     TaskId,
 )
-from late.store.base import Lease, Settlement, SettleResult, Store, WorkerInfo
+from late.store.base import Lease, Membership, Settlement, SettleResult, Store, WorkerInfo
+from late.tailer.placement import announced
 
 if TYPE_CHECKING:
     from tests.conformance.backends import Raw
@@ -44,6 +47,15 @@ def open_of(record: Record) -> OpenTask:
 
 def worker(name: str = "w1", groups: tuple[str, ...] = ("default",)) -> WorkerInfo:
     return WorkerInfo(worker_id=name, address=f"{name}:1", groups=groups, version="1")
+
+
+def counting(name: str) -> WorkerInfo:
+    """A worker of this version, which counts its changes where the store keeps numbers."""
+    return msgspec.structs.replace(worker(name), version=announced("1"))
+
+
+def names(seen: Membership) -> list[str]:
+    return [each.worker_id for each in seen.workers]
 
 
 async def read_all(

@@ -11,23 +11,13 @@ import msgspec
 from late.control import Control
 from late.model.task import ShardId
 from late.store import open_store
-from late.store.base import LeaseView, Membership, NameEnds, Store, WorkerInfo
+from late.store.base import LeaseView, Membership, NameEnds, Store
 from late.store.common.fleet_view import ALL_WATCHED
-from late.tailer.placement import announced
 from tests.conformance.backends import Raw
-from tests.conformance.kit import until, worker
+from tests.conformance.kit import counting, names, until, worker
 
 SHARDS = [("default", ShardId(shard)) for shard in range(4)]
 TTL_S = 60.0
-
-
-def counting(name: str) -> WorkerInfo:
-    """A worker of this version, which counts its changes where the store keeps numbers."""
-    return msgspec.structs.replace(worker(name), version=announced("1"))
-
-
-def names(seen: Membership) -> list[str]:
-    return [each.worker_id for each in seen.workers]
 
 
 def owners(seen: Membership) -> dict[int, str | None]:
@@ -117,6 +107,37 @@ async def test_a_worker_from_before_is_seen_with_all_that_it_does(
     assert seen.leases == (LeaseView("default", ShardId(0), None, lease.epoch + 1),)
     raw.execute("delete from late_worker where worker_id = 'w0'")
     assert names(await store.heartbeat(counting("w1"), TTL_S)) == ["w1"]
+
+
+async def test_workers_that_come_and_go_without_a_word_are_seen(
+    store: Store, other_store: Store, raw: Raw
+) -> None:
+    """One from before joins and says nothing to those who are there; a row is removed by hand."""
+    await store.heartbeat(counting("w1"), TTL_S)
+    await other_store.heartbeat(counting("w2"), TTL_S)
+    assert names(await store.heartbeat(counting("w1"), TTL_S)) == ["w1", "w2"]
+    raw.execute(
+        "insert into late_worker (worker_id, expires_at_us, started_at_us, address,"
+        " consumer_groups, capacity, version) select 'w0', expires_at_us, started_at_us,"
+        " 'w0:1', consumer_groups, capacity, '1' from late_worker where worker_id = 'w2'"
+    )
+    assert names(await store.heartbeat(counting("w1"), TTL_S)) == ["w0", "w1", "w2"]
+    raw.execute("delete from late_worker where worker_id = 'w0'")
+    assert names(await store.heartbeat(counting("w1"), TTL_S)) == ["w1", "w2"]
+    raw.execute("delete from late_worker where worker_id = 'w2'")
+    assert names(await store.heartbeat(counting("w1"), TTL_S)) == ["w1"]
+
+
+async def test_a_worker_that_has_resigned_goes_on_to_see_a_large_fleet(
+    store: Store, other_store: Store
+) -> None:
+    peers = [f"w{number:03}" for number in range(ALL_WATCHED + 1)]
+    for name in peers:
+        await other_store.heartbeat(counting(name), TTL_S)
+    assert names(await store.heartbeat(counting("me"), TTL_S)) == ["me", *peers]
+    for _ in range(3):
+        assert names(await store.heartbeat(counting("me"), 0)) == peers
+    assert names(await store.heartbeat(counting("me"), TTL_S)) == ["me", *peers]
 
 
 async def test_a_reset_of_a_group_shows_with_the_next_heartbeat(store: Store, url: str) -> None:

@@ -287,6 +287,11 @@ class Database:
         changed = self.changed
         return Numbers(changed["workers"], changed["leases"], str(changed["groups"]))
 
+    def live(self) -> int:
+        """Count the workers that live."""
+        now_us = self.now_us()
+        return sum(end_us > now_us for end_us, _ in self.workers.values())
+
     def ends(self, me: str, told_us: int, ttl_s: float, *, ring: bool) -> list[tuple[str, int]]:
         """Return the unusual ends of leases, with `ring` those of neighbours only."""
         now_us, ttl_us = self.now_us(), round(ttl_s * 1e6)

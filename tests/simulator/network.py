@@ -217,18 +217,18 @@ class NetworkStore:
 
     async def heartbeat(self, worker: WorkerInfo, ttl_s: float) -> Membership:
         """As the PostgreSQL store does it, with one message for all of its statements."""
-        view, database, name = self._view, self.database, worker.worker_id
+        database, name, lives = self.database, worker.worker_id, ttl_s > 0
         said = (msgspec.structs.replace(worker, handlers=None), ttl_s)
-        says = ttl_s <= 0 or said != self._said
-        self._said = None if says else said
-        now_s, told_us, ring = self._loop.time(), view.now_us, view.ring
+        view, says = self._view if lives else FleetView(), not lives or said != self._said
+        self._view, self._said = FleetView(), None
+        told_us, ring = view.now_us, view.ring
 
         def work() -> Any:
             own_us = database.beat(worker, ttl_s, says=says)
             ends = database.ends(name, told_us, ttl_s, ring=ring)
             at_us, numbers = database.now_us(), database.numbers()
-            # An answer that is lost after this leads to more reading, never to less.
-            outdated = view.outdated(at_us, numbers, ends, now_s)
+            live = None if ring else database.live()
+            outdated = view.outdated(at_us, numbers, ends, live)
             return at_us, own_us, numbers, ends, database.fleet(view.since) if outdated else None
 
         now_us, own_us, numbers, ends, fleet = await self._call("heartbeat", work)
@@ -240,8 +240,9 @@ class NetworkStore:
             mark, workers, leases = fleet
             wanted = view.wants_workers(numbers)
             self.rows += len(leases) + wanted * len(workers)
-            view.read(numbers, mark, workers if wanted else None, leases, now_s)
-        self._said = said if ttl_s > 0 else None
+            view.read(numbers, mark, workers if wanted else None, leases, now_us)
+        if lives:
+            self._view, self._said = view, said
         return msgspec.structs.replace(
             view.membership(now_us, name, own_us), shards=database.shards, groups=None
         )

@@ -17,12 +17,15 @@ Everything is read anew:
 - every `FULL_S`, for what was changed behind the numbers' back, as by a hand;
 - while a peer does not raise the numbers (`CHANGES` is not in its version);
 - after a change of a group, such as a reset, which takes its shards from their owners;
+- when more or fewer workers live than in the view, where all are watched: somebody joined or left
+  who raises no number, or a renewal became visible after the lease's end was seen;
 - after a clock that was set back, and for a peer that should not be there.
+
+A caller begins a new view where an answer was lost, and where it does not live itself.
 """
 
 from __future__ import annotations
 
-import math
 from collections.abc import Collection, Iterable
 from typing import Any
 
@@ -51,7 +54,8 @@ class Numbers(msgspec.Struct, frozen=True):
     workers: int
     leases: int
     groups: str = ""
-    """Another text after any change of a group: one that is made or reset has other leases."""
+    """Another text after any change of a group: one that is made or reset has other leases. And
+    after the server was replaced or started again: its numbers may be older than those seen."""
 
 
 class FleetView:
@@ -63,26 +67,29 @@ class FleetView:
         self.since = 0
         """The store's own mark of the last reading of leases; 0: all are to be read."""
         self._numbers: Numbers | None = None
-        self._full_at_s = -math.inf
+        self._full_at_us = 0
         self._workers: dict[str, WorkerInfo] = {}
         self._ends_us: dict[str, int] = {}
         self._leases: dict[tuple[str, int], LeaseView] = {}
         self._seen = Membership(0, (), (), ())
 
-    def outdated(self, now_us: int, numbers: Numbers, ends: Ends, now_s: float) -> bool:
+    def outdated(self, now_us: int, numbers: Numbers, ends: Ends, live: int | None) -> bool:
         """Return whether the fleet must be read; `since` says from where on.
 
         Args:
+            now_us: by the database's clock, which goes on while this machine is suspended.
             ends: the unusual ones later than `now_us` of the last answer.
-            now_s: the present by the monotonic clock.
+            live: the number of workers that live; None: they were not counted.
         """
+        ended = {name for name, end_us in ends if end_us <= now_us}
         if (
             self._numbers is None
             or numbers.groups != self._numbers.groups
             or now_us < self.now_us
-            or now_s >= self._full_at_s + FULL_S
+            or now_us >= self._full_at_us + FULL_S * 1_000_000
             or any(CHANGES not in each.version for each in self._workers.values())
             or any(end_us > now_us and name not in self._workers for name, end_us in ends)
+            or live not in (None, len(self._workers.keys() - ended))
         ):
             self._numbers, self.since = None, 0
         return numbers != self._numbers
@@ -106,7 +113,7 @@ class FleetView:
         since: int,
         workers: Iterable[Any] | None,
         leases: Iterable[Any],
-        now_s: float,
+        now_us: int,
     ) -> None:
         """Take in what was read at one moment.
 
@@ -122,7 +129,7 @@ class FleetView:
             self._numbers = numbers
         if not self.since:
             self._leases.clear()
-            self._full_at_s = now_s
+            self._full_at_us = now_us
         self._leases.update(((row[0], row[1]), LeaseView(*row)) for row in leases)
         assert self._numbers is not None, "workers are read first"
         self._numbers = msgspec.structs.replace(numbers, workers=self._numbers.workers)

@@ -67,6 +67,8 @@ class PostgresFleet:
         self._view = FleetView()
         self._said: tuple[WorkerInfo, float] | None = None
         """It is in the row of that worker; None: that is not sure."""
+        self._end_us = 0
+        """The end of that worker's lease."""
         self._settings = ""
         self._told_at_s = -math.inf
         self._read_at_s = -math.inf
@@ -76,32 +78,41 @@ class PostgresFleet:
         self, connection: Connection, worker: WorkerInfo, ttl_s: float
     ) -> Membership:
         """Write the heartbeat and learn what has changed, in one statement nearly always."""
-        now_s, settings, view = time.monotonic(), self._settings, self._view
+        now_s, settings, lives = time.monotonic(), self._settings, ttl_s > 0
         said = (msgspec.structs.replace(worker, handlers=None), ttl_s)
-        lives = ttl_s > 0
-        if not lives or said != self._said:
+        # They come back with the last answer: after one that was lost, and for somebody who does
+        # not live, all is written and read anew.
+        view, joins = self._view if lives else FleetView(), not lives or said != self._said
+        self._view, self._said = FleetView(), None
+        if joins:
             await self._say(connection, worker, ttl_s)
         tells = now_s >= self._told_at_s + SETTINGS_S
-        row = await self._beat(connection, worker, ttl_s, tells=tells)
+        row = await self._beat(connection, worker, ttl_s, view, tells=tells)
         if lives and row[1] is None:
+            joins = True
             await self._say(connection, worker, ttl_s)
-            row = await self._beat(connection, worker, ttl_s, tells=tells)
-        now_us, own_end_us, workers, leases, ends, groups, changed, offers = row[:8]
+            row = await self._beat(connection, worker, ttl_s, view, tells=tells)
+        now_us, own_end_us, workers, leases, ends, live, groups, changed, offers = row[:9]
+        # A renewal that peers could see only after the end that they knew: they may have taken this
+        # worker for dead, so the next heartbeat tells them of it.
+        late = not joins and now_us + (time.monotonic() - now_s) * 1_000_000 >= self._end_us
         if tells:
-            settings, self._told_at_s = row[8], now_s
+            settings, self._told_at_s = row[9], now_s
         if worker.handlers is not None and lives:
             declared = {"id": worker.worker_id, "handlers": worker.handlers}
             await connection.execute(sql.DECLARE, declared)
         if settings != self._settings or now_s >= self._read_at_s + SHARDS_S:
             await self._read_shards(connection, settings)
-        numbers, unusual = Numbers(workers, leases, changed or ""), _ends_of(ends or "[]")
-        outdated = view.outdated(now_us, numbers, unusual, now_s)
+        numbers, unusual = Numbers(workers, leases, changed), _ends_of(ends or "[]")
+        outdated = view.outdated(now_us, numbers, unusual, live)
         if view.dead(now_us, unusual):
             await connection.execute(sql.WORKERS_CHANGED, (change_row(worker.worker_id),))
         view.pass_time(now_us, unusual, ttl_s)
         if outdated:
-            await self._read_fleet(connection, numbers, now_s)
-        self._said = said if lives else None
+            await self._read_fleet(connection, view, numbers, now_us)
+        if lives:
+            self._view, self._said = view, None if late else said
+            self._end_us = own_end_us
         return msgspec.structs.replace(
             view.membership(now_us, worker.worker_id, own_end_us),
             shards=self._shards,
@@ -112,33 +123,40 @@ class PostgresFleet:
 
     async def _say(self, connection: Connection, worker: WorkerInfo, ttl_s: float) -> None:
         """Write all of the worker's row, or delete it, and tell the others."""
-        self._said = None
         values = values_of(worker, ttl_s) | {"row": change_row(worker.worker_id)}
         await connection.execute(sql.JOIN if ttl_s > 0 else sql.PART, values)
 
     async def _beat(
-        self, connection: Connection, worker: WorkerInfo, ttl_s: float, *, tells: bool
+        self,
+        connection: Connection,
+        worker: WorkerInfo,
+        ttl_s: float,
+        view: FleetView,
+        *,
+        tells: bool,
     ) -> Any:
         values = {
             "id": worker.worker_id,
             "ttl": round(ttl_s * 1_000_000),
-            "told": self._view.now_us,
+            "told": view.now_us,
         }
-        (row,) = await rows_of(connection, sql.BEATS[self._view.ring, tells], values)
+        (row,) = await rows_of(connection, sql.BEATS[view.ring, tells], values)
         return row
 
-    async def _read_fleet(self, connection: Connection, numbers: Numbers, now_s: float) -> None:
-        values = {"workers": self._view.wants_workers(numbers), "since": self._view.since % 2**32}
-        statement = sql.FLEET_SINCE if self._view.since else sql.FLEET
+    async def _read_fleet(
+        self, connection: Connection, view: FleetView, numbers: Numbers, now_us: int
+    ) -> None:
+        values = {"workers": view.wants_workers(numbers), "since": view.since % 2**32}
+        statement = sql.FLEET_SINCE if view.since else sql.FLEET
         ((joined, moved, since, workers, leases),) = await rows_of(connection, statement, values)
-        self._view.read(
+        view.read(
             Numbers(joined, moved, numbers.groups),
             since,
             [(*each[:3], float(each[3]), *each[4:]) for each in _workers_of(workers or "[]")]
             if values["workers"]
             else None,
             _leases_of(leases or "[]"),
-            now_s,
+            now_us,
         )
 
     async def _read_shards(self, connection: Connection, settings: str) -> None:

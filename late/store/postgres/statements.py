@@ -449,16 +449,19 @@ with at as materialized (select {NOW} as now_us),
 own as (
   update late_worker set expires_at_us = {NOW} + %(ttl)s::bigint
    where worker_id = %(id)s and expires_at_us > {NOW} returning expires_at_us)
-select at.now_us, (select expires_at_us from own), {_NUMBERS},
-       (select json_agg(json_build_array(worker_id, expires_at_us))::text
-          from {f"({_RING})" if ring else "late_worker"} w
-         where worker_id <> %(id)s and expires_at_us > %(told)s::bigint
-           and not expires_at_us - at.now_us between %(ttl)s::bigint / 2 + 1 and %(ttl)s::bigint),
+select at.now_us, (select expires_at_us from own), {_NUMBERS}, w.ends, w.live,
        (select json_agg(name)::text from ({ACTIVE}) active),
-       (select string_agg(xmin::text, ',' order by name) from late_group),
+       (select concat_ws(',', extract(epoch from pg_postmaster_start_time()),
+                         string_agg(xmin::text, ',' order by name)) from late_group),
        {OFFERED.format(me="%(id)s")}
        {f", md5(concat_ws('|', {_SETTINGS}))" if tells else ""}
-  from at
+  from at cross join lateral (
+    select json_agg(json_build_array(worker_id, expires_at_us)) filter (
+             where worker_id <> %(id)s and expires_at_us > %(told)s::bigint
+               and not expires_at_us - at.now_us between %(ttl)s::bigint / 2 + 1
+                                                     and %(ttl)s::bigint)::text as ends,
+           {"null::bigint" if ring else "count(*) filter (where expires_at_us > at.now_us)"} as live
+      from {f"({_RING})" if ring else "late_worker"} each) w
 """
 
 

@@ -1,0 +1,331 @@
+"""The fleet that a worker keeps by what changed, against all that PostgreSQL may do in between."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import random
+from collections.abc import AsyncIterator, Iterator
+from contextlib import AsyncExitStack
+from typing import Any
+
+import msgspec
+import pytest
+
+from late.control import Control
+from late.errors import StoreUnavailable, TransactionAborted
+from late.model.task import ShardId
+from late.schema import migrate
+from late.store.base import Lease, LeaseView, Membership
+from late.store.common import fleet_view
+from late.store.common.fleet_view import FleetView
+from late.store.postgres import statements as sql
+from late.store.postgres.membership import PostgresFleet
+from late.store.postgres.store import PostgresStore
+from late.testing.servers.postgres import PostgresServer, find_binaries
+from tests.conformance.kit import counting, names, until
+from tests.integration.postgres_kit import Producer, database, open_store, opened, producer
+
+TTL_S = 60.0
+SHARDS = [("default", ShardId(shard)) for shard in range(4)]
+WHO = "select worker_id from late_worker where expires_at_us > %s order by worker_id"
+LEASES = "select consumer_group, shard_id, owner, epoch from late_lease order by 1, 2"
+MOVE = "update late_lease set epoch = epoch + 1 where shard_id = %s"
+END = "update late_worker set expires_at_us = %s where worker_id = %s"
+ROUNDS = 12
+
+
+@pytest.fixture
+def url() -> Iterator[str]:
+    with database() as made:
+        yield made
+
+
+@pytest.fixture
+async def store(url: str) -> AsyncIterator[PostgresStore]:
+    made = await open_store(url)
+    yield made
+    await made.close()
+
+
+def kept_as_written(seen: Membership, url: str) -> None:
+    """Compare a view with the tables themselves."""
+    with producer(url) as reader:
+        assert names(seen) == [name for (name,) in reader.execute(WHO, (seen.now_us,))]
+        assert list(seen.leases) == [LeaseView(*row) for row in reader.execute(LEASES)]  # type: ignore[arg-type]
+
+
+async def settled(store: PostgresStore) -> Membership:
+    """Take all shards, and read until nothing is new."""
+    await store.heartbeat(counting("me"), TTL_S)
+    await store.acquire("me", SHARDS)
+    await store.heartbeat(counting("me"), TTL_S)
+    return await store.heartbeat(counting("me"), TTL_S)
+
+
+def move(writer: Producer, *shards: int) -> None:
+    """Change leases as a worker does: the number is raised last, in the same transaction."""
+    for shard in shards:
+        writer.execute(MOVE, (shard,))
+    writer.execute(sql.LEASES_CHANGED, (str(shards[0]),))
+
+
+@pytest.mark.parametrize("savepoint", [False, True], ids=["plain", "savepoint"])
+async def test_a_change_with_an_early_xid_is_told_when_it_commits(
+    store: PostgresStore, url: str, savepoint: bool
+) -> None:
+    await settled(store)
+    early, late = producer(url, autocommit=False), producer(url, autocommit=False)
+    with opened(early, late):
+        early.execute("select pg_current_xact_id()")
+        if savepoint:
+            early.execute("savepoint one")
+            early.execute(MOVE, (0,))
+            early.execute("savepoint two")
+        for _ in range(3):
+            move(late, 1)
+            late.commit()
+            kept_as_written(await store.heartbeat(counting("me"), TTL_S), url)
+        move(early, 0)
+        move(late, 2)
+        late.commit()
+        kept_as_written(await store.heartbeat(counting("me"), TTL_S), url)
+        early.commit()
+        kept_as_written(await store.heartbeat(counting("me"), TTL_S), url)
+
+
+@pytest.mark.parametrize("how", ["vacuum freeze", "vacuum full", "cluster late_lease using"])
+async def test_a_change_is_told_after_a_vacuum(store: PostgresStore, url: str, how: str) -> None:
+    await settled(store)
+    with producer(url) as writer:
+        for shard in (0, 1, 1):
+            with writer.transaction():
+                move(writer, shard)
+            writer.execute(
+                f"{how} late_lease_pkey" if how.startswith("cluster") else f"{how} late_lease"
+            )
+            kept_as_written(await store.heartbeat(counting("me"), TTL_S), url)
+
+
+async def test_an_old_snapshot_does_not_lengthen_what_is_read(
+    store: PostgresStore, url: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A reader, or a replication slot, holds back vacuums and not the mark of the last reading. A
+    transaction that writes does: then rows come along that have not changed since, never more
+    than there are."""
+    brought: list[int] = []
+    read = FleetView.read
+
+    def spy(self: FleetView, numbers: Any, since: Any, workers: Any, leases: Any, at: Any) -> None:
+        rows = list(leases)
+        brought.append(len(rows))
+        read(self, numbers, since, workers, rows, at)
+
+    await settled(store)
+    monkeypatch.setattr(FleetView, "read", spy)
+    reader, writer = producer(url, autocommit=False), producer(url)
+    holder = producer(url, autocommit=False)
+    with opened(reader, writer, holder):
+        reader.execute("set transaction isolation level repeatable read")
+        reader.execute("select count(*) from late_lease")
+        for shard in (0, 1, 2):
+            with writer.transaction():
+                move(writer, shard)
+            await store.heartbeat(counting("me"), TTL_S)
+        assert brought == [1, 1, 1]
+        holder.execute("select pg_current_xact_id()")
+        for shard in (0, 1, 2, 0, 1, 2):
+            with writer.transaction():
+                move(writer, shard)
+            await store.heartbeat(counting("me"), TTL_S)
+        assert brought[3:] == [1, 2, 3, 3, 3, 3]
+
+
+@pytest.mark.parametrize("lost", ["_say", "_beat", "_read_fleet"])
+async def test_an_answer_that_is_lost_leaves_nothing_unread(
+    store: PostgresStore, url: str, monkeypatch: pytest.MonkeyPatch, lost: str
+) -> None:
+    await settled(store)
+    other = await open_store(url)
+    call = getattr(PostgresFleet, lost)
+
+    async def fails(self: PostgresFleet, *given: Any, **named: Any) -> None:
+        await call(self, *given, **named)
+        raise StoreUnavailable("the answer was lost")
+
+    for number in range(3):
+        await other.heartbeat(counting(f"w{number}"), TTL_S)
+        with producer(url) as writer, writer.transaction():
+            move(writer, number)
+        busy = msgspec.structs.replace(counting("me"), capacity=float(number + 5))
+        with monkeypatch.context() as patch:
+            patch.setattr(PostgresFleet, lost, fails)
+            with pytest.raises(StoreUnavailable):
+                await store.heartbeat(busy if lost == "_say" else counting("me"), TTL_S)
+        kept_as_written(await store.heartbeat(counting("me"), TTL_S), url)
+        with producer(url) as reader:
+            (row,) = reader.execute("select capacity from late_worker where worker_id = 'me'")
+        assert row == (counting("me").capacity,)
+    await other.close()
+
+
+@pytest.mark.parametrize("watched", [fleet_view.ALL_WATCHED, 1], ids=["all", "neighbours"])
+async def test_a_renewal_that_shows_after_the_end_is_told(
+    store: PostgresStore, url: str, monkeypatch: pytest.MonkeyPatch, watched: int
+) -> None:
+    """Its commit took longer than the lease was, as on a disk that stalls."""
+    monkeypatch.setattr(fleet_view, "ALL_WATCHED", watched)
+    slow = await open_store(url)
+    for name in ("w1", "w2", "slow"):
+        await slow.heartbeat(counting(name), TTL_S)
+    assert "slow" in names(await store.heartbeat(counting("me"), TTL_S))
+    gate, admin = producer(url, autocommit=False), producer(url)
+    with opened(gate, admin):
+        # As if all but two seconds had passed.
+        end_us = await store.now() + 2_000_000
+        admin.execute(
+            "update late_worker set expires_at_us = %s where worker_id = 'slow'", (end_us,)
+        )
+        slow._fleet._end_us = end_us
+        admin.execute(
+            "create function wait_at_gate() returns trigger language plpgsql as"
+            " 'begin perform pg_advisory_xact_lock(4711); return null; end'"
+        )
+        admin.execute(
+            "create trigger slow_commit after update on late_worker for each row"
+            " when (new.worker_id = 'slow') execute function wait_at_gate()"
+        )
+        gate.execute("select pg_advisory_lock(4711)")
+        renewal = asyncio.create_task(slow.heartbeat(counting("slow"), TTL_S))
+        renewed = "select 1 from pg_locks where locktype = 'advisory' and not granted"
+        while not admin.execute(renewed).fetchall():  # noqa: ASYNC110
+            await asyncio.sleep(0.01)
+        await until(store, end_us)
+        for _ in range(2):  # the first one tells the others, in a large fleet
+            assert "slow" not in names(await store.heartbeat(counting("me"), TTL_S))
+        gate.execute("select pg_advisory_unlock(4711)")
+    await renewal
+    await slow.heartbeat(counting("slow"), TTL_S)
+    kept_as_written(await store.heartbeat(counting("me"), TTL_S), url)
+    await slow.close()
+
+
+def test_another_server_under_the_same_numbers_is_read_anew() -> None:
+    """As after a fail-over behind a pooler: nothing failed, and the numbers are the same."""
+    if find_binaries() is None:
+        pytest.skip("no PostgreSQL: binaries are needed to start a server of one's own")
+    with PostgresServer(settings={"fsync": "off"}) as server:
+        migrate.upgrade(server.url)
+        asyncio.run(_replaced(server))
+
+
+async def _replaced(server: PostgresServer) -> None:
+    store = await open_store(server.url)
+    try:
+        await settled(store)
+        server.stop()
+        server.start()
+        await store._pools.working._drop_idle()
+        with producer(server.url) as writer:
+            writer.execute(MOVE, (0,))
+        kept_as_written(await store.heartbeat(counting("me"), TTL_S), server.url)
+    finally:
+        await store.close()
+
+
+class Somebody:
+    """One of those who change the fleet in the randomised test."""
+
+    def __init__(self, name: str, url: str, store: PostgresStore, rng: random.Random) -> None:
+        self.me = counting(name)
+        self._held: list[Lease] = []
+        self._url = url
+        self.store = store
+        self._rng = rng
+
+    async def act(self) -> None:
+        """Do something, look, and do something else."""
+        acts = (self._take, self._give, self._say, self._leave, self._transaction, self._lose)
+        for act in self._rng.choices(acts, weights=(4, 3, 2, 1, 4, 2), k=3):
+            await act()
+            await self.store.heartbeat(self.me, TTL_S)
+
+    async def _take(self) -> None:
+        wanted = sorted(self._rng.sample(SHARDS, 2))
+        with contextlib.suppress(TransactionAborted):  # a deadlock: a worker tries again
+            self._held += await self.store.acquire(self.me.worker_id, wanted)
+
+    async def _give(self) -> None:
+        held, self._held = self._held, []
+        with contextlib.suppress(TransactionAborted):
+            await self.store.release(held)
+
+    async def _say(self) -> None:
+        self.me = msgspec.structs.replace(self.me, capacity=float(self._rng.randrange(9)))
+
+    async def _leave(self) -> None:
+        await self.store.heartbeat(self.me, 0)
+
+    async def _lose(self) -> None:
+        """Give up a heartbeat that is under way, wherever it is."""
+        beat = asyncio.create_task(self.store.heartbeat(self.me, TTL_S))
+        for _ in range(self._rng.randrange(40)):
+            await asyncio.sleep(0)
+        beat.cancel()
+        with contextlib.suppress(asyncio.CancelledError):
+            await beat
+
+    async def _transaction(self) -> None:
+        """Change a lease with an xid that is older than much of what others do meanwhile, inside
+        savepoints, some of which are rolled back."""
+        writer = producer(self._url, autocommit=False)
+        with opened(writer):
+            writer.execute("select pg_current_xact_id()")
+            for _ in range(self._rng.randrange(3)):
+                await self.store.heartbeat(self.me, TTL_S)
+            shard = self._rng.randrange(len(SHARDS))
+            for keeps in self._rng.choices((True, False), k=2):
+                await asyncio.to_thread(writer.execute, "savepoint part")
+                # Others wait for this row in threads or in the server, so the loop must go on.
+                await asyncio.to_thread(writer.execute, MOVE, (shard,))
+                if not keeps:
+                    writer.execute("rollback to savepoint part")
+            await self.store.now()
+            await asyncio.to_thread(move, writer, shard)
+            if self._rng.random() < 0.8:
+                writer.commit()
+
+
+@pytest.mark.parametrize("seed", range(3))
+@pytest.mark.parametrize("watched", [fleet_view.ALL_WATCHED, 2], ids=["all", "neighbours"])
+async def test_kept_views_are_as_the_tables_are_whatever_comes(
+    url: str, monkeypatch: pytest.MonkeyPatch, seed: int, watched: int
+) -> None:
+    monkeypatch.setattr(fleet_view, "ALL_WATCHED", watched)
+    rng = random.Random(seed)
+    async with AsyncExitStack() as closing:
+        people = []
+        for number in range(4):
+            store = await open_store(url)
+            closing.push_async_callback(store.close)
+            people.append(Somebody(f"w{number}", url, store, random.Random(rng.random())))
+        for _ in range(ROUNDS):
+            await asyncio.gather(*(each.act() for each in people), _beside(url, rng))
+            for each in people:
+                await each.store.heartbeat(each.me, TTL_S)
+            for each in people:
+                seen = await each.store.heartbeat(each.me, TTL_S)
+                assert seen.workers == tuple(other.me for other in people)
+                kept_as_written(seen, url)
+
+
+async def _beside(url: str, rng: random.Random) -> None:
+    """Do what operators and the server do, at the same time."""
+    vacuums = ("vacuum freeze late_lease", "vacuum late_meta", "vacuum full late_worker")
+    act = rng.choice([*vacuums, "reset", "nothing"])
+    if act == "reset":
+        with Control(url) as control:
+            await asyncio.to_thread(control.groups.reset, "default", "now")
+    elif act != "nothing":
+        with producer(url) as writer:
+            await asyncio.to_thread(writer.execute, act)
