@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import random
+import shutil
 from collections.abc import AsyncIterator, Iterator
 from contextlib import AsyncExitStack
 from typing import Any
@@ -32,6 +33,7 @@ WHO = "select worker_id from late_worker where expires_at_us > %s order by worke
 LEASES = "select consumer_group, shard_id, owner, epoch from late_lease order by 1, 2"
 MOVE = "update late_lease set epoch = epoch + 1 where shard_id = %s"
 END = "update late_worker set expires_at_us = %s where worker_id = %s"
+LAST_XID = 2**32
 ROUNDS = 12
 
 
@@ -231,6 +233,56 @@ async def _replaced(server: PostgresServer) -> None:
         kept_as_written(await store.heartbeat(counting("me"), TTL_S), server.url)
     finally:
         await store.close()
+
+
+@pytest.mark.timeout(120)
+def test_changes_are_told_where_transaction_ids_begin_anew() -> None:
+    """They have 32 bits in a row, and a transaction may be open across their end."""
+    if find_binaries() is None:
+        pytest.skip("no PostgreSQL: binaries are needed to start a server of one's own")
+    with PostgresServer(settings={"fsync": "off"}) as server:
+        migrate.upgrade(server.url)
+        for xid in (2_000_000_000, 4_000_000_000, LAST_XID - 25):  # each less than 2^31 further
+            jump(server, xid)
+        asyncio.run(_across(server))
+
+
+def jump(server: PostgresServer, xid: int) -> None:
+    """Freeze all that there is, and go on with this transaction id."""
+    with producer(server.url) as connection:
+        connection.execute("alter database template0 allow_connections true")
+        found = connection.execute("select datname from pg_database").fetchall()
+    for (name,) in found:
+        with producer(server.url_of(str(name))) as connection:
+            connection.execute("vacuum freeze")
+    server.stop()
+    segment = server.data / "pg_xact" / f"{xid >> 20:04X}"
+    segment.write_bytes(bytes(1 << 18))
+    shutil.chown(segment, server.data.owner(), server.data.group())
+    server.run("pg_resetwal", "--pgdata", str(server.data), "--next-transaction-id", str(xid))
+    server.start()
+
+
+async def _across(server: PostgresServer) -> None:
+    store = await open_store(server.url)
+    early, writer = producer(server.url, autocommit=False), producer(server.url)
+    with opened(early, writer):
+        await settled(store)
+        early.execute("select pg_current_xact_id()")
+        early.execute("savepoint one")
+        early.execute(MOVE, (3,))
+        marks = [store._fleet._view.since]
+        for number in range(30):
+            with writer.transaction():
+                move(writer, number % 3)
+            if number == 20:
+                move(early, 3)
+                early.commit()
+            kept_as_written(await store.heartbeat(counting("me"), TTL_S), server.url)
+            marks.append(store._fleet._view.since)
+    await store.close()
+    assert marks[0] < LAST_XID < marks[-1]
+    assert marks == sorted(marks)
 
 
 class Somebody:
