@@ -151,6 +151,8 @@ class Gate:
     def _opens(self, group: str, shard_id: int, key: str, version: int) -> bool:
         for lane, extents in self._sorted:
             if lane.first_shard <= shard_id:
+                if not extents:  # as nearly always: no older version has tasks left
+                    return version <= lane.version
                 return version <= lane.version and not any(
                     extent.holds(group, key, shard_id)
                     for extent in extents

@@ -25,6 +25,7 @@ DUE_AFTER_US_MAX = 366 * 86_400_000_000 + 3_600_000_000
 POSTPONED = ("limited", "unfetched")
 DEFAULTS = Options()
 DEFAULT_POLICY = Policy()
+_options_of = msgspec.json.Decoder(Options).decode
 
 
 class Entry(msgspec.Struct, gc=False, eq=False):
@@ -42,6 +43,8 @@ class Entry(msgspec.Struct, gc=False, eq=False):
     timer_key: tuple[int, str] | None = None
     """(due_at_us, task_id) of its row in the timer table."""
     due_at_us: int = 0
+    expires_at_us: int | None = None
+    """Its producer wants no start from then on."""
     place: int = 0
     """Its last place on the heap of timers: the only one that counts."""
     attempts: int = 0
@@ -70,7 +73,7 @@ class Entry(msgspec.Struct, gc=False, eq=False):
         if self.record.options is None:
             return None
         try:
-            options = msgspec.json.decode(self.record.options, type=Options)
+            options = _options_of(self.record.options)
         except msgspec.ValidationError:
             self.known = self.understood = False
             return None
@@ -79,15 +82,17 @@ class Entry(msgspec.Struct, gc=False, eq=False):
             return "undecodable"
         if options.ordering_key is not None and not is_name(options.ordering_key):
             return "invalid_name"
-        due_us = first_due_us(self.record, options)
-        if due_us - self.record.created_at_us > DUE_AFTER_US_MAX:
-            return "invalid_schedule"
+        if options.at_us is not None or options.delay_us:
+            due_us = first_due_us(self.record, options)
+            if due_us - self.record.created_at_us > DUE_AFTER_US_MAX:
+                return "invalid_schedule"
         self.options = options
+        self.expires_at_us = expires_at_us(self.record, options)
         return None
 
     def attempt(self, lease: Lease) -> Attempt:
         """Return what the dispatcher needs to start it."""
-        record, options = self.record, None if self.record.options is None else self.options
+        record, policy = self.record, self.policy
         return Attempt(
             lease.group,
             record,
@@ -95,11 +100,11 @@ class Entry(msgspec.Struct, gc=False, eq=False):
             self.deaths,
             lease.epoch,
             self.due_at_us,
-            options,
-            None if options is None else expires_at_us(record, options),
-            self.policy.target,
+            None if record.options is None else self.options,
+            self.expires_at_us,
+            policy.target,
             is_replay=record.created_at_us < lease.reads.replay_us,
-            keeps_result=self.policy.result_ttl_us > 0,
+            keeps_result=policy.result_ttl_us > 0,
         )
 
     def parked(self, due_at_us: int, reason: Reason, *, holds: bool) -> Parked:
@@ -133,12 +138,11 @@ def first_due_us(record: Record, options: Options) -> int:
 
 def expires_at_us(record: Record, options: Options) -> int | None:
     """Return when the task must no longer start, or None."""
-    ends = []
-    if options.expires_at_us is not None:
-        ends.append(options.expires_at_us)
-    if options.expires_in_us is not None:
-        ends.append(record.created_at_us + options.expires_in_us)
-    return min(ends, default=None)
+    at_us, in_us = options.expires_at_us, options.expires_in_us
+    if in_us is None:
+        return at_us
+    ends_us = record.created_at_us + in_us
+    return ends_us if at_us is None else min(at_us, ends_us)
 
 
 def policy_of(queue: str, name: str, policies: Mapping[str, Policy]) -> Policy | None:

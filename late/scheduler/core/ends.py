@@ -45,18 +45,17 @@ def finished(core: CoreState, outcomes: Sequence[Outcome]) -> None:
             apply_outcome(core, entry, outcome)
             continue
         done.append(outcome)
-        if (
-            entry.record.options is None
-            and entry.timer_key is None
-            and not (entry.policy.history or entry.policy.result_ttl_us or deaths)
-        ):
+        policy, options = entry.policy, entry.options
+        if policy.history:
+            core.pending.note(entry, "done", core.now_us, outcome)
+        if entry.timer_key is None and options.schedule is None and not deaths:
             entry.state = "done"  # it is `running`: `move` would look that up
             plain[task_id] = entry
-            continue
-        if entry.policy.history:
-            core.pending.note(entry, "done", core.now_us, outcome)
-        end(core, entry, "done", outcome.result)
-        if entry.options.ordering_key is not None:
+            if policy.result_ttl_us or options.unique_key is not None:
+                core.pending.carry(entry, outcome.result)
+        else:
+            end(core, entry, "done", outcome.result)
+        if options.ordering_key is not None:
             release_key(core, entry)
     # All come from one pool. A consumer's answer that was taken is recorded at once: its handler
     # runs in a process that goes on when this one dies.

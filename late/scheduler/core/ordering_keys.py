@@ -17,8 +17,10 @@ Then its key has no holder, and `opened` tells when it may go.
 
 from __future__ import annotations
 
-import heapq
+from bisect import insort
+from collections import deque
 from collections.abc import Callable, Mapping, Sequence
+from operator import attrgetter
 
 from late.clock import was_set_back
 from late.model.task import HELD_US
@@ -29,6 +31,7 @@ from late.store.base import WHOLE_WINDOW, HeldKey
 LOAD_MAX = 100
 LOADS_OUT_MAX = 4
 """Keys whose parked tasks are loaded at the same time: a thousand may be free at once."""
+_order = attrgetter("order")
 _PARKED_HEAD = ""  # holder of a key whose head is in the timer table and not yet known by id
 
 
@@ -41,13 +44,23 @@ class _Key:
 
     def __init__(self, holder: str | None = None, parked: int = 0) -> None:
         self.holder = holder
-        self.queue: list[tuple[tuple[int, str], Entry]] = []  # heap: next after the holder
+        self.queue: deque[Entry] = deque()  # next after the holder, in order
         self.later: list[Entry] = []  # not in order with the parked ones yet
         self.parked = parked  # waiting tasks in the timer table, or on their way there
         self.parking = 0  # of those, on their way
         self.loading = False
         self.version = 0  # of the lane; of what holds the key or is first in line, or a lower one
         self.below = 0  # its `committed_below`
+
+    def put(self, entry: Entry) -> None:
+        """Add to the queue. Nearly all come in order, and then this is no search."""
+        queue, record = self.queue, entry.record
+        if queue:
+            last = queue[-1].record
+            if (last.sequence, last.task_id) > (record.sequence, record.task_id):
+                insort(queue, entry, key=_order)
+                return
+        queue.append(entry)
 
 
 class OrderingKeys:
@@ -95,17 +108,17 @@ class OrderingKeys:
         key = self._keys.get(name)
         if key is None:
             key = self._keys[name] = _Key()
-            heapq.heappush(key.queue, (entry.order, entry))
+            key.queue.append(entry)
             return self._goes(name, key) is entry
         if key.holder == entry.record.task_id:
             return True
         if key.parked:
             key.later.append(entry)
             return False
-        heapq.heappush(key.queue, (entry.order, entry))
+        key.put(entry)
         # Of two that were written at the same time, the one of the older version may come last.
         waits = name in self._gated and not key.loading
-        return waits and key.queue[0][1] is entry and self._goes(name, key) is entry
+        return waits and key.queue[0] is entry and self._goes(name, key) is entry
 
     def head_loaded(self, name: str, entry: Entry) -> None:
         """Note that `entry` came from the timer table with a due time: it holds its key."""
@@ -123,8 +136,7 @@ class OrderingKeys:
         """Take `entry` out of the queue of its key: it will come again, at another time."""
         key = self._keys.get(name)
         if key is not None:
-            key.queue = [item for item in key.queue if item[1] is not entry]
-            heapq.heapify(key.queue)
+            key.queue = deque(other for other in key.queue if other is not entry)
             key.later = [other for other in key.later if other is not entry]
 
     def release(self, name: str, entry: Entry) -> Entry | None:
@@ -137,12 +149,12 @@ class OrderingKeys:
 
     def _goes(self, name: str, key: _Key) -> Entry | None:
         """Give the key to the first of its queue, if its gate is open."""
-        entry = key.queue[0][1]
+        entry = key.queue[0]
         key.version, key.below = entry.options.layout, entry.options.committed_below
         if not self._may_go(name, key):
             return None
         self._gated.pop(name, None)
-        heapq.heappop(key.queue)
+        key.queue.popleft()
         key.holder = entry.record.task_id
         return entry
 
@@ -158,9 +170,9 @@ class OrderingKeys:
 
     def _advance(self, name: str, key: _Key) -> Entry | None:
         while key.queue:
-            if key.queue[0][1].state == "held":  # else it expired while it waited
+            if key.queue[0].state == "held":  # else it expired while it waited
                 return self._goes(name, key)
-            heapq.heappop(key.queue)
+            key.queue.popleft()
         self._gated.pop(name, None)
         if key.parked:
             self.wants[name] = None
@@ -198,7 +210,7 @@ class OrderingKeys:
             if not key.loading
             and any(
                 e.held_since_us <= since_us or was_set_back(now_us, e.held_since_us)
-                for e in [*(e for _, e in key.queue), *key.later]
+                for e in (*key.queue, *key.later)
             )
             and not is_ready(key.holder or "")
         ]
@@ -209,8 +221,8 @@ class OrderingKeys:
         waiting ones already are just forgotten; the others are returned, to be parked."""
         key = self._keys[name]
         assert not key.loading, name  # what comes must meet what waits, or their order is lost
-        out = [e for e in [e for _, e in key.queue] + key.later if e.state == "held"]
-        key.queue, key.later = [], []
+        out = [e for e in (*key.queue, *key.later) if e.state == "held"]
+        key.queue, key.later = deque(), []
         key.parked += len(out)
         fresh = [e for e in out if e.timer_key is None or e.timer_key[0] != HELD_US]
         key.parking += len(fresh)
@@ -259,11 +271,11 @@ class OrderingKeys:
         key.parked = max(0, key.parked - len(entries)) if full else 0
         edge = entries[-1].order if full and entries else None
         for entry in entries:
-            heapq.heappush(key.queue, (entry.order, entry))
+            key.put(entry)
         stay = []
         for entry in key.later:
             if edge is None or entry.order < edge:
-                heapq.heappush(key.queue, (entry.order, entry))
+                key.put(entry)
             else:
                 stay.append(entry)
         key.later = stay

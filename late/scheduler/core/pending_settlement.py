@@ -121,6 +121,11 @@ class PendingSettlement:
         self._ended[task_id] = entry
         if entry.timer_key is not None:
             self._unpark(entry)
+        self.carry(entry, result)
+
+    def carry(self, entry: Entry, result: bytes | None) -> None:
+        """Tell of the end to those who wait for it: by its result, its key and its schedule."""
+        task_id = entry.record.task_id
         if ttl_us := entry.policy.result_ttl_us:
             self.awaited = True
             value = b'{"outcome":"%b","value":%b}' % (entry.state.encode(), result or b"null")
@@ -136,7 +141,7 @@ class PendingSettlement:
                 self._ended_ticks.append((entry.options.schedule, task_id))
 
     def end_all(self, entries: Mapping[TaskId, Entry]) -> None:
-        """End each of these; none has options, a row of the timer table, or a result to keep."""
+        """End each of these; none has a row of the timer table. `carry` is called where it must."""
         self._ended.update(entries)
 
     def note(

@@ -50,8 +50,7 @@ def page_read(core: CoreState, page: Page) -> None:
     # A page may hold a later task of a key before an earlier one: nobody takes a key for which that
     # is possible before all of the page is here.
     core.keys.read_below = 0
-    for entry in entries:
-        admit(core, entry)
+    admit(core, entries)
     core.keys.read_below = read_below(page.cursor)
     start_opened(core)
     core.commands.page_read(more=page.more)
@@ -71,12 +70,14 @@ def open_fetched(core: CoreState, records: Sequence[Record]) -> None:
     """
     core.recovered = True
     started = {task.task_id for task in core.lease.open if task.started}
+    entries = []
     for record in sorted(records, key=lambda r: (r.sequence, r.task_id)):
         entry = from_record(record, core.policies)
         core.window.reopen(entry)
         if record.task_id in started:  # by an owner that cannot record how it ended any more
             core.pending.usage.add_lost(record, entry.policy.target)
-        admit(core, entry)
+        entries.append(entry)
+    admit(core, entries)
 
 
 def parked_loaded(core: CoreState, request: m.Load, parked: Sequence[Parked]) -> None:

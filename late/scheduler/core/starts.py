@@ -54,7 +54,7 @@ def start(core: CoreState, entry: Entry, started: list[Entry]) -> None:
     if entry.state != "ready":
         core.ready_queues.undo(entry)
         return  # cancelled or put off while it was queued
-    if (core.limits.any or entry.record.options is not None) and expire(core, entry):
+    if (core.limits.any or entry.expires_at_us is not None) and expire(core, entry):
         core.ready_queues.undo(entry)
         release_key(core, entry)
         return
@@ -72,7 +72,7 @@ def start_all(core: CoreState, entries: Sequence[Entry], started: list[Entry]) -
     """Do as `start` for each, where no task is under suspicion: the way of nearly all."""
     plain = not core.limits.any
     for entry in entries:
-        if plain and entry.state == "ready" and entry.record.options is None:
+        if plain and entry.state == "ready" and entry.expires_at_us is None:
             entry.state = "running"  # `move` would ask once more
             core.running += 1
             started.append(entry)

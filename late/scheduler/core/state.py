@@ -24,7 +24,7 @@ from late.scheduler.limits.limits import Limits
 from late.scheduler.limits.ready_queues import ReadyQueues
 from late.scheduler.schedules import ShardSchedules
 from late.scheduler.settings import NEVER_US, CoreSettings
-from late.scheduler.task_state import Entry, expires_at_us
+from late.scheduler.task_state import Entry
 from late.store.base import Lease, read_below
 
 RUNS_LOOK_US = 500_000
@@ -160,9 +160,7 @@ class CoreState:
 
     def is_expired(self, entry: Entry) -> bool:
         """Return whether the task must not start any more."""
-        expires = None
-        if entry.record.options is not None:
-            expires = expires_at_us(entry.record, entry.options)
+        expires = entry.expires_at_us
         if self.limits.any:
             expires = self.limits.expires_at_us(entry, expires)
         return expires is not None and self.now_us >= expires

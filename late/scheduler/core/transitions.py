@@ -7,6 +7,8 @@ Each step that ends a task also lets the next task of its ordering key go on.
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+
 import msgspec
 
 from late.model.offers import ELSEWHERE
@@ -23,21 +25,43 @@ from late.scheduler.outcome_rules import (
 from late.scheduler.task_state import POSTPONED, Entry, first_due_us
 
 
-def admit(core: CoreState, entry: Entry) -> None:
-    """Decide what becomes of a record that was just read.
+def admit(core: CoreState, entries: Iterable[Entry]) -> None:
+    """Decide what becomes of records that were just read, in their order.
 
-    A record without options and with a handler, nearly every one, takes the short way.
+    What may start at once and has a handler, nearly every one, takes the short way.
     """
+    now_us, deaths, keys = core.now_us, core.suspects.deaths, core.keys
+    ready: list[Entry] = []
+    for entry in entries:
+        record = entry.record
+        if deaths:
+            core.suspects.recall_deaths(entry)
+        due_us, fault, key = record.created_at_us, None, None
+        short = entry.known and not entry.deaths
+        if record.options is not None or not (short and is_name(record.queue)):
+            fault = entry.inspect()
+            options = entry.options
+            short = short and entry.known and fault is None
+            short = short and options.at_us is None and not options.delay_us
+            key, due_us = options.ordering_key, min(due_us, now_us)
+        if not short:
+            core.ready_queues.push_all(ready)
+            ready = []
+            admit_one(core, entry, fault)
+            continue
+        entry.due_at_us = due_us
+        if key is None or keys.admit(key, entry):
+            entry.state = "ready"  # it is `logged`: `move` would look that up
+            ready.append(entry)
+        else:
+            entry.state = "held"
+            entry.held_since_us = now_us
+    core.ready_queues.push_all(ready)
+
+
+def admit_one(core: CoreState, entry: Entry, fault: str | None) -> None:
+    """Decide what becomes of a record that was just read, and why it can never run, if it cannot."""
     record = entry.record
-    if core.suspects.deaths:
-        core.suspects.recall_deaths(entry)
-    plain = record.options is None and entry.known and is_name(record.queue)
-    if plain and not entry.deaths:
-        entry.due_at_us = record.created_at_us
-        entry.state = "ready"  # it is `logged`: `move` would look that up
-        core.ready_queues.push(entry)
-        return
-    fault = None if plain else entry.inspect()
     if fault is not None:
         dead_letter(core, entry, fault)
         return
@@ -129,7 +153,7 @@ def start_head(core: CoreState, entry: Entry | None) -> None:
 
 def expire(core: CoreState, entry: Entry) -> bool:
     """End the task if its time is over; return whether it was."""
-    if not core.is_expired(entry):
+    if (entry.expires_at_us is None and not core.limits.any) or not core.is_expired(entry):
         return False
     end_unrun(core, entry, "expired")
     return True

@@ -141,6 +141,11 @@ class Limits:
         """True when a queue has a setting, or one of a target is set by hand."""
         return self._any
 
+    @property
+    def restricts(self) -> bool:
+        """True when a task may have a flow."""
+        return bool(self._queues or self._targets or self._probes)
+
     def timed(self, attempt: Attempt) -> Attempt:
         """Return `attempt` with the shortest time-out that the settings give it."""
         limiters = self._limiters_of(Flow(attempt.record.queue, attempt.target))
@@ -173,7 +178,7 @@ class Limits:
 
     def flow(self, group: str, entry: Entry) -> Flow | None:
         """Return the flow of `entry`, or None: it has no limit."""
-        if not (self._queues or self._targets or self._probes):
+        if not self.restricts:
             return None
         queue, target = entry.record.queue, entry.policy.target
         out = self._outage_of(group, entry) if self._probes else None

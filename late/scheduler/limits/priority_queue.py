@@ -8,7 +8,7 @@ log. Strict priority over both classes was rejected: a steady foreground would s
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from typing import Generic, TypeVar
 
 T = TypeVar("T")
@@ -39,6 +39,13 @@ class ReadyQueue(Generic[T]):
         """Add behind its equals."""
         (self._queues.get(priority) or self._queue(priority)).append(item)
         self._size += 1
+
+    def push_all(self, items: Iterable[T], priority: int = 0) -> None:
+        """Do as `push` for each."""
+        queue = self._queue(priority)
+        before = len(queue)
+        queue.extend(items)
+        self._size += len(queue) - before
 
     def push_front(self, item: T, priority: int = 0) -> None:
         """Add before its equals: for a task that was interrupted after it had started."""
@@ -78,15 +85,20 @@ class ReadyQueue(Generic[T]):
     def take(self, count: int) -> list[T]:
         """Do as `pop` so many times, or until it is empty."""
         found: list[T] = []
-        while len(self._order) > 1 and len(found) < count:
-            found.append(self.pop())
-        if self._order:
-            queue = self._queues[self._order[0]]
-            several = [queue.popleft() for _ in range(min(count - len(found), len(queue)))]
-            self._size -= len(several)
+        while self._order and len(found) < count:
+            priority, most = self._order[0], count - len(found)
+            if priority >= 0 > self._order[-1]:  # both classes wait: as many as are in turn
+                most = min(most, max(1, self.foreground - self._streak))
+                priority = self._choose()
+                most = most if priority >= 0 else 1
+            queue = self._queues[priority]
+            several = [queue.popleft() for _ in range(min(most, len(queue)))]
+            if priority >= 0 > self._order[-1]:
+                self._streak += len(several) - 1  # `_choose` has counted one
             found += several
+            self._size -= len(several)
             if not queue:
-                self._drop(self._order[0])
+                self._drop(priority)
         return found
 
     def _drop(self, priority: int) -> None:

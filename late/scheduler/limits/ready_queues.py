@@ -11,7 +11,7 @@ table. One that was cancelled or put off meanwhile stays until its turn, and is 
 from __future__ import annotations
 
 from collections import Counter, deque
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 
 from late.model.task import PULL_POOL, Reason, TaskId
 from late.scheduler.limits.limiter import ThrottledQueue
@@ -54,6 +54,22 @@ class ReadyQueues:
         flow = self._limits.flow(self._group, entry)
         queue = self._main if flow is None else self._queue_of(flow)
         queue.push(entry, entry.options.priority)
+
+    def push_all(self, entries: Sequence[Entry]) -> None:
+        """Do as `push` for each."""
+        if self._limits.restricts:
+            for entry in entries:
+                self.push(entry)
+            return
+        by_priority: dict[int, list[Entry]] = {}
+        for entry in entries:
+            priority = entry.options.priority
+            several = by_priority.get(priority)
+            if several is None:
+                several = by_priority[priority] = []
+            several.append(entry)
+        for priority, several in by_priority.items():
+            self._main.push_all(several, priority)
 
     def push_front(self, entry: Entry) -> None:
         """Add before its equals: it had been started already."""
