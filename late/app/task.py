@@ -240,7 +240,9 @@ class Task(Generic[P, R]):
 def _ints(shape: type[msgspec.Struct] | type[dict[str, Any]]) -> tuple[str, ...] | None:
     """Return the fields that may be an int, or None if one may be more than text, int or bool."""
     kinds = scalars(shape)
-    if kinds is None or not all(each and each <= payloads.SIMPLE for each in kinds):
+    if kinds is None or not issubclass(shape, msgspec.Struct):
+        return None
+    if not all(each and each <= payloads.SIMPLE for each in kinds):
         return None
     names = [field.name for field in msgspec.structs.fields(shape)]
     return tuple(name for name, each in zip(names, kinds, strict=True) if int in each)

@@ -60,7 +60,11 @@ def admit(core: CoreState, entries: Iterable[Entry]) -> None:
 
 
 def admit_one(core: CoreState, entry: Entry, fault: str | None) -> None:
-    """Decide what becomes of a record that was just read, and why it can never run, if it cannot."""
+    """Decide what becomes of a record that was just read.
+
+    Args:
+        fault: the reason why it can never run, if it cannot.
+    """
     record = entry.record
     if fault is not None:
         dead_letter(core, entry, fault)
