@@ -9,7 +9,7 @@ import msgspec
 
 from late.model.ids import new_id
 from late.model.task import AttemptError, Cursor, OpenTask, ShardId, TaskId, Usage
-from late.store.base import SettleResult, Step, Store, Tick
+from late.store.base import Result, SettleResult, Step, Store, Tick
 from tests.conformance.backends import Raw
 from tests.conformance.kit import (
     BEGINNING,
@@ -292,6 +292,41 @@ async def test_a_tick_moves_its_schedule_and_inserts_its_tasks(store: Store, raw
     found, _ = await read_all(store, new)
     assert sorted(ids(found)) == sorted(ids(new)), "once, and seen by the store that wrote it"
     assert schedule_row(raw, "nightly") == (120, new[-1].task_id)
+
+
+async def test_a_task_of_a_tick_waits_until_its_unique_key_is_free(store: Store, raw: Raw) -> None:
+    schedule(raw, "nightly", 60)
+    owner = await own(store)
+    first, second, third = (task(unique_key="k") for _ in range(3))
+    other = task()
+    await owner.settle(ticks=(Tick("nightly", 60, 120, (first,)),))
+    await owner.settle(ticks=(Tick("nightly", 120, 180, (second, other)),))
+    released = (("k", first.task_id),)
+    await owner.settle(ticks=(Tick("nightly", 180, 240, ()),), released_keys=released)
+    await owner.settle(ticks=(Tick("nightly", 240, 300, (third,)),))
+
+    found, _ = await read_all(store, [first, other, third])
+    assert sorted(ids(found)) == sorted(ids([first, other, third]))
+    ((holder,),) = raw.execute("select task_id from late_unique where unique_key = 'k'")
+    assert str(holder) == third.task_id
+
+
+async def test_results_are_kept_from_their_settlement_on(store: Store, raw: Raw) -> None:
+    owner = await own(store)
+    first, second = new_id(0), new_id(0)
+    results = (Result(first, b"1", 60_000_000), Result(second, b"2", 7_000_000))
+    await owner.settle(results=results)
+    await owner.settle(results=(Result(first, b"3", 5_000_000),))
+
+    now_us = await store.now()
+    found = raw.execute("select task_id, value, expires_at_us from late_result order by value")
+    assert [(str(task_id), bytes(value)) for task_id, value, _ in found] == [
+        (second, b"2"),
+        (first, b"3"),
+    ]
+    ends_us = [expires_at_us - now_us for _, _, expires_at_us in found]
+    assert ends_us[0] <= 7_000_000
+    assert ends_us[1] <= 5_000_000, "a later one takes the place of the first"
 
 
 async def test_a_tick_that_was_fired_already_inserts_nothing(store: Store, raw: Raw) -> None:

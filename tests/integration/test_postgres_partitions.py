@@ -389,6 +389,21 @@ async def test_an_idle_shard_holds_nothing_that_is_not_its_own(
     assert await emptied(store, writer, (busy, reader)) == 50
 
 
+async def test_a_shard_that_is_behind_keeps_its_rows_whatever_another_has_settled(
+    store: PostgresStore, writer: Producer
+) -> None:
+    for shard in (0, 1):
+        await Owner.of(store, shard)
+    ahead, reader = await Owner.of(store, 1), Reader(store, shards=2)
+    await reader.until(enqueue(writer), *enqueue_many(writer, 5, shard=1))
+    async with asyncio.timeout(PATIENCE_S):
+        while rows_in(writer) > 1:
+            await reader.step()
+            await ahead.settle(reader)
+            await store.prune(journal_keep_s=KEEP_S)
+    assert writer.execute("select shard_id from late_task").fetchall() == [(0,)]
+
+
 @pytest.mark.usefixtures("narrow")
 async def test_a_group_without_a_journal_holds_every_leaf(
     store: PostgresStore, writer: Producer

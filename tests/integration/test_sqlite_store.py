@@ -33,6 +33,7 @@ from late.store.sqlite import (
 from late.store.sqlite import (
     statements as sqlite_sql,
 )
+from late.store.sqlite.journal import SEQ_MAX
 from late.store.sqlite.store import SqliteStore
 from tests.integration.sqlite_kit import (  # noqa: F401 - fixtures
     BEGINNING,
@@ -240,13 +241,14 @@ async def test_text_that_is_not_utf8_does_not_stop_the_shard(
     assert page.records[1].payload == b"payload as text"
 
 
+@pytest.mark.parametrize("seq", [SEQ_MAX, 2**63 - 1])
 async def test_a_forged_journal_row_stops_its_own_shard_only(
-    store: SqliteStore, raw: sqlite3.Connection, caplog: pytest.LogCaptureFixture
+    store: SqliteStore, raw: sqlite3.Connection, caplog: pytest.LogCaptureFixture, seq: int
 ) -> None:
     raw.execute(
         "insert into late_settlement (consumer_group, shard_id, seq, settlement_id, epoch, owner,"
         " cursor, open, settled_at_us) values ('default', 0, ?, 'x', 1, 'x', '', '[]', 1)",
-        (2**63 - 1,),
+        (seq,),
     )
 
     leases = await store.acquire("w1", [("default", SHARD), ("default", ShardId(1))])

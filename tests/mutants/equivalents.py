@@ -205,5 +205,10 @@ EQUIVALENTS: dict[tuple[str, str, str], str] = {
         "name, end_us = worker.worker_id, membership.expires_at_us.get(worker.worker_id, 0)",
         "name, end_us = worker.worker_id, membership.expires_at_us.get(worker.worker_id, -1)",
     ): "both are over since 1970",
+    (
+        "late/store/spanner/prune.py",
+        'before = list(snapshot.execute_sql(_PAST.replace("{}", str(int(retention[0][0])))))',
+        'before = list(snapshot.execute_sql(_PAST.replace("{}", str(int(retention[0][ -1])))))',
+    ): "the row has one column",
 }
 """(module, the line, the changed line) -> the reason."""
