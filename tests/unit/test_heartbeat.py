@@ -114,6 +114,27 @@ async def test_a_leave_is_said_at_once_with_no_capacity() -> None:
         assert until > time.monotonic(), "it works on for now"
 
 
+async def test_who_has_resigned_sees_the_fleet_and_is_not_trusted() -> None:
+    heart = Heart(ttl_s=60)
+    heart.beat.resign(True)
+    async with beating(heart):
+        _, until = await heart.view()
+        assert until == heart.beat.trusted_until == -math.inf
+
+
+async def test_the_database_is_reachable_for_a_ttl_after_its_answer() -> None:
+    now = [1000.0]
+    heart = Heart(ttl_s=60, every_s=50, monotonic=lambda: now[0])
+    assert not heart.beat.reachable
+    async with beating(heart):
+        await heart.view()
+        heart.pulse.hang = True
+        now[0] += 59
+        assert heart.beat.reachable
+        now[0] += 1
+        assert not heart.beat.reachable
+
+
 async def test_it_looks_when_the_lease_of_a_peer_ends() -> None:
     heart = Heart(ttl_s=600, every_s=500)
     heart.pulse.peers = {"me": 1, "dead": 300_000, "alive": 600_000_000}
