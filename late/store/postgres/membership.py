@@ -112,7 +112,7 @@ class PostgresFleet:
             await self._read_fleet(connection, view, numbers, now_us)
         if lives:
             self._view, self._said = view, None if late else said
-            self._end_us = own_end_us
+            self._end_us = own_end_us or 0
         return msgspec.structs.replace(
             view.membership(now_us, worker.worker_id, own_end_us),
             shards=self._shards,
