@@ -121,7 +121,11 @@ def make_ready(core: CoreState, entry: Entry) -> None:
             return
         entry.policy = msgspec.structs.replace(entry.policy, target=ELSEWHERE)
     entry.move("ready")
-    core.ready_queues.push(entry)
+    late = entry.due_at_us > entry.record.created_at_us and not entry.postponed
+    if late and not entry.attempts:  # retries wait behind the others: they may be many
+        core.ready_queues.push_due(entry)
+    else:
+        core.ready_queues.push(entry)
 
 
 def park_unknown(core: CoreState, entry: Entry) -> None:

@@ -3,6 +3,10 @@
 Tasks with priority >= 0 are *foreground*, below 0 *background*. While both wait, background gets
 one start in nine (8 : 1). Within a class a higher priority goes first, equals in the order of the
 log. Strict priority over both classes was rejected: a steady foreground would starve the rest.
+
+What has waited for its time (`push_due`) does not wait behind a backlog as well: in its priority
+every second start is one of those, while both wait. The other half is the backlog's, however many
+fall due.
 """
 
 from __future__ import annotations
@@ -26,6 +30,8 @@ class ReadyQueue(Generic[T]):
         self._order: list[int] = []  # priorities in use, highest first
         self._size = 0
         self._streak = 0  # foreground starts since the last background one
+        self._due: dict[int, deque[T]] = {}  # by priority, and none of them is empty
+        self._dues_turn = False
 
     def __len__(self) -> int:
         return self._size
@@ -33,11 +39,18 @@ class ReadyQueue(Generic[T]):
     def __iter__(self) -> Iterator[T]:
         """Yield everything that waits, by priority; the order between the classes means nothing."""
         for priority in self._order:
+            yield from self._due.get(priority, ())
             yield from self._queues[priority]
 
     def push(self, item: T, priority: int = 0) -> None:
         """Add behind its equals."""
         (self._queues.get(priority) or self._queue(priority)).append(item)
+        self._size += 1
+
+    def push_due(self, item: T, priority: int = 0) -> None:
+        """Add behind those of its priority that came due."""
+        self._queue(priority)
+        self._due.setdefault(priority, deque()).append(item)
         self._size += 1
 
     def push_all(self, items: Iterable[T], priority: int = 0) -> None:
@@ -61,7 +74,8 @@ class ReadyQueue(Generic[T]):
 
     def oldest(self) -> T:
         """Return the first of the highest priority; IndexError when empty."""
-        return self._queues[self._order[0]][0]
+        priority = self._order[0]
+        return (self._queues[priority] or self._due[priority])[0]
 
     def pop(self, *, newest: bool = False) -> T:
         """Take out the next to start: the first of its priority, or the last one.
@@ -76,11 +90,10 @@ class ReadyQueue(Generic[T]):
         if len(order) > 1:
             priority = self._choose()
         queue = self._queues[priority]
-        item = queue.pop() if newest else queue.popleft()
-        self._size -= 1
-        if not queue:
-            self._drop(priority)
-        return item
+        if newest and len(queue) > 1:
+            self._size -= 1
+            return queue.pop()
+        return self._take_of(priority, 1)[0]
 
     def take(self, count: int) -> list[T]:
         """Do as `pop` so many times, or until it is empty."""
@@ -91,15 +104,28 @@ class ReadyQueue(Generic[T]):
                 most = min(most, max(1, self.foreground - self._streak))
                 priority = self._choose()
                 most = most if priority >= 0 else 1
-            queue = self._queues[priority]
-            several = [queue.popleft() for _ in range(min(most, len(queue)))]
-            if priority >= 0 > self._order[-1]:
+            both = priority >= 0 > self._order[-1]
+            several = self._take_of(priority, most)
+            if both:
                 self._streak += len(several) - 1  # `_choose` has counted one
             found += several
-            self._size -= len(several)
-            if not queue:
-                self._drop(priority)
         return found
+
+    def _take_of(self, priority: int, most: int) -> list[T]:
+        """Take out up to `most` of one priority: those that came due and the others in turns."""
+        queue = self._queues[priority]
+        due = self._due.get(priority) if self._due else None
+        several: list[T] = []
+        while due and len(several) < most:
+            self._dues_turn = not self._dues_turn
+            several.append((due if self._dues_turn or not queue else queue).popleft())
+        if due is not None and not due:
+            del self._due[priority]
+        several += [queue.popleft() for _ in range(min(most - len(several), len(queue)))]
+        self._size -= len(several)
+        if not queue and priority not in self._due:
+            self._drop(priority)
+        return several
 
     def _drop(self, priority: int) -> None:
         del self._queues[priority]

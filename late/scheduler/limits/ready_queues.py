@@ -55,6 +55,12 @@ class ReadyQueues:
         queue = self._main if flow is None else self._queue_of(flow)
         queue.push(entry, entry.options.priority)
 
+    def push_due(self, entry: Entry) -> None:
+        """Add a task that has waited for its time: it shares the starts with those that wait."""
+        flow = self._limits.flow(self._group, entry)
+        queue = self._main if flow is None else self._queue_of(flow)
+        queue.push_due(entry, entry.options.priority)
+
     def push_all(self, entries: Sequence[Entry]) -> None:
         """Do as `push` for each."""
         if self._limits.restricts:
