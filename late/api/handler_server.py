@@ -39,6 +39,7 @@ from late.handler.outcomes import Signal
 from late.model.targets import address, is_loopback, resolve
 from late.payload import values as payloads
 from late.v1 import handler_pb2
+from late.worker.file_limit import file_limit
 
 if TYPE_CHECKING:
     from late.app.app import App
@@ -94,7 +95,11 @@ class HandlerServer:
         """
         streams = max(limits.STREAMS, 2 * self._concurrency)
         server = grpc.aio.server(
-            options=bounds(message=REQUEST_BYTES_MAX, streams=streams),
+            options=bounds(
+                message=REQUEST_BYTES_MAX,
+                connections=limits.connections_of(file_limit()),
+                streams=streams,
+            ),
             maximum_concurrent_rpcs=max(limits.RPCS, streams),
         )
         server.add_generic_rpc_handlers((self._servicer.handler(), self._servicer.health()))

@@ -18,6 +18,11 @@ HEADER_S = 10.0
 BODY_S = 60.0
 """A client has this time to send the whole body."""
 CONNECTIONS = 1_000
+"""HTTP and gRPC: connections of each port, if the process may open as many files."""
+FILES_RESERVED = 384
+"""Files that connections leave to the database, the health check and handlers."""
+IDLE_S = 300.0
+"""gRPC: a connection without any call is closed after this time."""
 RECEIVE_MAX = 100
 """Tasks of one `receive`."""
 ANSWERS_MAX = 1_000
@@ -43,6 +48,11 @@ RPC_S_MAX = 60.0
 RATE = 2_000.0
 """Requests per second and caller."""
 _CALLERS_MAX = 10_000
+
+
+def connections_of(files: int) -> int:
+    """The connections of each port, in a process that may open `files` files."""
+    return max(32, min(CONNECTIONS, (files - FILES_RESERVED) // 2))
 
 
 class Pace:

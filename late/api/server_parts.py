@@ -6,6 +6,7 @@ Some parts need a package that is optional. It is imported when the part is made
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Sequence
+from functools import partial
 from typing import TYPE_CHECKING
 
 from late.api import limits
@@ -119,7 +120,7 @@ def make_grpc(
     public = service if listen.grpc_port is not None else None
     if public is None and local is None:
         return None
-    handler = None if local is None else peers.handler(local, keys)
+    handler = None if local is None else partial(peers.handler, local, keys)
     return RpcServer(public, listen.host, listen.grpc_port or 0, tls=tls, peers=handler)
 
 

@@ -9,21 +9,19 @@ to an address for as long as its bucket is empty.
 
 from __future__ import annotations
 
-import ipaddress
 from collections.abc import Callable
 from math import ceil
 from time import monotonic
 from urllib.parse import unquote
 
 from late import events
+from late.api.connections import source_of
 from late.api.errors import TooMany
 from late.api.limits import Pace
 
 BURST = 10
 RATE = 0.5
 """Failures of one address per second, after the burst."""
-_NETWORK_V6 = 64
-"""One customer has all addresses of such a network."""
 
 
 class FailedSignIns:
@@ -65,14 +63,11 @@ def address_of(peer: str) -> str:
 
 
 def _source(address: str) -> str:
-    """Return the key of an address: itself, or its network with IPv6."""
+    """Return the key of an address, as connections are counted; any text has one."""
     try:
-        found = ipaddress.ip_address(address.partition("%")[0])
+        return source_of(address)[:64]
     except ValueError:
         return address[:64]
-    if isinstance(found, ipaddress.IPv6Address) and found.ipv4_mapped is None:
-        return str(ipaddress.ip_network((found, _NETWORK_V6), strict=False))
-    return str(found if isinstance(found, ipaddress.IPv4Address) else found.ipv4_mapped)
 
 
 def _too_many(wait_s: float) -> TooMany:

@@ -34,6 +34,7 @@ from late.tailer.discovery import own_name
 from late.tailer.heartbeat import Exchange
 from late.tailer.tailer import Tailer
 from late.worker.fence_report import Counts
+from late.worker.file_limit import raise_file_limit
 from late.worker.pools import Dispatchers
 from late.worker.progress import SLOTS, Duty
 
@@ -245,6 +246,7 @@ def run_process(
         ConfigError: wrong settings.
     """
     configuration = config.load(**settings)
+    raise_file_limit()
     loop_factory = None
     with contextlib.suppress(ImportError):
         import uvloop

@@ -27,7 +27,11 @@ from late.observability.metrics import CONTENT_TYPE
 
 PATIENCE_S = 5.0
 REQUEST_BYTES = 8_192
-CONNECTIONS_MAX = 32
+CONNECTIONS_MAX = 128
+"""The oldest one goes for one more: a probe is answered within milliseconds."""
+ACCEPTED_AT_ONCE = 16
+"""So few that a probe is answered before `CONNECTIONS_MAX` more have come."""
+BACKLOG = 1_024
 
 _REASONS = {200: "OK", 404: "Not Found", 405: "Method Not Allowed", 503: "Service Unavailable"}
 
@@ -67,7 +71,7 @@ class Health:
     ) -> None:
         self._state = state
         self._metrics = metrics
-        self._open = 0
+        self._open: dict[asyncio.StreamWriter, None] = {}
         if fd is not None:
             self._socket = _inherited(fd)
             return
@@ -88,8 +92,9 @@ class Health:
     async def run(self) -> None:
         """Answer until cancelled. It may be called again, also in another loop."""
         async with await asyncio.start_server(
-            self._serve, sock=self._socket.dup(), limit=REQUEST_BYTES
+            self._serve, sock=self._socket.dup(), limit=REQUEST_BYTES, backlog=ACCEPTED_AT_ONCE
         ) as server:
+            self._socket.listen(BACKLOG)  # asyncio has set it to what it accepts at once
             await server.serve_forever()
 
     def close(self) -> None:
@@ -97,24 +102,27 @@ class Health:
         self._socket.close()
 
     async def _serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        self._open += 1
+        self._open[writer] = None
+        if len(self._open) > CONNECTIONS_MAX:
+            oldest = next(iter(self._open))
+            del self._open[oldest]
+            oldest.transport.abort()
         try:
-            if self._open <= CONNECTIONS_MAX:
-                async with asyncio.timeout(PATIENCE_S):
-                    line = await reader.readline()
-                    # The rest is read and forgotten: closing on unread bytes would reset the
-                    # connection and lose the answer.
-                    while (await reader.readline()).strip():
-                        pass
-                    page = None
-                    if self._metrics is not None and path_of(line) == "/metrics":
-                        page = await self._metrics()
-                    writer.write(answer(line, self._state(), page))
-                    await writer.drain()
+            async with asyncio.timeout(PATIENCE_S):
+                line = await reader.readline()
+                # The rest is read and forgotten: closing on unread bytes would reset the
+                # connection and lose the answer.
+                while (await reader.readline()).strip():
+                    pass
+                page = None
+                if self._metrics is not None and path_of(line) == "/metrics":
+                    page = await self._metrics()
+                writer.write(answer(line, self._state(), page))
+                await writer.drain()
         except (TimeoutError, OSError, ValueError):
             pass  # one that is too slow, too long or gone
         finally:
-            self._open -= 1
+            self._open.pop(writer, None)
             writer.close()
             with contextlib.suppress(OSError):
                 await writer.wait_closed()

@@ -7,6 +7,7 @@ import logging
 import socket
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager, contextmanager
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -38,7 +39,7 @@ def message(body: bytes) -> bytes:
 async def ports(folder: Path, *, auth: bool) -> AsyncIterator[Callable[[str], int]]:
     """Serve all methods; the port of each."""
     async with served(folder, auth=auth) as it:
-        handler = peers.handler(it.service._source, Keyring.of(KEY))
+        handler = partial(peers.handler, it.service._source, Keyring.of(KEY))
         fleet = RpcServer(None, "127.0.0.1", 0, peers=handler)
         await fleet.start()
         token = "a-token-of-24-characters" if auth else None

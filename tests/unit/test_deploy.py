@@ -26,7 +26,9 @@ def documents(path: Path) -> list[dict[str, Any]]:
 
 
 ALL = [(path.name, each) for path in FILES for each in documents(path)]
-BY_NAME = {f"{name}:{each['kind']}": each for name, each in ALL}
+POLICIES = [each for _, each in ALL if each["kind"] == "NetworkPolicy"]
+BY_NAME = {f"{name}:{each['kind']}": each for name, each in ALL if each not in POLICIES}
+BY_NAME |= {f"{each['metadata']['name']}:NetworkPolicy": each for each in POLICIES}
 PODS = {
     key: each["spec"]["template"]["spec"]
     for key, each in BY_NAME.items()
@@ -94,7 +96,32 @@ def test_each_setting_is_one_that_late_has(key: str) -> None:
     given = {each["name"]: each.get("value") for each in CONTAINERS[key].get("env", [])}
     settings = {name: value for name, value in given.items() if name.startswith("LATE_")}
     load({name: value for name, value in settings.items() if value is not None})
-    assert {name for name, value in settings.items() if value is None} <= {"LATE_URL"}
+    unset = {name for name, value in settings.items() if value is None}
+    assert unset <= {"LATE_URL", "LATE_HEALTH_HOST"}
+
+
+def test_the_health_port_is_open_on_the_pods_address_alone() -> None:
+    for container in CONTAINERS.values():
+        env = {each["name"]: each for each in container.get("env", [])}
+        if "LATE_HEALTH_PORT" in env:
+            source = env["LATE_HEALTH_HOST"]["valueFrom"]["fieldRef"]["fieldPath"]
+            assert source == "status.podIP"
+
+
+def test_each_port_of_a_pod_is_for_those_that_a_policy_names() -> None:
+    for key, pod in PODS.items():
+        labels = BY_NAME[key]["spec"]["template"]["metadata"]["labels"]
+        mine = [
+            each["spec"]
+            for each in POLICIES
+            if each["spec"]["podSelector"]["matchLabels"].items() <= labels.items()
+        ]
+        assert any("ingress" not in each for each in mine), key
+        rules = [rule for each in mine for rule in each.get("ingress", [])]
+        assert all(rule.get("from") for rule in rules), key
+        opened = {port["port"] for rule in rules for port in rule["ports"]}
+        ports = {port["name"] for c in pod["containers"] for port in c.get("ports", [])}
+        assert ports <= opened, key
 
 
 def test_a_pod_has_longer_to_stop_than_its_worker_takes() -> None:

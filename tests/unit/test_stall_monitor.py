@@ -157,7 +157,7 @@ def test_it_answers_over_http_with_the_reason() -> None:
     health.close()
 
 
-def test_connections_that_say_nothing_take_no_more_than_their_number() -> None:
+def test_connections_that_say_nothing_make_room_for_a_probe() -> None:
     import socket
 
     health = Health("127.0.0.1", 0, lambda: LIVE)
@@ -166,10 +166,11 @@ def test_connections_that_say_nothing_take_no_more_than_their_number() -> None:
             socket.create_connection(("127.0.0.1", health.port)) for _ in range(CONNECTIONS_MAX)
         ]
         try:
-            # One more is closed without an answer, and does not wait for the silent ones.
-            with socket.create_connection(("127.0.0.1", health.port)) as one_more:
-                one_more.settimeout(TIMEOUT_S)
-                assert one_more.recv(100) == b""
+            # One more is answered, and the oldest is closed for it without an answer.
+            with urlopen(f"http://127.0.0.1:{health.port}/livez", timeout=TIMEOUT_S) as reply:
+                assert reply.status == 200
+            silent[0].settimeout(TIMEOUT_S)
+            assert silent[0].recv(100) == b""
         finally:
             for each in silent:
                 each.close()

@@ -68,8 +68,14 @@ def password(key: bytes) -> str:
     return hmac.digest(key, b"late.peer.1", "sha256").hex()
 
 
-def handler(source: Source, keys: Keyring) -> grpc.GenericRpcHandler:
-    """Make the gRPC handler that serves `source` to peers."""
+def handler(
+    source: Source, keys: Keyring, admitted: Callable[[str], None]
+) -> grpc.GenericRpcHandler:
+    """Make the gRPC handler that serves `source` to peers.
+
+    Args:
+        admitted: called with the other end of each call of a peer.
+    """
 
     def method(kind: Any, work: Callable[[Any], Awaitable[Any]]) -> Any:
         decode = msgspec.msgpack.Decoder(kind).decode
@@ -80,6 +86,7 @@ def handler(source: Source, keys: Keyring) -> grpc.GenericRpcHandler:
                 await keys.renew()
             if not _opens(keys, shown):
                 await context.abort(grpc.StatusCode.UNAUTHENTICATED, "not a peer")
+            admitted(context.peer())
             request = await receive_or_abort(context, decode)
             found = await work(request)
             if isinstance(request, TakeRequest) and not _opens(keys, shown):

@@ -22,7 +22,9 @@ class TlsFiles(Protocol):
     def ca(self) -> str | None: ...
 
 
-def bounds(*, message: int, streams: int = limits.STREAMS) -> list[tuple[str, int]]:
+def bounds(
+    *, message: int, connections: int, streams: int = limits.STREAMS
+) -> list[tuple[str, int]]:
     """Make the options of a server that takes messages of up to `message` bytes.
 
     gRPC takes in as much of a message as the window of its stream allows, also while nobody reads
@@ -33,6 +35,9 @@ def bounds(*, message: int, streams: int = limits.STREAMS) -> list[tuple[str, in
         ("grpc.max_receive_message_length", message),
         ("grpc.max_concurrent_streams", streams),
         ("grpc.max_metadata_size", 16 * limits.KIB),
+        ("grpc.max_allowed_incoming_connections", connections),
+        ("grpc.server_handshake_timeout_ms", round(limits.HEADER_S * 1_000)),
+        ("grpc.max_connection_idle_ms", round(limits.IDLE_S * 1_000)),
         ("grpc.http2.bdp_probe", 0),
         ("grpc.http2.lookahead_bytes", limits.LOOKAHEAD_BYTES),
         ("grpc.so_reuseport", 0),

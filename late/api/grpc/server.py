@@ -18,19 +18,20 @@ from late.api.errors import BadRequest
 from late.api.grpc import convert
 from late.api.grpc.calls import receive, receive_one, service
 from late.api.grpc.port import TlsFiles, bounds, open_port
+from late.api.grpc.strangers import Strangers
 from late.api.grpc.stream import Stream
 from late.api.service import Service
 from late.api.sign_ins import address_of
 from late.model.tokens import Caller
 from late.observability import traces
 from late.v1 import queue_pb2
+from late.worker.file_limit import file_limit
 
 logger = logging.getLogger("late.api")
 
 KEEPALIVE_MS = 5_000
 """If a consumer's machine is gone, its tasks go to others within twice this time."""
 _OPTIONS = [
-    *bounds(message=limits.MESSAGE_BYTES),
     ("grpc.keepalive_time_ms", KEEPALIVE_MS),
     ("grpc.keepalive_timeout_ms", KEEPALIVE_MS),
     ("grpc.keepalive_permit_without_calls", 1),
@@ -45,7 +46,8 @@ class RpcServer:
 
     Args:
         service: None serves other processes only.
-        peers: made by `late.api.fleet.peers.handler`.
+        peers: makes the handler of `late.api.fleet.peers`; it is given the function to call with
+            the other end of an admitted call.
         port: 0 takes a free one; `self.port` is the real one from `start` on.
     """
 
@@ -56,13 +58,14 @@ class RpcServer:
         port: int,
         *,
         tls: TlsFiles | None = None,
-        peers: grpc.GenericRpcHandler | None = None,
+        peers: Callable[[Callable[[str], None]], grpc.GenericRpcHandler] | None = None,
     ) -> None:
         self.host, self.port = host, port
         self._tls = tls
         self._queue = None if service is None else _Queue(service)
         self._peers = peers
         self._server: grpc.aio.Server | None = None
+        self._watch: asyncio.Task[None] | None = None
 
     async def start(self) -> None:
         """Listen.
@@ -70,14 +73,19 @@ class RpcServer:
         Raises:
             ConfigError: the address is taken, or is not one of this machine.
         """
-        server = grpc.aio.server(options=_OPTIONS, maximum_concurrent_rpcs=limits.RPCS)
+        most = limits.connections_of(file_limit())
+        strangers = Strangers(most)
+        options = [*bounds(message=limits.MESSAGE_BYTES, connections=most), *_OPTIONS]
+        server = grpc.aio.server(options=options, maximum_concurrent_rpcs=limits.RPCS)
         if self._queue is not None:
+            self._queue.admitted = strangers.admitted
             server.add_generic_rpc_handlers((self._queue.handler(),))
         if self._peers is not None:
-            server.add_generic_rpc_handlers((self._peers,))
+            server.add_generic_rpc_handlers((self._peers(strangers.admitted),))
         self.port = open_port(server, self.host, self.port, self._tls)
         await server.start()
         self._server = server
+        self._watch = asyncio.create_task(strangers.run(self.port), name="late-grpc-strangers")
 
     def drain(self) -> None:
         """Send no more tasks; answers are still taken."""
@@ -87,6 +95,9 @@ class RpcServer:
     async def stop(self) -> None:
         """Close every stream; those with a running call are closed after one second."""
         self.drain()
+        if self._watch is not None:
+            self._watch.cancel()
+            await asyncio.wait({self._watch})
         if self._server is not None:
             await self._server.stop(1.0)
 
@@ -96,6 +107,7 @@ class _Queue:
         self._service = service
         self._streams = itertools.count(1)
         self.draining = asyncio.Event()
+        self.admitted: Callable[[str], None] = lambda peer: None
 
     def handler(self) -> grpc.GenericRpcHandler:
         """Make the handler of `late.v1.Queue`."""
@@ -163,6 +175,7 @@ class _Queue:
                 interface="grpc",
                 address=address_of(context.peer()),
             )
+            self.admitted(context.peer())
             async with asyncio.timeout(limit_s):
                 await work(caller)
         except TimeoutError:

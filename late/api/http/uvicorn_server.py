@@ -21,8 +21,11 @@ import uvicorn
 from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 
 from late.api.certificates import names_of
-from late.api.limits import BODY_S, CONNECTIONS, HEADER_S, loopback
+from late.api.connections import Connection, Connections
+from late.api.http.acceptor import Acceptor
+from late.api.limits import BODY_S, HEADER_S, connections_of, loopback
 from late.errors import ConfigError
+from late.worker.file_limit import file_limit
 
 HEAD_BYTES = 32 * 1024
 KEEP_ALIVE_S = 75
@@ -124,14 +127,13 @@ class HttpServer:
             date_header=True,
             headers=[HSTS] if tls is not None and not loopback(host) else [],
             proxy_headers=False,
-            limit_concurrency=CONNECTIONS,
             timeout_keep_alive=KEEP_ALIVE_S,
             timeout_graceful_shutdown=2,
         )
         config.load()
         if tls is not None:
             config.ssl = tls.context
-        self._server = _Server(config)
+        self._server = _Server(config, self._socket)
         self._serving: asyncio.Task[None] | None = None
 
     @property
@@ -140,9 +142,7 @@ class HttpServer:
         return int(self._socket.getsockname()[1])
 
     async def start(self) -> None:
-        self._serving = asyncio.create_task(
-            self._server.serve(sockets=[self._socket]), name="late-http"
-        )
+        self._serving = asyncio.create_task(self._server.serve(sockets=[]), name="late-http")
 
     async def stop(self) -> None:
         """Close every connection; those with a running request are closed after two seconds."""
@@ -156,7 +156,7 @@ def listen(host: str, port: int) -> socket.socket:
     """A socket that listens; raises `ConfigError`."""
     try:
         family = socket.AF_INET6 if ":" in host else socket.AF_INET
-        return socket.create_server((host.strip("[]"), port), family=family, backlog=256)
+        return socket.create_server((host.strip("[]"), port), family=family, backlog=1_024)
     except OSError as error:
         raise ConfigError(
             f"cannot listen on {host[:64]!r}, port {port}: {error.strerror or error}"
@@ -164,6 +164,27 @@ def listen(host: str, port: int) -> socket.socket:
 
 
 class _Server(uvicorn.Server):
+    def __init__(self, config: uvicorn.Config, listener: socket.socket) -> None:
+        super().__init__(config)
+        self._listener = listener
+        self._acceptor: Acceptor | None = None
+
+    async def startup(self, sockets: list[socket.socket] | None = None) -> None:
+        """Accept connections within bounds, in place of uvicorn, which has none."""
+        await super().startup(sockets)
+        most = connections_of(file_limit())
+
+        def make() -> _Protocol:
+            return _Protocol(self.config, self.server_state, self.lifespan.state)
+
+        connections = Connections(most, most // 2)
+        self._acceptor = Acceptor(self._listener, connections, make, self.config.ssl)
+
+    async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
+        if self._acceptor is not None:
+            await self._acceptor.stop()
+        await super().shutdown(sockets)
+
     @contextmanager
     def capture_signals(self) -> Iterator[None]:
         """Leave signals to the worker."""
@@ -178,14 +199,27 @@ class _Protocol(HttpToolsProtocol):
     _late_in_trailers = False
     """The last chunk has begun, or one of which no byte has come."""
     _late_names: tuple[str, ...] = ()
+    _late_entry: Connection
+    _late_table: Connections
+
+    def bind(self, connection: Connection, connections: Connections) -> _Protocol:
+        """Take an entry in the table of connections, until the connection is lost."""
+        self._late_entry, self._late_table = connection, connections
+        connection.is_idle = self._is_idle
+        return self
+
+    def _is_idle(self) -> bool:
+        return self.cycle is None or self.cycle.response_complete
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
         super().connection_made(transport)
+        self._late_entry.close = transport.abort
         self._late_names = names_of(transport.get_extra_info("peercert"))
         self._close_in(HEADER_S)
 
     def connection_lost(self, exc: Exception | None) -> None:
         self._close_in(None)
+        self._late_table.remove(self._late_entry)
         super().connection_lost(exc)
 
     def data_received(self, data: bytes) -> None:
@@ -242,6 +276,7 @@ class _Protocol(HttpToolsProtocol):
 
     def on_response_complete(self) -> None:
         super().on_response_complete()
+        self._late_table.touch(self._late_entry)
         if self._late_in_body:
             self._close_in(LINGER_S)
 
