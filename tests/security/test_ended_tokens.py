@@ -241,7 +241,7 @@ async def test_a_page_hears_no_more_with_its_token(tmp_path: Path) -> None:
     stored = [Token("eve", digest, ("view",), ("*",))]
     async with page(tmp_path, tokens=stored) as it:
         gate = it.site._context.gate
-        caller = gate.admit(f"Bearer {text}", "127.0.0.1", ())
+        caller = gate.admit(f"Bearer {text}", "127.0.0.1", (), address="127.0.0.1")
         it.site._streams._every_s = 3_600
         stream = it.site._streams.run(lambda: gate.over(caller))
         assert await anext(stream) == b"retry: 3000\n\n"

@@ -26,7 +26,8 @@ class Client:
         if not self.sent:
             return None
         message = self.sent.pop(0)
-        return await message() if callable(message) else message
+        whole = await message() if callable(message) else message
+        return whole.SerializeToString()
 
     async def write(self, message: Any) -> None:
         word = message.WhichOneof("message")

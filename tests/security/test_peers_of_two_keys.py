@@ -6,6 +6,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
+from functools import partial
 from typing import Any
 
 import pytest
@@ -56,7 +57,7 @@ class Source:
 @asynccontextmanager
 async def between(server: Keyring, client: Keyring) -> AsyncIterator[tuple[Source, Peer]]:
     source: Any = Source()
-    listening = RpcServer(None, "127.0.0.1", 0, peers=peers.handler(source, server))
+    listening = RpcServer(None, "127.0.0.1", 0, peers=partial(peers.handler, source, server))
     await listening.start()
     peer = Peer("w-1", f"127.0.0.1:{listening.port}", client, None)
     try:
