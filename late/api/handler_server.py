@@ -210,7 +210,7 @@ class _Servicer:
                     timeout_s=timeout_s,
                     attempts_max=task.max_attempts or None,
                     url=self._app.url,
-                    beat=lambda: None,
+                    beat=lambda attempt: None,
                 )
                 call = partial(bound.fn, about, **arguments)
             if bound.is_async:

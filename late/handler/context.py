@@ -35,17 +35,32 @@ class AttemptOver(DispatchError):
 class _Attempt:
     """The base of both contexts: one attempt of one task. Times are UTC by the database's clock."""
 
+    # Neither a dictionary nor arguments by name: one is made for each attempt.
+    __slots__ = (
+        "_attempt",
+        "_attempts_max",
+        "_beat",
+        "_beaten",
+        "_begun",
+        "_idle",
+        "_is_over",
+        "_once_done",
+        "_soft_timeout_s",
+        "_started_at_us",
+        "_timeout_s",
+        "_url",
+    )
+
     def __init__(
         self,
         attempt: Attempt,
-        *,
         started_at_us: int,
         timeout_s: float,
         attempts_max: int | None,
         url: str,
-        beat: Callable[[], None],
+        beat: Callable[[Attempt], None],
         soft_timeout_s: float | None = None,
-        is_over: Callable[[], bool] = lambda: False,
+        is_over: Callable[[Attempt], bool] = lambda attempt: False,
         idle: IdleConnections | None = None,
     ) -> None:
         self._attempt = attempt
@@ -155,7 +170,7 @@ class _Attempt:
             AttemptOver: the attempt has ended, and another may be running: stop working. In a child
                 process this is not raised, because the process is killed.
         """
-        self._beat()
+        self._beat(self._attempt)
         self._beaten = monotonic()
 
     def check(self) -> None:
@@ -165,7 +180,7 @@ class _Attempt:
             SoftTimeLimit: the task's `soft_timeout_s` is over, or without one its time-out.
             AttemptOver: the attempt has ended: the worker stops, or the time-out is over.
         """
-        if self._is_over():
+        if self._is_over(self._attempt):
             raise AttemptOver(f"attempt {self.attempt} of {self.task_id} was ended")
         if monotonic() - self._beaten >= (self._soft_timeout_s or self._timeout_s):
             raise SoftTimeLimit
@@ -197,6 +212,8 @@ class _Attempt:
 
 class Context(_Attempt):
     """The context of `def` handlers."""
+
+    __slots__ = ()
 
     @contextmanager
     def begin(self) -> Iterator[Any]:
@@ -274,6 +291,8 @@ class Context(_Attempt):
 
 class AsyncContext(_Attempt):
     """The context of `async def` handlers."""
+
+    __slots__ = ()
 
     @asynccontextmanager
     async def begin(self) -> AsyncIterator[Any]:

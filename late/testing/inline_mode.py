@@ -157,7 +157,7 @@ class Box:
             timeout_s=task.timeout_s,
             attempts_max=1,
             url=self._app.url,
-            beat=lambda: None,
+            beat=lambda attempt: None,
         )
         return task.fn(context, **kwargs)
 

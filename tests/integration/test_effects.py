@@ -22,13 +22,15 @@ from tests.servers import drop_database, migrated_database, postgres_url
 pytestmark = pytest.mark.filterwarnings("ignore::DeprecationWarning")
 
 
-def context(url: str, of: Attempt, beat: Callable[[], None] = lambda: None) -> Context:
+def context(
+    url: str, of: Attempt, beat: Callable[[Attempt], None] = lambda attempt: None
+) -> Context:
     return Context(of, started_at_us=0, timeout_s=60.0, attempts_max=3, url=url, beat=beat)
 
 
 def async_context(url: str, of: Attempt) -> AsyncContext:
     return AsyncContext(
-        of, started_at_us=0, timeout_s=60.0, attempts_max=3, url=url, beat=lambda: None
+        of, started_at_us=0, timeout_s=60.0, attempts_max=3, url=url, beat=lambda attempt: None
     )
 
 
@@ -109,7 +111,7 @@ async def test_a_run_whose_shard_has_a_new_owner_has_no_effects(backend: Backend
 def test_an_attempt_that_was_ended_meanwhile_does_not_commit(backend: Backend, url: str) -> None:
     ended = threading.Event()
 
-    def beat() -> None:
+    def beat(attempt: Attempt) -> None:
         if ended.is_set():
             raise AttemptOver
 

@@ -14,7 +14,7 @@ import late.handler.context
 from late.app.app import App
 from late.errors import InvalidTask
 from late.handler.context import AsyncContext, Context
-from late.model.task import TaskId
+from late.model.task import Attempt, TaskId
 from late.schema.migrate import upgrade
 from tests.unit.dispatcher_kit import NOW_US, attempt, rig
 
@@ -25,7 +25,7 @@ def context(
     kind: type[Context] | type[AsyncContext] = Context,
     *,
     url: str = "",
-    beat: Callable[[], None] = lambda: None,
+    beat: Callable[[Attempt], None] = lambda attempt: None,
     attempts_max: int | None = 3,
     number: int = 2,
     headers: str | None = None,
@@ -77,7 +77,7 @@ def test_it_knows_the_last_attempt(number: int, attempts_max: int | None, last: 
 def test_a_heartbeat_moves_the_deadline(monkeypatch: pytest.MonkeyPatch) -> None:
     now, beats = 100.0, list[float]()
     monkeypatch.setattr(late.handler.context, "monotonic", lambda: now)
-    ctx = context(beat=lambda: beats.append(now))
+    ctx = context(beat=lambda attempt: beats.append(now))
     assert ctx.deadline == NOW + timedelta(seconds=30)
     now = 112.0
     assert ctx.deadline == NOW + timedelta(seconds=30)

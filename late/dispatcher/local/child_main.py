@@ -37,6 +37,7 @@ from late.dispatcher.local.child_protocol import (
 from late.dispatcher.local.soft_limit import SoftLimitAlarm
 from late.handler.classify import Verdict, describe, raised, returned
 from late.handler.context import Context
+from late.model.task import Attempt
 from late.observability import traces
 from late.outbox.idle_connections import IdleConnections
 
@@ -88,7 +89,7 @@ def run_one(
     traces.current.set(attempt)
     limit = SoftLimitAlarm(bound.soft_timeout_s)
 
-    def alive() -> None:
+    def alive(attempt: Attempt) -> None:
         beat()
         limit.restart()
 

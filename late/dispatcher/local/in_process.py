@@ -121,14 +121,14 @@ class InProcess:
     def _context(self, kind: type[_C], slot: Slot, bound: Bound, attempt: Attempt) -> _C:
         return kind(
             attempt,
-            started_at_us=slot.started_us,
-            timeout_s=bound.timeout_s,
-            soft_timeout_s=bound.soft_timeout_s,
-            attempts_max=bound.attempts_max,
-            url=self._url,
-            beat=partial(slot.beat, attempt),
-            is_over=partial(slot.is_over, attempt),
-            idle=self._idle,
+            slot.started_us,
+            bound.timeout_s,
+            bound.attempts_max,
+            self._url,
+            slot.beat,
+            bound.soft_timeout_s,
+            slot.is_over,
+            self._idle,
         )
 
 
