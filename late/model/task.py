@@ -74,7 +74,9 @@ TRANSITIONS: dict[str, tuple[str, ...]] = {
 }
 
 
-class Options(msgspec.Struct, frozen=True, omit_defaults=True, forbid_unknown_fields=True):
+class Options(
+    msgspec.Struct, frozen=True, omit_defaults=True, forbid_unknown_fields=True, gc=False
+):
     """The producer's options, without those that are defaults. Stored as JSON; NULL if all are.
 
     Unknown fields come from a newer producer. The worker parks such a task, because it cannot run
@@ -312,7 +314,7 @@ class Usage(msgspec.Struct, frozen=True, array_like=True):
     `TENANTS_OTHER`."""
 
 
-class StepDetail(msgspec.Struct, frozen=True, omit_defaults=True):
+class StepDetail(msgspec.Struct, frozen=True, omit_defaults=True, gc=False):
     """The details of one step of a task's history."""
 
     attempt: int | None = None

@@ -87,7 +87,8 @@ class Entry(msgspec.Struct, gc=False, eq=False):
             if due_us - self.record.created_at_us > DUE_AFTER_US_MAX:
                 return "invalid_schedule"
         self.options = options
-        self.expires_at_us = expires_at_us(self.record, options)
+        if options.expires_at_us is not None or options.expires_in_us is not None:
+            self.expires_at_us = expires_at_us(self.record, options)
         return None
 
     def attempt(self, lease: Lease) -> Attempt:

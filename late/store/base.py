@@ -166,7 +166,7 @@ class Revival(msgspec.Struct, frozen=True):
     """The payload that takes the place of its own; None keeps that."""
 
 
-class Result(msgspec.Struct, frozen=True):
+class Result(msgspec.Struct, frozen=True, gc=False):
     """The result of a task, for the caller that waits for it."""
 
     task_id: TaskId
@@ -174,7 +174,7 @@ class Result(msgspec.Struct, frozen=True):
     ttl_us: int
 
 
-class Step(msgspec.Struct, frozen=True):
+class Step(msgspec.Struct, frozen=True, gc=False):
     """One event in the history of a task."""
 
     task_id: TaskId

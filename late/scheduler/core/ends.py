@@ -10,7 +10,7 @@ from late.scheduler import events_effects as m
 from late.scheduler.core.reads import shrink
 from late.scheduler.core.starts import dispatch
 from late.scheduler.core.state import CoreState
-from late.scheduler.core.transitions import apply_outcome, end, expire, release_key
+from late.scheduler.core.transitions import apply_outcome, end, expire, release_key, start_head
 from late.scheduler.task_state import Entry
 from late.store.base import Settlement
 
@@ -20,6 +20,8 @@ def finished(core: CoreState, outcomes: Sequence[Outcome]) -> None:
     done: list[Outcome] = []
     told = 0
     plain: dict[TaskId, Entry] = {}
+    heads: list[Entry] = []
+    limited = core.limits.any
     logged, parked = core.window.entries, core.timers.parked
     epoch, deaths = core.lease.epoch, core.suspects.deaths
     for outcome in outcomes:
@@ -56,7 +58,17 @@ def finished(core: CoreState, outcomes: Sequence[Outcome]) -> None:
         else:
             end(core, entry, "done", outcome.result)
         if options.ordering_key is not None:
-            release_key(core, entry)
+            head = core.keys.release(options.ordering_key, entry)
+            if head is None:
+                continue
+            late = head.due_at_us > head.record.created_at_us  # it has a queue of its own
+            if late or limited or head.expires_at_us is not None or head.deaths or not head.known:
+                start_head(core, head)
+            else:
+                head.state = "ready"  # it is `held`: `move` would look that up
+                heads.append(head)
+    if heads:
+        core.ready_queues.push_all(heads)
     # All come from one pool. A consumer's answer that was taken is recorded at once: its handler
     # runs in a process that goes on when this one dies.
     if done and done[0].target.startswith(PULL_POOL):

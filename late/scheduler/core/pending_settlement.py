@@ -162,8 +162,10 @@ class PendingSettlement:
         if not entry.policy.history:
             return
         self.awaited = True
-        detail = StepDetail(until_us=until_us or None, reason=reason or None)
-        if outcome is not None:
+        if outcome is None:
+            detail = StepDetail(until_us=until_us or None, reason=reason or None)
+            text = _encode(detail).decode() if until_us or reason else None
+        else:
             detail = StepDetail(
                 outcome.attempt.number,
                 outcome.target,
@@ -173,7 +175,7 @@ class PendingSettlement:
                 reason or outcome.reason,
                 outcome.error and outcome.error[:ERROR_CHARS],
             )
-        text = None if detail == StepDetail() else _encode(detail).decode()
+            text = _encode(detail).decode()
         self._steps.append(Step(entry.record.task_id, now_us, event, text))
 
     def dead(self, letter: DeadLetter) -> None:

@@ -55,7 +55,7 @@ class ReadyQueue(Generic[T]):
 
     def push_all(self, items: Iterable[T], priority: int = 0) -> None:
         """Do as `push` for each."""
-        queue = self._queue(priority)
+        queue = self._queues.get(priority) or self._queue(priority)
         before = len(queue)
         queue.extend(items)
         self._size += len(queue) - before
