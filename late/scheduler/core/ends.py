@@ -21,6 +21,7 @@ def finished(core: CoreState, outcomes: Sequence[Outcome]) -> None:
     told = 0
     plain: dict[TaskId, Entry] = {}
     heads: list[Entry] = []
+    freed: list[tuple[str, TaskId]] = []
     limited = core.limits.any
     logged, parked = core.window.entries, core.timers.parked
     epoch, deaths = core.lease.epoch, core.suspects.deaths
@@ -53,8 +54,10 @@ def finished(core: CoreState, outcomes: Sequence[Outcome]) -> None:
         if entry.timer_key is None and options.schedule is None and not deaths:
             entry.state = "done"  # it is `running`: `move` would look that up
             plain[task_id] = entry
-            if policy.result_ttl_us or options.unique_key is not None:
-                core.pending.carry(entry, outcome.result)
+            if policy.result_ttl_us:
+                core.pending.keep(entry, outcome.result)
+            if options.unique_key is not None:
+                freed.append((options.unique_key, task_id))
         else:
             end(core, entry, "done", outcome.result)
         if options.ordering_key is not None:
@@ -67,6 +70,8 @@ def finished(core: CoreState, outcomes: Sequence[Outcome]) -> None:
             else:
                 head.state = "ready"  # it is `held`: `move` would look that up
                 heads.append(head)
+    if freed:
+        core.pending.free(freed)
     if heads:
         core.ready_queues.push_all(heads)
     # All come from one pool. A consumer's answer that was taken is recorded at once: its handler

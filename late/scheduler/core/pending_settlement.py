@@ -121,27 +121,32 @@ class PendingSettlement:
         self._ended[task_id] = entry
         if entry.timer_key is not None:
             self._unpark(entry)
-        self.carry(entry, result)
-
-    def carry(self, entry: Entry, result: bytes | None) -> None:
-        """Tell of the end to those who wait for it: by its result, its key and its schedule."""
-        task_id = entry.record.task_id
-        if ttl_us := entry.policy.result_ttl_us:
+        if entry.policy.result_ttl_us:
+            self.keep(entry, result)
+        if entry.options.unique_key is not None:
+            self.free([(entry.options.unique_key, task_id)])
+        if entry.options.schedule is not None and self._lease.group == DEFAULT_GROUP:
             self.awaited = True
-            value = b'{"outcome":"%b","value":%b}' % (entry.state.encode(), result or b"null")
-            self._results.append(Result(task_id, value, ttl_us))
-        # Uniqueness and schedules are bound to the life of the task in the group that is always
-        # there; another group that is behind must not hold them.
-        if entry.record.options is not None and self._lease.group == DEFAULT_GROUP:
-            if entry.options.unique_key is not None:
-                self.awaited = True
-                self._released_keys.append((entry.options.unique_key, task_id))
-            if entry.options.schedule is not None:
-                self.awaited = True
-                self._ended_ticks.append((entry.options.schedule, task_id))
+            self._ended_ticks.append((entry.options.schedule, task_id))
+
+    def keep(self, entry: Entry, result: bytes | None) -> None:
+        """Keep the result of a task that has ended."""
+        self.awaited = True
+        value = b'{"outcome":"%b","value":%b}' % (entry.state.encode(), result or b"null")
+        self._results.append(Result(entry.record.task_id, value, entry.policy.result_ttl_us))
+
+    def free(self, keys: Sequence[tuple[str, TaskId]]) -> None:
+        """Free the unique keys of tasks that have ended, each with its task.
+
+        Uniqueness and schedules are bound to the life of the task in the group that is always
+        there; another group that is behind must not hold them.
+        """
+        if self._lease.group == DEFAULT_GROUP:
+            self.awaited = True
+            self._released_keys += keys
 
     def end_all(self, entries: Mapping[TaskId, Entry]) -> None:
-        """End each of these; none has a row of the timer table. `carry` is called where it must."""
+        """End each of these; none has a row of the timer table. Besides, see `keep` and `free`."""
         self._ended.update(entries)
 
     def note(

@@ -149,8 +149,9 @@ def ends_of(settlements: Sequence[Settlement]) -> Iterable[Statement]:
         yield sql.END_TICK, _columns(ended, 2)
     released = [key for s in settlements for key in s.released_keys]
     if released:
-        yield sql.RELEASE_UNIQUE, _columns(released, 2)
-        yield sql.END_UNIQUE, _columns(released, 2)
+        columns = _columns(released, 2)
+        yield sql.RELEASE_UNIQUE, columns
+        yield sql.END_UNIQUE, columns
 
 
 def _columns(rows: Sequence[Any], width: int) -> list[list[Any]]:
