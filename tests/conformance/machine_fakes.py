@@ -7,6 +7,8 @@ import random
 from collections.abc import Callable, Coroutine, Mapping, Sequence
 from typing import Any, TypeVar
 
+import msgspec
+
 from late.model.task import Cursor, NewTask, OpenTask, Parked, Record, ShardId, TaskId
 from late.store.base import (
     JOURNAL_DETAIL_S,
@@ -21,6 +23,7 @@ from late.store.base import (
     Store,
     WorkerInfo,
 )
+from late.store.common.fleet import membership_of
 from tests.conformance.machine_worlds import Transaction
 from tests.simulator.database import Database
 from tests.simulator.logs import CockroachLog, Log, PostgresLog, SpannerLog, SqliteLog
@@ -98,7 +101,13 @@ class FakeStore:
         return self._database.prune()
 
     async def heartbeat(self, worker: WorkerInfo, ttl_s: float) -> Membership:
-        return self._database.heartbeat(worker, ttl_s)
+        database = self._database
+        database.beat(worker, ttl_s, says=True)
+        _, workers, leases = database.fleet(0)
+        found = membership_of(
+            database.now_us(), sorted(workers), sorted(leases), database.shards, ()
+        )
+        return msgspec.structs.replace(found, groups=None)
 
     async def acquire(self, worker_id: str, shards: Sequence[tuple[str, ShardId]]) -> list[Lease]:
         return self._database.acquire(worker_id, shards)

@@ -39,8 +39,8 @@ def closed_at_once() -> None:
 def insert_by_an_old_lane() -> None:
     """A producer does not ask whether its lane is still the same."""
 
-    def write(tx: Any, rows: Any, again: Any = None) -> Any:
-        return old(tx, rows, None)
+    def write(tx: Any, rows: Any, again: Any = None, *, autocommit: bool = False) -> Any:
+        return old(tx, rows, None, autocommit=autocommit)
 
     old = replace(outbox, "write", write)
 

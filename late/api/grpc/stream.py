@@ -82,8 +82,9 @@ class Stream:
                 sending = group.create_task(self._send(draining))
                 await self._read()
                 sending.cancel()
-        except* (BadRequest, UnknownReceipt) as refused:
-            raise refused.exceptions[0] from None
+        except ExceptionGroup as failed:  # `except*` would wrap what is raised here in a group
+            refused = failed.subgroup((BadRequest, UnknownReceipt))
+            raise refused.exceptions[0] if refused is not None else failed from None
         finally:
             await self._service.drop(self._caller, self._name)
 
