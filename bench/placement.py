@@ -1,8 +1,8 @@
 """`python -m bench.placement`: what placement gives a fleet, without any database.
 
-Speed-up, moves and time, for the highest score alone and with bounded loads. `--large` adds a fleet
-of 1,000 workers with 10,000 shards in five groups: a tenth of it dies at once, and each worker is
-replaced by another one.
+Speed-up, moves and time, for the highest score alone and with bounded loads; restarts also of
+workers that begin on standby. `--large` adds a fleet of 1,000 workers with 10,000 shards in five
+groups: a tenth of it dies at once, and each worker is replaced by another one.
 """
 
 from __future__ import annotations
@@ -15,14 +15,19 @@ from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 
+import msgspec
+
 from bench.peers.table import rows
-from late.tailer.placement import BOUNDED, HIGHEST_SCORE, owners
+from late.store.base import WorkerInfo
+from late.tailer.placement import BOUNDED, HIGHEST_SCORE, announced, owners, place
+from late.tailer.standby import places
 
 SPEED_UPS = ((2, 8), (8, 8), (8, 64), (16, 128), (32, 256), (64, 512), (64, 1024))
 CHANGES = ((2, 8), (8, 64), (16, 128), (32, 256), (33, 300), (64, 512))
 ROLLED = ((8, 64), (16, 128), (32, 256), (64, 512))
 TIMED = ((8, 64), (64, 512), (256, 2048), (1000, 10_000))
 NUMBERS = (HIGHEST_SCORE, BOUNDED)
+GROUP = "default"
 
 Place = Callable[[Sequence[str], Mapping[str, float]], dict[str, str]]
 
@@ -32,7 +37,7 @@ def of(number: int) -> Place:
     return partial(owners, number=number)
 
 
-def keys_of(shards: int, group: str = "default") -> list[str]:
+def keys_of(shards: int, group: str = GROUP) -> list[str]:
     return [f"{group}/{shard}" for shard in range(shards)]
 
 
@@ -81,6 +86,39 @@ def rolled(place: Place, workers: int, shards: int, seed: int, steps: int | None
     return moves
 
 
+def rolled_on_standby(workers: int, shards: int, seed: int, steps: int | None = None) -> Counter:
+    """The same where each new worker begins on standby, with what is seen in between."""
+    keys = keys_of(shards)
+    rng = random.Random(seed)
+    fleet = [_worker(rng) for _ in range(workers)]
+    moves = Counter(dict.fromkeys(keys, 0))
+
+    def owned(*members: WorkerInfo) -> dict[str, str]:
+        found, _ = places(members, GROUP)
+        owner_of = place(keys, {each: worker.capacity for each, worker in found.items()})
+        return {key: found[at].worker_id for key, at in owner_of.items()}
+
+    placed = owned(*fleet)
+    for old in list(fleet)[:steps]:
+        rest = [each for each in fleet if each is not old]
+        new = _worker(rng, standby=True)
+        going = msgspec.structs.replace(old, capacity=0.0)
+        found, _ = places([*rest, going, new], GROUP)
+        at = next(each for each, worker in found.items() if worker is new)
+        told = msgspec.structs.replace(new, version=announced("1", place=at))
+        for members in ([*fleet, new], [*rest, going, new], [*rest, going, told], [*rest, told]):
+            now = owned(*members)
+            moves.update(moved(placed, now))
+            placed = now
+        fleet = [*rest, told]
+    return moves
+
+
+def _worker(rng: random.Random, *, standby: bool = False) -> WorkerInfo:
+    name = f"w-{rng.randbytes(8).hex()}"
+    return WorkerInfo(name, name, (GROUP,), version=announced("1", standby=standby))
+
+
 def speed_ups(runs: int) -> str:
     body = []
     for workers, shards in SPEED_UPS:
@@ -120,13 +158,19 @@ def restarts(runs: int) -> str:
     body = []
     for workers, shards in ROLLED:
         row = [f"{workers} / {shards}"]
-        for number in NUMBERS:
-            found = [rolled(of(number), workers, shards, seed) for seed in range(runs)]
+        rolls: list[Callable[[int, int, int], Counter]] = [partial(rolled, of(n)) for n in NUMBERS]
+        for roll in (*rolls, rolled_on_standby):
+            found = [roll(workers, shards, seed) for seed in range(runs)]
             each = sorted(moves for one in found for moves in one.values())
             twice = sum(moves <= 2 for moves in each) / len(each)
             row.append(f"{statistics.mean(each):.1f} / {each[-1]} / {twice:.0%}")
         body.append(row)
-    head = ["moves of a shard: mean / most / at most two", "highest score", "bounded loads"]
+    head = [
+        "moves of a shard: mean / most / at most two",
+        "highest score",
+        "bounded loads",
+        "on standby",
+    ]
     return rows(head, body)
 
 
@@ -170,6 +214,8 @@ def large(steps: int) -> str:
                 f"{total:.1f}",
             ]
         )
+    waited = rolled_on_standby(workers, shards, 1, steps).total() / shards * workers / steps
+    body.append(["bounded loads, on standby", "", "", "", f"{waited:.1f}"])
     head = [
         "1,000 workers, five groups of 2,000 shards",
         "a tenth dies: moves of its shards",

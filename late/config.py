@@ -141,6 +141,10 @@ class WorkerConfig(msgspec.Struct, frozen=True, kw_only=True):
     lease_margin_s: _Wait | None = None
     """The time before the end of its lease at which a worker stops starting tasks. The default is a
     tenth of `lease_ttl_s`."""
+    standby_s: Annotated[float, Meta(ge=0, le=3_600)] = 0.0
+    """The longest time that a new worker owns nothing and waits for one that leaves, to take over
+    its shards and no others. It is for deployments that start each new worker before they stop an
+    old one. By default it joins at once."""
     takeovers_max: Annotated[int, Meta(ge=1, le=4096)] = 4
     """The most shards that are acquired at the same time: each begins with a cold read of its
     log."""

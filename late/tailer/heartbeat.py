@@ -97,6 +97,7 @@ class Heartbeat:
         self._url = url
         self._worker = worker
         self._capacity = worker.capacity
+        self._version = worker.version
         self._on_membership = on_membership
         self._ttl_s = ttl_s
         self._every_s = ttl_s / 3 if every_s is None else every_s
@@ -166,6 +167,11 @@ class Heartbeat:
         """Say from now on that this worker is about to go, and say it soon. From any thread."""
         self._capacity = 0.0
         self.withdraw(True)
+
+    def announce(self, version: str) -> None:
+        """Say from now on that this worker has this version, and say it soon. From any thread."""
+        self._version = version
+        self.hurry()
 
     def withdraw(self, withdrawn: bool) -> None:
         """Say that this worker takes no shards, or that it does again. From any thread.
@@ -265,7 +271,9 @@ class Heartbeat:
                 gap = resigned or sent_s >= self._answered_s + self._ttl_s
                 self._declared = self._declared and not gap
                 handlers = None if self._declared else self._worker.handlers
-                worker = msgspec.structs.replace(self._worker, ends=self._ends, handlers=handlers)
+                worker = msgspec.structs.replace(
+                    self._worker, version=self._version, ends=self._ends, handlers=handlers
+                )
                 membership = await store.heartbeat(worker, ttl_s)
         except TimeoutError as error:
             raise StoreUnavailable(f"no reply to a heartbeat for {self._ttl_s:g} s") from error

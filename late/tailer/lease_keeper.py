@@ -46,6 +46,7 @@ from late.tailer.membership import SILENCE_UNKNOWN_S, Roster, SilentPeers, worke
 from late.tailer.ownership import Key
 from late.tailer.release_notice import ReleaseNotice
 from late.tailer.shard_quarantine import ShardQuarantine
+from late.tailer.standby import Standby
 
 HURRIES_MAX = 50
 """Quick looks in a row at a shard that a peer should hand over; then the usual pace will do."""
@@ -79,9 +80,11 @@ class LeaseKeeper:
             theirs runs on after its time-out, and a repeat must not start beside it.
         hurry: asks for a view soon (`Heartbeat.hurry`).
         seen: the fleet as placement is to see it (`members.MemberList.view`).
+        announce: says in which place this worker is from now on.
         notice: how long a hand-over waits; by default not at all.
         takeovers_max: shards acquired at a time.
         ttl_s: this worker's lease.
+        standby_s: the longest wait for a worker that leaves (`standby.py`).
     """
 
     def __init__(
@@ -97,9 +100,11 @@ class LeaseKeeper:
         hurry: Callable[[], None] = lambda: None,
         kept: Callable[[], set[Key]] = set,
         seen: Callable[[Membership], Membership] = lambda membership: membership,
+        announce: Callable[[str], None] = lambda place: None,
         notice: ReleaseNotice | None = None,
         takeovers_max: int = 4,
         ttl_s: float = 5.0,
+        standby_s: float = 0.0,
         rng: random.Random | None = None,
         monotonic: Monotonic = time.monotonic,
         emitter: Emitter = events.default,
@@ -114,6 +119,8 @@ class LeaseKeeper:
         self._hurry = hurry
         self._kept = kept
         self._seen = seen
+        self._standby = Standby(me, standby_s, monotonic)
+        self._announce = announce
         self._notice = notice or ReleaseNotice(0.0, list_s=0.0)
         self._takeovers_max = takeovers_max
         self._rng = rng or random.Random()
@@ -214,6 +221,8 @@ class LeaseKeeper:
         self._unsteady = self._roster.observe(membership)
         self._gone = self._silent.observe(membership, sent_s, self._monotonic())
         self._membership = worked(self._seen(membership))
+        if (place := self._standby.observe(self._membership)) is not None:
+            self._announce(place)
         listed = set(membership.shards)
         self._beyond = sum(shard not in listed for _, shard in self._held)
         if any(w.worker_id == self._me and w.capacity == 0 for w in membership.workers):

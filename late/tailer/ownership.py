@@ -31,9 +31,12 @@ from late.model.task import ShardId
 from late.store.base import Membership
 from late.tailer import placement
 from late.tailer.membership import weights
+from late.tailer.standby import places
 
 Key = tuple[str, ShardId]
 """(consumer group, shard): the unit of ownership."""
+Node = tuple[str, str, float]
+"""(place, worker id, weight): see `standby.py`."""
 
 
 class Plan(msgspec.Struct, frozen=True):
@@ -126,19 +129,19 @@ def orphans(me: str, membership: Membership, known: Mapping[Key, int]) -> list[K
 
 def _nodes(
     membership: Membership, group: str, without: Collection[str] = ()
-) -> tuple[tuple[tuple[str, float], ...], int]:
-    """Return (worker id, weight) of those that may own shards of the group, ascending, and the
-    number of the placement that they have in common."""
-    nodes = {w: weight for w, weight in weights(membership, group).items() if w not in without}
-    versions = (each.version for each in membership.workers if each.worker_id in nodes)
-    return tuple(sorted(nodes.items())), placement.agreed(versions)
+) -> tuple[tuple[Node, ...], int]:
+    """Return (place, worker id, weight) of those that may own shards of the group, ascending, and
+    the number of the placement that they have in common."""
+    found, number = places((w for w in membership.workers if w.worker_id not in without), group)
+    nodes = ((place, each.worker_id, each.capacity) for place, each in found.items())
+    return tuple(sorted(nodes)), number
 
 
 @lru_cache(maxsize=32)
 def _owners(
     group: str,
     shards: tuple[ShardId, ...],
-    nodes: tuple[tuple[str, float], ...],
+    nodes: tuple[Node, ...],
     number: int,
 ) -> Mapping[ShardId, str]:
     """Return shard -> owner by placement, ascending. Kept, because the fleet seldom changes and a
@@ -146,5 +149,6 @@ def _owners(
     if not nodes:
         return {}
     shard_of = {f"{group}/{shard_id}": shard_id for shard_id in sorted(set(shards))}
-    owner_of = placement.owners(shard_of, dict(nodes), number)
-    return {shard_id: owner_of[key] for key, shard_id in shard_of.items()}
+    place_of = placement.owners(shard_of, {place: weight for place, _, weight in nodes}, number)
+    worker_in = {place: worker for place, worker, _ in nodes}
+    return {shard_id: worker_in[place_of[key]] for key, shard_id in shard_of.items()}

@@ -27,7 +27,8 @@ a look at those that are not: a full node stays full. That costs keys * nodes ha
 
 **Versions.** A worker announces the highest number of placement that it knows beside its version
 (`announced`), and all go by the lowest one in the group (`agreed`). A worker from before the first
-number places by the highest score alone, and so do all others beside it.
+number places by the highest score alone, and so do all others beside it. Beside the number it
+announces that it waits on standby, or the place that it has taken (`standby.py`).
 
 Source: Thaler and Ravishankar, "A name-based mapping scheme for rendezvous" (1996); the weighted
 form after Schindelhauer and Schomaker, "Weighted distributed hash tables" (2005); bounds after
@@ -50,20 +51,36 @@ from late.store.base import CHANGES
 HIGHEST_SCORE = 1
 """The placement of workers that announce none."""
 BOUNDED = 2
-"""The placement with bounded loads, and the highest number that this version knows."""
+"""The placement with bounded loads."""
+PLACES = 3
+"""The same for places in place of workers, and the highest number that this version knows."""
 
-_ANNOUNCED = re.compile(r"[+.]placement\.(\d{1,9})$")
+_ANNOUNCED = re.compile(r"[+.](?:(standby)\.|place\.([^+|]+)\.)?placement\.(\d{1,9})$")
 
 
-def announced(version: str) -> str:
-    """Return the version of a worker as its row shows it: with the number of its placement, and
-    that it counts its changes of the fleet (`late.store.base.CHANGES`)."""
-    return f"{version}{'.' if '+' in version else '+'}{CHANGES}.placement.{BOUNDED}"
+def announced(version: str, *, standby: bool = False, place: str = "") -> str:
+    """Return the version of a worker as its row shows it.
+
+    With it go the number of its placement, that it counts its changes of the fleet
+    (`late.store.base.CHANGES`), and that it waits on standby or has taken a `place` not its own.
+    """
+    role = "standby." if standby else f"place.{place}." if place else ""
+    return f"{version}{'.' if '+' in version else '+'}{CHANGES}.{role}placement.{PLACES}"
 
 
 def agreed(versions: Iterable[str]) -> int:
     """Return the number of the placement that workers of these versions have in common."""
-    return min(map(_number, versions), default=BOUNDED)
+    return min((_said(version)[2] for version in versions), default=PLACES)
+
+
+def waits(version: str) -> bool:
+    """Return whether a worker of this version waits on standby."""
+    return _said(version)[0]
+
+
+def place_of(version: str) -> str:
+    """Return the place that a worker of this version has taken; empty: that of its own id."""
+    return _said(version)[1]
 
 
 def owners(keys: Collection[str], weights: Mapping[str, float], number: int) -> dict[str, str]:
@@ -179,7 +196,10 @@ def _score(digest: int, weight: float) -> float:
     return -weight / math.log(((digest >> 12) + 0.5) / 2**52)
 
 
-@lru_cache(maxsize=64)
-def _number(version: str) -> int:
+@lru_cache(maxsize=4096)
+def _said(version: str) -> tuple[bool, str, int]:
+    """Return whether it waits on standby, its place if it names one, and its placement's number."""
     found = _ANNOUNCED.search(version)
-    return min(int(found[1]), BOUNDED) if found else HIGHEST_SCORE
+    if not found:
+        return False, "", HIGHEST_SCORE
+    return bool(found[1]), found[2] or "", min(int(found[3]), PLACES)

@@ -93,19 +93,24 @@ def worker_info(
     worker_id: str,
     groups: tuple[str, ...],
     settings: config.WorkerConfig,
-    members: config.Members,
     declared: str | None,
 ) -> WorkerInfo:
     """Return what a worker says of itself; `declared`: see `declared_handlers`."""
+    members = config.Members.parse(settings.membership)
     return WorkerInfo(
         worker_id=worker_id,
         # Peers with a list of members know a worker by the first part.
         address=f"{own_name(members, settings.member)}:{os.getpid()}",
         groups=groups,
         capacity=settings.capacity,
-        version=placement.announced(config.package_version()),
+        version=version_of(standby=settings.standby_s > 0),
         handlers=declared,
     )
+
+
+def version_of(*, standby: bool = False, place: str = "") -> str:
+    """Return the version that a worker announces, with its part in placement."""
+    return placement.announced(config.package_version(), standby=standby, place=place)
 
 
 def declared_handlers(app: App, policies: Mapping[str, Policy]) -> str | None:

@@ -238,9 +238,8 @@ class Worker:
 
     def _wire_ownership(self) -> None:
         app, settings, store = self.app, self.settings, self._store
-        members = Members.parse(settings.membership)
-        self.members = MemberList(members, self.id, rng=self._rng)
-        info = assembly.worker_info(self.id, self._groups, settings, members, self._declared)
+        self.members = MemberList(Members.parse(settings.membership), self.id, rng=self._rng)
+        info = assembly.worker_info(self.id, self._groups, settings, self._declared)
         self.keeper = LeaseKeeper(
             store,
             self.id,
@@ -252,9 +251,11 @@ class Worker:
             hurry=lambda: self.heartbeat.hurry(),
             kept=lambda: self.dispatchers.overdue,
             seen=self.members.view,
+            announce=lambda place: self.heartbeat.announce(assembly.version_of(place=place)),
             notice=ReleaseNotice(settings.beat_every_s),
             takeovers_max=settings.takeovers_max,
             ttl_s=settings.lease_ttl_s,
+            standby_s=settings.standby_s,
             rng=self._rng,
         )
         self.heartbeat = Heartbeat(

@@ -22,6 +22,7 @@ from late.scheduler.settings import CoreSettings
 from late.store.base import Page, WorkerInfo
 from late.tailer.heartbeat import Heartbeat
 from late.tailer.lease_keeper import LeaseKeeper
+from late.tailer.placement import announced
 from late.tailer.release_notice import ReleaseNotice
 from late.tailer.tailer import Tailer
 from tests.simulator.budget import QUEUE
@@ -63,6 +64,7 @@ class SimWorker:
         ttl_s: float,
         window: int,
         version: str,
+        standby_s: float,
         queue_settings: QueueSettings,
         rng: random.Random,
         die: Callable[[], None],
@@ -106,7 +108,8 @@ class SimWorker:
             on_lost=self.scheduler.lost,
             on_distrusted=self.scheduler.wake, on_trusted=self.scheduler.wake,
             hurry=lambda: self.heartbeat.hurry(), notice=ReleaseNotice(ttl_s / 3), ttl_s=ttl_s,
-            rng=rng, monotonic=loop.time, emitter=emitter,
+            announce=lambda place: self.heartbeat.announce(announced("2", place=place)),
+            standby_s=standby_s, rng=rng, monotonic=loop.time, emitter=emitter,
         )  # fmt: skip
         self.heartbeat = SimHeartbeat(
             "simulation://", WorkerInfo(process.name, process.name, tuple(groups), version=version),

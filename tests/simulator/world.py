@@ -27,7 +27,7 @@ import msgspec
 from late.model.queue_settings import QueueSettings
 from late.model.task import Schedule
 from late.tailer.membership import SILENCE_UNKNOWN_S
-from late.tailer.placement import announced
+from late.tailer.placement import announced, waits
 from tests.simulator.budget import Budgets
 from tests.simulator.database import Database
 from tests.simulator.jumps import Jump, JumpingClock
@@ -43,6 +43,8 @@ from tests.simulator.truth import Broken, Witness
 FINISH_S = 120.0
 """Once all is healed, and no handler has taken its process down since, everything is over within
 this. Those deaths are few (S16), and each costs a lease and a start."""
+STANDBY, STANDBY_S = 0.3, 3.0
+"""The part of the processes that wait at first for one that leaves, and for how long."""
 QUIET_S = 10.0
 """Then nothing happens any more: for the last cursors, and for maintenance."""
 
@@ -198,6 +200,7 @@ class World:
         process = Process(
             f"w{self._born}", offset_s=rng.uniform(0, 1e4), rate=1 + rng.uniform(-2e-4, 2e-4)
         )
+        version = self._version()
         store = NetworkStore(self.loop, self.database, self.network, process.name, rng)
         worker = SimWorker(
             self.loop,
@@ -206,7 +209,8 @@ class World:
             groups=self.plan.groups,
             ttl_s=self.plan.ttl_s,
             window=self.plan.window,
-            version=self._version(),
+            version=version,
+            standby_s=STANDBY_S if waits(version) else 0.0,
             queue_settings=self.truth.budgets.settings,
             rng=rng,
             die=lambda: self._kill(place, process),
@@ -218,7 +222,9 @@ class World:
     def _version(self) -> str:
         """Return the version of the process that was born last."""
         rng = random.Random(self.plan.seed * 1_000 + self._born ^ 0x01DE5)
-        return "1" if rng.random() < self.plan.older else announced("2")
+        if rng.random() < self.plan.older:
+            return "1"
+        return announced("2", standby=rng.random() < STANDBY)
 
     def _kill(self, place: int, process: Process) -> None:
         if process.dead:

@@ -12,7 +12,18 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from late.tailer import placement
-from late.tailer.placement import BOUNDED, HIGHEST_SCORE, agreed, announced, owner, owners, place
+from late.tailer.placement import (
+    BOUNDED,
+    HIGHEST_SCORE,
+    PLACES,
+    agreed,
+    announced,
+    owner,
+    owners,
+    place,
+    place_of,
+    waits,
+)
 
 names = st.text("abcdef0123456789", min_size=1, max_size=6)
 equal_fleets = st.sets(names, min_size=1, max_size=24).map(lambda found: dict.fromkeys(found, 1.0))
@@ -161,17 +172,34 @@ GOLDEN = ["c", "b", "c", "b", "c", "c", "c", "a", "a", "c", "b", "a"]
 
 
 def test_workers_go_by_the_lowest_placement_among_them() -> None:
-    assert announced("0.1.0") == "0.1.0+changes.1.placement.2"
-    assert announced("0.1.0+dirty") == "0.1.0+dirty.changes.1.placement.2"
-    assert agreed([announced("0.1.0"), announced("0.2.0+x")]) == BOUNDED
+    assert announced("0.1.0") == "0.1.0+changes.1.placement.3"
+    assert announced("0.1.0+dirty") == "0.1.0+dirty.changes.1.placement.3"
+    assert agreed([announced("0.1.0"), announced("0.2.0+x")]) == PLACES
+    assert agreed([announced("0.1.0"), "0.1.0+changes.1.placement.2"]) == BOUNDED
     assert agreed([announced("0.1.0"), "0.1.0"]) == HIGHEST_SCORE
-    assert agreed(["9.0.0+placement.9", announced("0.1.0")]) == BOUNDED
-    assert agreed(["9.0.0+placement.9"]) == BOUNDED, "more than this version knows"
-    assert agreed([]) == BOUNDED
+    assert agreed(["9.0.0+placement.9", announced("0.1.0")]) == PLACES
+    assert agreed(["9.0.0+placement.9"]) == PLACES, "more than this version knows"
+    assert agreed([]) == PLACES
+
+
+def test_a_version_tells_of_the_standby_and_of_the_place() -> None:
+    waiting, placed = announced("0.1.0", standby=True), announced("0.1.0", place="w-7.a")
+    assert waiting == "0.1.0+changes.1.standby.placement.3"
+    assert placed == "0.1.0+changes.1.place.w-7.a.placement.3"
+    assert agreed([waiting, placed]) == PLACES
+    assert [waits(each) for each in (waiting, placed, "0.1.0", announced("1"))] == [True] + 3 * [
+        False
+    ]
+    assert [place_of(each) for each in (waiting, placed, "0.1.0")] == ["", "w-7.a", ""]
 
 
 def test_beside_an_old_worker_the_highest_score_wins() -> None:
     nodes = dict.fromkeys("abc", 1.0)
     plain = {key: owner(key, nodes) for key in keys(20)}
     assert owners(keys(20), nodes, HIGHEST_SCORE) == plain
-    assert owners(keys(20), nodes, BOUNDED) == place(keys(20), nodes) != plain
+    assert (
+        owners(keys(20), nodes, PLACES)
+        == owners(keys(20), nodes, BOUNDED)
+        == place(keys(20), nodes)
+        != plain
+    )
