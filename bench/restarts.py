@@ -93,6 +93,7 @@ def roll(
         "restarts": restarts,
         "workers": workers,
         "shards": shards,
+        "standby_s": float((environment or {}).get("LATE_STANDBY_S", 0)),
         "per_s": round(len(load.committed) / (rounds[-1][2] - rounds[0][0] + 2.0)),
         "gap_ms": spread(samples),
         "gap_at_the_join_ms": spread(joins),
@@ -218,6 +219,7 @@ def main(arguments: Sequence[str]) -> int:
     parser.add_argument("--workers", type=int, default=2)
     parser.add_argument("--rate", type=int, default=200, help="tasks a second")
     parser.add_argument("--shards", type=int, default=8)
+    parser.add_argument("--standby", type=float, default=0.0, metavar="S", help="new ones wait")
     options = parser.parse_args(arguments)
     report: dict[str, Any] = {
         "at": time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime()),
@@ -225,6 +227,7 @@ def main(arguments: Sequence[str]) -> int:
         "runs": [],
     }
     given = {name: getattr(options, name) for name in ("workers", "rate", "shards")}
+    rolled = {"environment": {"LATE_STANDBY_S": str(options.standby)}} if options.standby else {}
     with tempfile.TemporaryDirectory(prefix="late-bench-") as scratch:
         targets: list[Target] = []
         if options.only != "postgresql":
@@ -240,8 +243,9 @@ def main(arguments: Sequence[str]) -> int:
                     folder.mkdir()
                     print(f"{target.name}: {count} {name}", flush=True)
                     measured = run(  # type: ignore[operator]
-                        target.fresh(), folder, **{name: count}, **given, say=_say
-                    )
+                        target.fresh(), folder, **{name: count}, **given, say=_say,
+                        **(rolled if run is roll else {}),
+                    )  # fmt: skip
                     report["runs"].append({"store": target.versions(), **measured})
                     print(json.dumps(report["runs"][-1], indent=1), flush=True)
             except GaveUp as error:

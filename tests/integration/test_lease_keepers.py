@@ -23,7 +23,9 @@ ALL = {(GROUP, ShardId(shard)) for shard in range(8)}
 class Member:
     """One worker as far as ownership goes."""
 
-    def __init__(self, url: str, store: Store, name: str, ttl_s: float) -> None:
+    def __init__(
+        self, url: str, store: Store, name: str, ttl_s: float, standby_s: float = 0.0
+    ) -> None:
         self.name = name
         self.settled: list[Key] = []
         self.acquired: list[Lease] = []
@@ -36,15 +38,23 @@ class Member:
             on_lost=self.lost.append,
             on_distrusted=lambda: None,
             hurry=lambda: self.heartbeat.hurry(),
+            announce=lambda place: self.heartbeat.announce(announced("1", place=place)),
             ttl_s=ttl_s,
+            standby_s=standby_s,
         )
         self.heartbeat = Heartbeat(
             url,
-            WorkerInfo(name, "host:1", (GROUP,), version=announced("1")),
+            WorkerInfo(name, "host:1", (GROUP,), version=announced("1", standby=standby_s > 0)),
             ttl_s=ttl_s,
             every_s=0.2,
             on_membership=self.keeper.observe,
         )
+
+    async def leave(self) -> None:
+        """As a worker that stops: say so, and hand over what peers then wait for."""
+        self.heartbeat.leave()
+        await self.keeper.leave(0.4)
+        await self.keeper.hand_over(self.keeper.leases)
 
     async def before_release(self, keys: list[Key]) -> None:
         assert set(keys) <= set(self.keeper.leases), "still ours while it is settled"
@@ -57,11 +67,13 @@ class Member:
 
 
 @asynccontextmanager
-async def member(url: str, name: str, ttl_s: float = TTL_S) -> AsyncIterator[Member]:
+async def member(
+    url: str, name: str, ttl_s: float = TTL_S, standby_s: float = 0.0
+) -> AsyncIterator[Member]:
     """A member that stops cleanly at the end: leases first, heartbeat last."""
     store = open_store(url)
     await store.open()
-    made = Member(url, store, name, ttl_s)
+    made = Member(url, store, name, ttl_s, standby_s)
     run = asyncio.create_task(made.keeper.run())
     made.heartbeat.start()
     try:
@@ -97,6 +109,37 @@ async def test_two_workers_share_and_a_stopped_one_hands_over_at_once(url: str) 
             assert set(a.settled) == placed("b", "a", "b"), "settled before it was released"
         await a.holds(ALL)
         assert a.lost == b.lost == []
+
+
+async def test_a_standby_takes_over_from_the_one_that_leaves_and_nothing_else_moves(
+    url: str, store: Store
+) -> None:
+    """Twice: the one that took the place hands it on. Again nothing has to expire."""
+    async with AsyncExitStack() as stack:
+
+        async def join(name: str, standby_s: float) -> Member:
+            return await stack.enter_async_context(
+                member(url, name, ttl_s=3600, standby_s=standby_s)
+            )
+
+        a, b = await join("a", 0), await join("b", 0)
+        await a.holds(placed("a", "a", "b"))
+        await b.holds(placed("b", "a", "b"))
+        acquired = len(b.acquired)
+        for name in ("c", "d"):
+            new = await join(name, 3600)
+            async with asyncio.timeout(TIMEOUT_S):
+                # Not in view, it could only join at the end of the wait.
+                while name not in b.keeper.others(GROUP):  # noqa: ASYNC110 -- as above
+                    await asyncio.sleep(0.01)
+            await a.leave()
+            await new.holds(placed("a", "a", "b"))
+            assert len(new.acquired) == len(new.keeper.leases)
+            await asyncio.to_thread(a.heartbeat.stop)
+            a = new
+        assert len(b.acquired) == acquired
+        assert b.lost == []
+        assert set(b.keeper.leases) == placed("b", "a", "b")
 
 
 async def test_three_workers_agree(url: str) -> None:
