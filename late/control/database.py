@@ -6,7 +6,7 @@ from sqlalchemy import Engine
 
 from late.schema.engine import make_engine, reading, shown
 from late.schema.migrate import version_of
-from late.schema.version import check
+from late.schema.version import SCHEMA_VERSION, check
 
 
 class Database:
@@ -19,11 +19,6 @@ class Database:
         self._checked = False
 
     @property
-    def shown(self) -> str:
-        """The URL without its password, for display."""
-        return shown(self.url)
-
-    @property
     def engine(self) -> Engine:
         """The engine. It connects at the first use.
 
@@ -32,7 +27,9 @@ class Database:
         """
         if not self._checked:
             with reading(self.unchecked) as connection:
-                check(version_of(connection), where=self.shown)
+                version = version_of(connection)
+            if version != SCHEMA_VERSION:
+                check(version, where=shown(self.url))
             self._checked = True
         return self.unchecked
 
