@@ -65,6 +65,8 @@ class SqliteStore:
         ConfigError: the URL names no file, or carries options.
     """
 
+    features = FEATURES
+
     def __init__(self, url: str) -> None:
         self._url = url
         self._path = guard.path_of(url)
@@ -72,10 +74,6 @@ class SqliteStore:
         self._tail = SqliteTail()  # the thread's
         self._compactor = Compactor()
         self._outlines: journal.Outlines = {}  # the thread's
-
-    @property
-    def features(self) -> Features:
-        return FEATURES
 
     async def open(self) -> None:
         """Connect and run the guards. Calling it twice is fine.
