@@ -54,39 +54,6 @@ def _append(command: Command, connection: Connection) -> TaskId:
     return command_id
 
 
-def edit(engine: Engine, task_id: TaskId, payload: bytes, group: str | None) -> list[TaskId]:
-    """See `TaskControl.edit`."""
-    try:
-        given = msgspec.json.decode(payload)
-    except msgspec.DecodeError as error:
-        raise InvalidPayload(f"the payload is not JSON: {error}") from None
-    if not isinstance(given, dict):
-        raise InvalidPayload("the payload must be a JSON object: arguments by name")
-    shard_id = shard_of(task_id)
-
-    def work(connection: Connection) -> list[TaskId]:
-        found = connection.execute(
-            select(dead.c.consumer_group, dead.c.options).where(
-                dead.c.shard_id == shard_id,
-                dead.c.task_id == task_id,
-                *([] if group is None else [dead.c.consumer_group == group]),
-            )
-        ).all()
-        if not found:
-            raise ConfigError(f"no dead letter {task_id}" + (f" in {group}" if group else ""))
-        if any((object_of(row.options) or {}).get("codec") for row in found):
-            raise ConfigError(
-                f"the payload of {task_id} is not plain JSON: send it back from the application, "
-                "by app.redrive(tx, task_id, call=...)"
-            )
-        return [
-            _append(Command("redrive", task_id, row.consumer_group, payload=payload), connection)
-            for row in found
-        ]
-
-    return write(engine, work)
-
-
 class TaskControl(Part):
     """One task: its state, and commands about it. See `Control` for what all methods raise."""
 
@@ -146,4 +113,35 @@ class TaskControl(Part):
             ConfigError: the task is not a dead letter, or its old payload is not plain JSON.
             InvalidPayload: the new payload is not a JSON object.
         """
-        return edit(self._database.engine, TaskId(task_id), payload, group)
+        try:
+            given = msgspec.json.decode(payload)
+        except msgspec.DecodeError as error:
+            raise InvalidPayload(f"the payload is not JSON: {error}") from None
+        if not isinstance(given, dict):
+            raise InvalidPayload("the payload must be a JSON object: arguments by name")
+        shard_id = shard_of(task_id)
+
+        def work(connection: Connection) -> list[TaskId]:
+            found = connection.execute(
+                select(dead.c.consumer_group, dead.c.options).where(
+                    dead.c.shard_id == shard_id,
+                    dead.c.task_id == task_id,
+                    *([] if group is None else [dead.c.consumer_group == group]),
+                )
+            ).all()
+            if not found:
+                raise ConfigError(f"no dead letter {task_id}" + (f" in {group}" if group else ""))
+            if any((object_of(row.options) or {}).get("codec") for row in found):
+                raise ConfigError(
+                    f"the payload of {task_id} is not plain JSON: send it back from the "
+                    "application, by app.redrive(tx, task_id, call=...)"
+                )
+            return [
+                _append(
+                    Command("redrive", TaskId(task_id), row.consumer_group, payload=payload),
+                    connection,
+                )
+                for row in found
+            ]
+
+        return write(self._database.engine, work)
