@@ -2,11 +2,18 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from functools import wraps
+from typing import Concatenate, ParamSpec, TypeVar
+
 from sqlalchemy import Engine
 
 from late.schema.engine import make_engine, reading, shown
 from late.schema.migrate import version_of
 from late.schema.version import SCHEMA_VERSION, check
+
+P = ParamSpec("P")
+R = TypeVar("R")
 
 
 class Database:
@@ -39,3 +46,13 @@ class Part:
 
     def __init__(self, database: Database) -> None:
         self._database = database
+
+
+def on_engine(work: Callable[Concatenate[Engine, P], R]) -> Callable[Concatenate[Part, P], R]:
+    """Make a method of a `Part` of a function that takes an engine first."""
+
+    @wraps(work)
+    def method(part: Part, /, *args: P.args, **kwargs: P.kwargs) -> R:
+        return work(part._database.engine, *args, **kwargs)
+
+    return method

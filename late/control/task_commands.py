@@ -10,10 +10,9 @@ from sqlalchemy import Connection, Engine, select
 
 from late import outbox
 from late.control import audit
-from late.control.database import Part
+from late.control.database import Part, on_engine
 from late.control.sql.rows import object_of
 from late.control.status import task
-from late.control.views import TaskView
 from late.errors import ConfigError, InvalidPayload, InvalidSchedule
 from late.model.ids import shard_of
 from late.model.task import TaskId
@@ -57,37 +56,8 @@ def _append(command: Command, connection: Connection) -> TaskId:
 class TaskControl(Part):
     """One task: its state, and commands about it. See `Control` for what all methods raise."""
 
-    def show(
-        self,
-        task_id: str,
-        *,
-        payload: bool = False,
-        group: str | None = None,
-        everywhere: bool = False,
-    ) -> TaskView:
-        """Read what is known about one task.
-
-        Its state is `unknown` if nothing is known, or if there is no such group. No whole table is
-        read; `docs/control.md` names the cost.
-
-        Args:
-            payload: include the payload, which may be confidential.
-            group: look in this group only.
-            everywhere: search the whole log of its shard, if the id does not lead to its row.
-
-        Raises:
-            InvalidName: the text is not a task id.
-        """
-        return task.show(
-            self._database.engine, task_id, payload=payload, group=group, everywhere=everywhere
-        )
-
-    def result(self, task_id: str, *, group: str) -> bytes | None:
-        """Read a task's outcome and its handler's return value, encoded as in `late.app.results`.
-
-        Returns None if the task has not ended, or if its result is not kept (any more).
-        """
-        return task.result(self._database.engine, task_id, group)
+    show = on_engine(task.show)
+    result = on_engine(task.result)
 
     def cancel(self, task_id: str, *, group: str | None = None) -> TaskId:
         """Ask that no attempt of a task starts any more, and return the command's id.
