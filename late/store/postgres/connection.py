@@ -1,7 +1,8 @@
 """Connections of the PostgreSQL store: opened when needed, guarded, closed at the first doubt.
 
-Every connection is autocommit, prepares nothing and keeps no session state, so that it works
-behind a PgBouncer in transaction mode. Settings are made for one transaction only.
+Every connection is autocommit and keeps no session state, so that it works behind a PgBouncer in
+transaction mode. Settings are made for one transaction only. A connection to the server itself
+prepares the statements that ask for it (`ON_REQUEST`), and others prepare nothing.
 """
 
 from __future__ import annotations
@@ -43,6 +44,11 @@ CONNECT = {
 }
 """Parameters that a URL gets unless it sets them itself; a PgBouncer accepts all of them."""
 XID8_OID = 5069
+ON_REQUEST = 2**31 - 1
+"""`prepare_threshold` of a connection that prepares a statement only where `execute` says so."""
+PLAN_LOST = ("0A000", "26000", "42P05")
+"""The states of a prepared statement that returns other columns by now, that is not there, or is
+there already: in the last two cases the session is another one."""
 
 _ADVICE: dict[type[StoreError], str] = {
     SchemaMismatch: ": run `late migrate URL`",
@@ -127,6 +133,8 @@ class ConnectionPool:
         self._name = name
         self._free = asyncio.Semaphore(size)
         self._idle: list[Connection] = []
+        self._prepares = True
+        """False once a prepared statement was lost: it may be lost again."""
         self._state: Literal["new", "open", "closed"] = "new"
 
     def open(self) -> None:
@@ -161,8 +169,10 @@ class ConnectionPool:
                     yield connection
                 kept = True
             except psycopg.Error as error:
+                lost = error.sqlstate in PLAN_LOST
+                self._prepares = self._prepares and not lost
                 # The server itself reported the error, so the connection is sound.
-                kept = connection is not None and error.sqlstate is not None
+                kept = connection is not None and error.sqlstate is not None and not lost
                 raise translate(error, self._name) from error
             except (TimeoutError, OSError) as error:
                 raise translate(error, self._name) from error
@@ -184,6 +194,8 @@ class ConnectionPool:
         connection = await self._make()
         try:
             await self._guard(connection)
+            if not self._prepares:
+                connection.prepare_threshold = None
         except BaseException:
             await connection.close()
             raise
@@ -288,7 +300,9 @@ async def make(
     return connection
 
 
-async def rows_of(connection: Connection, statement: str, values: Any = None) -> list[Any]:
-    """Run one statement and return all of its rows."""
-    cursor = await connection.execute(statement, values)
+async def rows_of(
+    connection: Connection, statement: str, values: Any = None, *, prepare: bool | None = None
+) -> list[Any]:
+    """Run one statement, prepared if `prepare` says so and the connection can; return all rows."""
+    cursor = await connection.execute(statement, values, prepare=prepare)
     return await cursor.fetchall()
