@@ -2,13 +2,14 @@
 
 Every connection is autocommit and keeps no session state, so that it works behind a PgBouncer in
 transaction mode. Settings are made for one transaction only. A connection to the server itself
-prepares the statements that ask for it (`ON_REQUEST`), and others prepare nothing.
+prepares the statements that ask for it (`allow_plans`), and others prepare nothing.
 """
 
 from __future__ import annotations
 
 import asyncio
 import re
+import secrets
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
 from contextlib import asynccontextmanager, contextmanager
 from typing import Any, Literal, Self
@@ -298,6 +299,17 @@ async def make(
         await connection.close()
         raise
     return connection
+
+
+def allow_plans(connection: Connection) -> None:
+    """Let a connection to the server itself prepare the statements that ask for it.
+
+    Their names are of this connection alone. Should a pooler be between all the same, which told
+    the server's number for its process, another session has no statement of that name: an error,
+    where psycopg's own names (`_pg3_0` in every session) would run what somebody else prepared.
+    """
+    connection.prepare_threshold = ON_REQUEST
+    connection._prepared._prepared_idx = secrets.randbits(60)
 
 
 async def rows_of(

@@ -20,7 +20,7 @@ from late.errors import SchemaMismatch, StoreRefused
 from late.model.task import Cursor
 from late.schema import version
 from late.store.postgres import cursor as postgres_cursor
-from late.store.postgres.connection import ON_REQUEST, Connection, rows_of
+from late.store.postgres.connection import Connection, allow_plans, rows_of
 
 VERSION_MIN = 130000
 
@@ -145,7 +145,7 @@ class PostgresGuard:
             await connection.execute(POSITION_MAX)
         # A pooler gives a number of its own for the process, and another session for the next call.
         if state.pid == connection.info.backend_pid:
-            connection.prepare_threshold = ON_REQUEST
+            allow_plans(connection)
         self._deployment = found
         self._timeline = state.timeline
 
