@@ -84,6 +84,10 @@ def _no_less_than_0(durations: list[int]) -> list[int]:
     return durations if min(durations, default=0) >= 0 else [max(0, us) for us in durations]
 
 
+_NO_ROW = _Row(None)
+"""Stands before the first row of a loop, and counts nothing."""
+
+
 class UsageCounters:
     """Adds up attempts, ends and arrivals per (queue, name, target, outcome, tenant).
 
@@ -113,16 +117,12 @@ class UsageCounters:
     def add_done(self, outcomes: Iterable[Outcome]) -> None:
         """Do as `add` for each, under `done`: the way of nearly all."""
         # As in `add_arrived`: those that end together are mostly of one task.
-        row = queue = name = target = None
+        queue = name = target = None
+        row = _NO_ROW
         for outcome in outcomes:
             attempt = outcome.attempt
             record = attempt.record
-            if (
-                row is None
-                or record.queue != queue
-                or record.name != name
-                or outcome.target != target
-            ):
+            if record.queue != queue or record.name != name or outcome.target != target:
                 row = self._row(record, outcome.target, "done")
                 name, target = record.name, outcome.target
                 # A queue with a fair key has a tenant for each task, others have none for any.
@@ -153,10 +153,11 @@ class UsageCounters:
     def add_arrived(self, entries: Iterable[Entry], now_us: int) -> None:
         """Count records that the checkpoint has come to cover, with their ages."""
         # The records of one page are mostly of one task: the row of the last one is at hand.
-        row = queue = name = None
+        queue = name = None
+        row = _NO_ROW
         for entry in entries:
             record = entry.record
-            if row is None or record.queue != queue or record.name != name:
+            if record.queue != queue or record.name != name:
                 row = self._row(record, "", ENQUEUED)
                 name, queue = record.name, record.queue if row.tenant is None else None
             row.waiting.append(now_us - record.created_at_us)
