@@ -164,18 +164,15 @@ class Settler:
         """Do one group commit. False if there was nothing, or nothing that could be settled."""
         async with self._writing:
             if not self._unresolved:
-                self._note_rate()
+                now = self._monotonic()
+                elapsed_s = now - self._collected_at
+                self._rate = self._outcomes / elapsed_s if elapsed_s > 0 else 0.0
+                self._collected_at = now
                 self._outcomes, self._due, self._urgent = 0, None, False
                 self._unresolved = list(self._collect())
             if not self._unresolved:
                 return False
             return await self._resolve()
-
-    def _note_rate(self) -> None:
-        now = self._monotonic()
-        elapsed_s = now - self._collected_at
-        self._rate = self._outcomes / elapsed_s if elapsed_s > 0 else 0.0
-        self._collected_at = now
 
     async def _resolve(self) -> bool:
         began = self._monotonic()

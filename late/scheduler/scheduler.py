@@ -25,7 +25,6 @@ from late.scheduler.core.window import NONE
 from late.scheduler.events_effects import (
     Care,
     Dispatch,
-    Effect,
     Event,
     Fetch,
     Finished,
@@ -276,7 +275,8 @@ class Scheduler:
                 self._count_late(shard, late)
         if self._emitter.wants(events.ATTEMPT_FAILED):
             report.failed(self._emitter, outcomes)
-        report.outages(self._emitter, self.limits.outages)
+        if self.limits.outages.changed:
+            report.outages(self._emitter, self.limits.outages)
         self._finished_since += len(outcomes)
         self._work.set()
 
@@ -439,25 +439,22 @@ class Scheduler:
         """Take a step and carry out its effects; return how many attempts were started."""
         started = 0
         for effect in core.step(event):
-            started += self._carry_out(shard, core, effect)
+            match effect:
+                case Dispatch():
+                    count = len(effect.attempts)
+                    self._emitter.emit(events.DISPATCHED, count=count, group=shard[0])
+                    started += self._dispatch(effect.attempts)
+                case Read():
+                    self._reads[shard] = effect.cursor
+                    if shard in self._behind:  # else the tailer's own pace is right
+                        self._read_soon()
+                case SettleSoon():
+                    self._settle_soon(effect.outcomes, effect.urgent)
+                case Load() | Fetch():
+                    call = asyncio.get_running_loop().create_task(self._ask(shard, core, effect))
+                    self._calls.add(call)
+                    call.add_done_callback(self._calls.discard)
         return started
-
-    def _carry_out(self, shard: Shard, core: ShardCore, effect: Effect) -> int:
-        match effect:
-            case Dispatch():
-                self._emitter.emit(events.DISPATCHED, count=len(effect.attempts), group=shard[0])
-                return self._dispatch(effect.attempts)
-            case Read():
-                self._reads[shard] = effect.cursor
-                if shard in self._behind:  # else the tailer's own pace is right
-                    self._read_soon()
-            case SettleSoon():
-                self._settle_soon(effect.outcomes, effect.urgent)
-            case Load() | Fetch():
-                call = asyncio.get_running_loop().create_task(self._ask(shard, core, effect))
-                self._calls.add(call)
-                call.add_done_callback(self._calls.discard)
-        return 0
 
     def _dispatch(self, attempts: list[Attempt]) -> int:
         """Hand attempts to their pools; return how many went to the worker's own."""

@@ -46,27 +46,19 @@ class CrashSuspects:
         """Deaths of each suspect that has not ended, wherever it is."""
         self.marked: dict[TaskId, Entry] = {}
         """Tasks that run under a mark, or are about to."""
-        self._asked: list[Entry] = []
-        self._out: list[Entry] = []
+        self.asked: list[Entry] = []
+        """Marks that wait for the next settlement."""
+        self.out: list[Entry] = []
+        """Marks of the settlement that is out."""
         self._crowd: deque[Entry] = deque()
         self._suspects: deque[Entry] = deque()
         self.on_trial: TaskId | None = None
         """The suspect that is marked, if one is: no other may start in this worker."""
 
     @property
-    def asked(self) -> int:
-        """Marks that wait for the next settlement."""
-        return len(self._asked)
-
-    @property
     def unstarted(self) -> frozenset[TaskId]:
         """The tasks that start when their mark is in the journal."""
-        return frozenset([entry.record.task_id for entry in (*self._asked, *self._out)])
-
-    @property
-    def watched(self) -> bool:
-        """True while marks or deaths are told by settlements: each change is told at once."""
-        return bool(self._asked or self.marked or self.deaths)
+        return frozenset([entry.record.task_id for entry in (*self.asked, *self.out)])
 
     @property
     def waiting(self) -> int:
@@ -76,7 +68,7 @@ class CrashSuspects:
     @property
     def marking(self) -> int:
         """Marks that are not in the journal yet: their tasks are as good as started."""
-        return len(self._asked) + len(self._out)
+        return len(self.asked) + len(self.out)
 
     def recall_deaths(self, entry: Entry) -> None:
         """Note how many workers died under a task that has come into memory, by the marks and by
@@ -113,7 +105,7 @@ class CrashSuspects:
 
     def next_marked(self, slots: int, care: Care) -> list[Entry]:
         """Take out the tasks whose turn it is to be marked together."""
-        if care == "none":
+        if care == "none" or not self._crowd:
             return []
         return [self._crowd.popleft() for _ in range(min(slots, len(self._crowd)))]
 
@@ -132,7 +124,7 @@ class CrashSuspects:
         """Mark the task: it starts when the next settlement is in the journal, and not before."""
         task_id = entry.record.task_id
         self.marked[task_id] = entry
-        self._asked.append(entry)
+        self.asked.append(entry)
         if task_id in self.deaths:
             self.on_trial = task_id
 
@@ -149,16 +141,10 @@ class CrashSuspects:
 
     def for_settlement(self) -> tuple[Suspect, ...]:
         """Return the suspects and marks for the settlement that is being built."""
-        self._out, self._asked = self._asked, []
-        ids = self.deaths.keys() | self.marked.keys()
-        return tuple(self._suspect(task_id) for task_id in sorted(ids))
-
-    def _suspect(self, task_id: TaskId) -> Suspect:
-        marked = self.marked.get(task_id)
-        deaths = self.deaths.get(task_id, 0) if marked is None else marked.deaths
-        return Suspect(task_id, deaths, marked is not None)
-
-    def settled(self) -> list[Entry]:
-        """Return the tasks that may start, now that the settlement is in the journal."""
-        started, self._out = self._out, []
-        return started
+        self.out, self.asked = self.asked, []
+        found = []
+        for task_id in sorted(self.deaths.keys() | self.marked.keys()):
+            marked = self.marked.get(task_id)
+            deaths = self.deaths.get(task_id, 0) if marked is None else marked.deaths
+            found.append(Suspect(task_id, deaths, marked is not None))
+        return tuple(found)

@@ -82,11 +82,6 @@ class PendingSettlement:
         return len(self._ended) + len(self._out_ended) + len(self._ran) + len(self._out_ran)
 
     @property
-    def has_tasks(self) -> bool:
-        """True while tasks wait for the next settlement."""
-        return bool(self._ended or self._parking)
-
-    @property
     def has_steps(self) -> bool:
         """True while steps of histories wait for the next settlement."""
         return bool(self._steps)
@@ -227,11 +222,18 @@ class PendingSettlement:
         """
         assert self.out is None
         self.usage.add_arrived(window.arrived(), now_us)
-        if suspects.marking:
+        if suspects.asked or suspects.out:
             waiting = suspects.unstarted | waiting
-        later = self._beyond()
-        for task_id in later:
-            del self._parking[task_id]
+        later = self._beyond() if self._parking else {}
+        unparked, steps = self._unparked, self._steps
+        self._unparked, self._steps = [], []
+        if later:
+            for task_id in later:
+                del self._parking[task_id]
+            self._unparked = [timer for timer in unparked if timer[1] in later]
+            unparked = [timer for timer in unparked if timer[1] not in later]
+            self._steps = [step for step in steps if step.task_id in later]
+            steps = [step for step in steps if step.task_id not in later]
         gone = self._ended.keys() | self._parking.keys()
         lease, seq = self._lease, self.seq + 1
         self.out = Settlement(
@@ -247,12 +249,12 @@ class PendingSettlement:
             cursor=window.cursor,
             open=window.open(without=gone, waiting=waiting),
             usage=self.usage.take(),
-            unparked=tuple(timer for timer in self._unparked if timer[1] not in later),
-            parked=tuple(row for _, row in self._parking.values()),
+            unparked=tuple(unparked),
+            parked=tuple([row for _, row in self._parking.values()]),
             dead=tuple(self._dead),
             revived=tuple(self._revived.values()),
             results=(*self._results, *results),
-            history=tuple(step for step in self._steps if step.task_id not in later),
+            history=tuple(steps),
             ticks=ticks,
             ended_ticks=tuple(self._ended_ticks),
             released_keys=tuple(self._released_keys),
@@ -261,8 +263,6 @@ class PendingSettlement:
         self._out_ended, self._ended = self._ended, {}
         self._out_parking, self._parking = self._parking, later
         self._out_ran, self._ran = self._ran - later.keys(), self._ran & later.keys()
-        self._unparked = [timer for timer in self._unparked if timer[1] in later]
-        self._steps = [step for step in self._steps if step.task_id in later]
         self._dead, self._revived, self._results = [], {}, []
         self.awaited = bool(later)
         self._released_keys, self._ended_ticks = [], []

@@ -14,13 +14,11 @@ from late.store.base import Page, read_below
 
 def ask(core: CoreState, effects: list[m.Effect]) -> None:
     """Ask for all that is to be read: the next page, open tasks, rows of the timer table."""
-    if core.stopped:
+    if not core.recovered:  # the checkpoint's open tasks come first in their ordering keys
+        if not core.asked_open:
+            core.asked_open = True
+            effects.append(m.Fetch(core.lease.open))
         return
-    if not core.recovered and not core.asked_open:
-        core.asked_open = True
-        effects.append(m.Fetch(core.lease.open))
-    if not core.recovered:
-        return  # the checkpoint's open tasks come first in their ordering keys
     if not core.reading and not core.full:
         core.reading = True
         effects.append(m.Read(core.window.read_cursor))

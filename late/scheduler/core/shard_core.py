@@ -78,9 +78,10 @@ class ShardCore:
                 core.stopped = True
         if core.commands.waiting:
             core.commands.run(core.now_us, full=core.full)
-        if core.pending.out is None and core.settle_due():
+        if core.pending.out is None and core.recovered:
             self._tell(effects)
-        reads.ask(core, effects)
+        if not core.stopped:
+            reads.ask(core, effects)
         if isinstance(event, m.Grant):
             core.wake_us = core.wake_at_us() or NEVER_US
             if not effects:
@@ -88,9 +89,12 @@ class ShardCore:
         return effects
 
     def _tell(self, effects: list[m.Effect]) -> None:
+        """Say that there is something to settle, if there is, and more than was said."""
         core = self.state
+        outcomes = len(core.pending) + len(core.suspects.asked)
+        if not (outcomes or core.tick_due or core.write_due()):
+            return
         known, urgent = core.told or (0, False)
-        outcomes = len(core.pending) + core.suspects.asked
         # It stays urgent until the settlement is asked for.
         told = (outcomes, urgent or core.awaited)
         if told != core.told:
@@ -122,7 +126,7 @@ class ShardCore:
     def settlement(
         self, now_us: int, waiting: AbstractSet[str] = NONE, *, trusted: bool = True
     ) -> Settlement | None:
-        """Return the next settlement, or None if nothing is to be settled or one is still out.
+        """Build the next settlement, or return None if nothing is to be settled or one is out.
 
         The caller writes it until it knows the outcome, and says `Settled`; fenced, it throws the
         core away.
@@ -130,9 +134,22 @@ class ShardCore:
         Args:
             now_us: the database's time.
             waiting: tasks whose attempt is handed over and has not begun.
-            trusted: the worker holds its leases; no schedule fires without.
+            trusted: no schedule fires without: the worker has not heard of the database's clock
+                for so long that the clock may have been set back.
         """
-        return ends.next_settlement(self.state, now_us, waiting, trusted=trusted)
+        core = self.state
+        core.now_us = max(core.now_us, now_us)
+        if core.pending.out is not None or not core.recovered:
+            return None
+        core.told = None
+        ticks = core.schedules.take_due(core.now_us) if trusted and core.tick_due else ()
+        if not ticks and not core.write_due():
+            return None
+        results = core.drain.take_results()
+        built = core.pending.build(core.window, ticks, core.suspects, core.now_us, results, waiting)
+        core.long_run, core.ran_on = False, set()
+        core.limits.outages.settled(core.lease.group, built.usage, core.now_us)
+        return built
 
     # ------------------------------------------------------------------ for commands
 

@@ -70,7 +70,8 @@ class Limits:
         breaker."""
         self._probes: dict[Name, Limiter] = {}
         """The limits of the names that are in an outage here; not shared with other workers."""
-        self._any = False
+        self.any = False
+        """True when a queue has a setting, or one of a target is set by hand."""
         self._counted: dict[Owner, tuple[Flow, bool]] = {}
         """The flow of each task that runs, and whether it is a retry."""
         self.opens_at_us: int | None = None
@@ -87,7 +88,7 @@ class Limits:
         """Take in the settings as the database has them now."""
         # A queue with nothing but an owner is not limited, so its tasks take the short way.
         queues = {name: each for name, each in queues.items() if binds(each)}
-        self._any = bool(queues or targets)
+        self.any = bool(queues or targets)
         self._set(self._queues, {n: effective(k, LOCAL) for n, k in queues.items()}, now_us)
         wanted = {n: effective(targets.get(n, QueueSettings()), _default(n)) for n in self._remote}
         if LOCAL_POOL in targets:
@@ -135,11 +136,6 @@ class Limits:
                 limiter.slow.begin(now_us)
 
     # ------------------------------------------------------------------ of one task
-
-    @property
-    def any(self) -> bool:
-        """True when a queue has a setting, or one of a target is set by hand."""
-        return self._any
 
     @property
     def restricts(self) -> bool:
