@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import time
 from datetime import UTC, datetime, timedelta
 from typing import Any
@@ -19,6 +20,7 @@ from late.outbox import connect
 from late.payload.codec import Encrypted, Signed, Subject
 from late.schema.engine import make_engine
 from late.testing import drain
+from tests.integration.fleet_kit import SHARDS, until, working
 from tests.security.sealed_kit import (
     KEYS,
     SEALS,
@@ -259,3 +261,17 @@ def test_seals_within_each_other_bind_together() -> None:
     assert refund.decode(*read(row)) == {"cents": 1}
     with pytest.raises(DecodeError):
         refund.decode(*read(changed(row, priority=4)))
+
+
+async def test_another_worker_opens_what_its_owner_cannot_run(url: str) -> None:
+    app, ran = sealed_app(url)
+    other = late.App(url, codec=app.codec)
+
+    @other.task(name="other")
+    async def unrelated() -> None: ...
+
+    async with working(app, other):
+        # One task in each shard: half of the owners have no handler for it
+        rows = [written(app, n, priority=1, headers={"tenant": "a"}) for n in range(SHARDS)]
+        await asyncio.to_thread(put, url, *rows)
+        await until(lambda: sorted(ran) == list(range(SHARDS)))
