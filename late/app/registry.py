@@ -217,8 +217,8 @@ class TaskRegistry:
             task_name="",
             payload=b"",
             options=None,
-            # Intervals count from the epoch, so that a new deploy does not move them. The first due
-            # time is set by the database's clock when the schedule is stored.
+            # 0: intervals count from the time at which the schedule is stored, which no new deploy
+            # moves. The first due time is set by the database's clock then.
             anchor_us=0,
             next_due_at_us=None,
         )

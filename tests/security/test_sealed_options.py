@@ -18,6 +18,7 @@ from late.model.task import NewTask, Options
 from late.model.ticks import tick, tick_headers, tick_id
 from late.outbox import connect
 from late.payload.codec import Encrypted, Signed, Subject
+from late.payload.terms import ANCHOR_US
 from late.schema.engine import make_engine
 from late.testing import drain
 from tests.integration.fleet_kit import SHARDS, until, working
@@ -215,6 +216,23 @@ def test_ticks_run_and_their_payload_opens_nothing_else(url: str) -> None:
     assert drain(app) == {}
     assert len(ran) == count
     assert hourly.decode(*read(row, at_us)) == {"cents": 5}
+
+
+def test_a_schedule_that_comes_under_the_seal_moves_its_intervals_once(url: str) -> None:
+    apps = {bind: sealed_app(url, bind, Signed)[0] for bind in ("read", "write")}
+    for app in apps.values():
+        ticks(app)
+    with Control(url) as control:
+        control.schedules.sync(apps["read"].schedules)
+        (before,) = control.schedules.all()
+        assert before.anchor_us > ANCHOR_US
+        assert control.schedules.sync(apps["write"].schedules) == ["hourly"]
+        (after,) = control.schedules.all()
+        assert (after.anchor_us, (after.next_due_at_us or 1) % 1_000_000) == (ANCHOR_US, 0)
+        assert control.schedules.sync(apps["write"].schedules) == []
+        # A process with the setting of before does not move them back
+        assert control.schedules.sync(apps["read"].schedules) == ["hourly"]
+        assert control.schedules.all()[0].anchor_us == ANCHOR_US
 
 
 @pytest.mark.parametrize("seal", SEALS)
