@@ -241,6 +241,14 @@ LATE_RESULT = _event(
     measures="count",
     tags="group shard",
 )
+REPLAYED = _event(
+    "replayed",
+    "warning",
+    "a second row of a task was refused: somebody has copied a row of the log",
+    measures="count",
+    tags="group shard",
+    details="task",
+)
 ALREADY_DONE = _event(
     "already_done",
     "info",

@@ -19,6 +19,7 @@ from late.handler.outcomes import Retry
 from late.model import validation as validate
 from late.model.task import BATCH_POOL, Policy, Schedule
 from late.payload import codec as codecs
+from late.payload import terms
 from late.payload.command import PREFIX
 from late.payload.values import Format
 
@@ -216,8 +217,8 @@ class TaskRegistry:
             task_name="",
             payload=b"",
             options=None,
-            # Intervals count from the epoch, so that a new deploy does not move them. The first due
-            # time is set by the database's clock when the schedule is stored.
+            # 0: intervals count from the time at which the schedule is stored, which no new deploy
+            # moves. The first due time is set by the database's clock then.
             anchor_us=0,
             next_due_at_us=None,
         )
@@ -238,17 +239,19 @@ class TaskRegistry:
             raise ConfigError(f"schedule {label!r} exists already: give it a name=...")
         _, payload = task.encode((), args)
         subject = codecs.Subject(f"schedule:{label}", task.name, task.queue)
-        self.schedules.append(
-            msgspec.structs.replace(
-                template,
-                name=label,
-                shard_id=self._shard_of(label),
-                queue=task.queue,
-                task_name=task.name,
-                payload=task.codec.seal(payload, subject),
-                options=settings({}, task.base).options_json,
-            )
+        schedule = msgspec.structs.replace(
+            template,
+            name=label,
+            shard_id=self._shard_of(label),
+            queue=task.queue,
+            task_name=task.name,
+            options=settings({}, task.base).options_json,
         )
+        if codecs.binds(task.codec):
+            schedule = msgspec.structs.replace(schedule, anchor_us=terms.ANCHOR_US)
+            subject = codecs.Sealing.of(subject, terms.of_schedule(schedule))
+        sealed = task.codec.seal(payload, subject)
+        self.schedules.append(msgspec.structs.replace(schedule, payload=sealed))
 
 
 def _check_known(call: str, given: Mapping[str, object], known: set[str]) -> None:

@@ -19,6 +19,8 @@ from late.errors import ConfigError
 from late.model.cron import check, next_due_us
 from late.model.ids import new_id
 from late.model.task import Options, Schedule, TaskId
+from late.model.ticks import in_order
+from late.payload.terms import is_bound
 from late.schema.engine import reading, write
 from late.schema.tables import schedule
 
@@ -35,8 +37,8 @@ class ScheduleControl(Part):
         """Insert missing schedules, update changed ones, and return the names that were written.
 
         A schedule keeps its shard for ever, as a task does. Its next due time is computed again,
-        from the database's time, only when its rule or zone has changed. Several workers may do
-        this at the same time; the rows are locked in the order of their names.
+        from the database's time, only when its rule, zone or anchor has changed. Several workers
+        may do this at the same time; the rows are locked in the order of their names.
 
         Raises:
             ConfigError: a name is declared twice.
@@ -64,7 +66,7 @@ class ScheduleControl(Part):
         if shards is not None:
             statement = statement.where(schedule.c.shard_id.in_(sorted(shards)))
         with reading(self._database.engine) as connection:
-            return [_value(row._mapping) for row in connection.execute(statement)]
+            return [schedule_of(row._mapping) for row in connection.execute(statement)]
 
     def pause(self, name: str) -> Schedule:
         """Fire no more ticks until `resume`. Tasks of earlier ticks continue.
@@ -96,11 +98,17 @@ class ScheduleControl(Part):
         it; with overlap `queue` it runs in order with the ticks. A paused schedule can be run too.
 
         Raises:
-            ConfigError: there is no such schedule.
+            ConfigError: there is no such schedule, or its payload is sealed for its due times
+                alone.
         """
 
         def enqueue(connection: Connection) -> TaskId:
             row = _one(connection, name)
+            if is_bound(row["payload"]):
+                raise ConfigError(
+                    f"schedule {name!r} is sealed for its due times and nothing else: enqueue task "
+                    f"{row['task_name']!r} from the application"
+                )
             task_id = new_id(row["shard_id"])
             connection.execute(
                 insert(log_table_of(connection)).values(
@@ -147,7 +155,7 @@ def _sync(connection: Connection, specs: Sequence[Schedule]) -> list[str]:
         changed = _changes(spec, row)
         if not changed:
             continue
-        if {"rule", "zone"} & changed.keys():
+        if {"rule", "zone", "anchor_us"} & changed.keys():
             anchor = spec.anchor_us or now
             changed["anchor_us"] = anchor
             changed["next_due_at_us"] = _next(spec, anchor, now)
@@ -172,9 +180,8 @@ def _stored(
 
 
 def _changes(spec: Schedule, row: RowMapping) -> dict[str, Any]:
-    return {
-        field: getattr(spec, field) for field in _DECLARED if getattr(spec, field) != row[field]
-    }
+    fields = (*_DECLARED, "anchor_us") if spec.anchor_us else _DECLARED
+    return {field: getattr(spec, field) for field in fields if getattr(spec, field) != row[field]}
 
 
 def _next(spec: Schedule, anchor_us: int, after_us: int) -> int | None:
@@ -217,7 +224,7 @@ def _switch(engine: Engine, name: str, *, paused: bool) -> Schedule:
         connection.execute(update(schedule).where(schedule.c.name == name).values(**changed))
         if bool(row["paused"]) != paused:
             _audited(connection, "pause" if paused else "resume", name)
-        return _value(_one(connection, name))
+        return schedule_of(_one(connection, name))
 
     return write(engine, switch)
 
@@ -230,9 +237,8 @@ def _audited(connection: Connection, word: str, name: str, after: object = None)
 def _options(row: RowMapping) -> str:
     """Return the template's options with the schedule's name, which a signature covers."""
     given = msgspec.json.decode(row["options"], type=Options) if row["options"] else Options()
-    options = msgspec.structs.replace(given, schedule=row["name"])
-    if row["overlap"] == "queue":
-        options = msgspec.structs.replace(options, ordering_key=f"schedule:{row['name']}"[:128])
+    options = in_order(given, row["name"], row["overlap"])
+    options = msgspec.structs.replace(options, schedule=row["name"])
     return msgspec.json.encode(options).decode()
 
 
@@ -245,7 +251,8 @@ def _one(connection: Connection, name: str) -> RowMapping:
     return row
 
 
-def _value(row: RowMapping) -> Schedule:
+def schedule_of(row: RowMapping) -> Schedule:
+    """Return the schedule in a row of its table."""
     return Schedule(
         **{field: row[field] for field in _DECLARED},
         name=row["name"],

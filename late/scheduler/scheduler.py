@@ -35,6 +35,7 @@ from late.scheduler.events_effects import (
     PageRead,
     ParkedLoaded,
     Read,
+    Replayed,
     SchedulesRead,
     Settled,
     SettleSoon,
@@ -149,11 +150,6 @@ class Scheduler:
     def unrecorded(self) -> int:
         """Tasks that have ended, or are to be parked, and are not in the journal yet."""
         return sum(core.state.pending.unrecorded for core in self.cores.values())
-
-    @property
-    def fenced_total(self) -> int:
-        """Number of settlements that the journal has refused."""
-        return self.fenced.total()
 
     # ------------------------------------------------------------------ from the keeper
 
@@ -450,6 +446,8 @@ class Scheduler:
                         self._read_soon()
                 case SettleSoon():
                     self._settle_soon(effect.outcomes, effect.urgent)
+                case Replayed():
+                    report.replayed(self._emitter, shard, effect.task_ids)
                 case Load() | Fetch():
                     call = asyncio.get_running_loop().create_task(self._ask(shard, core, effect))
                     self._calls.add(call)

@@ -76,6 +76,8 @@ class ShardCore:
                 core.schedules.replace(event.schedules)
             case m.Stop():
                 core.stopped = True
+        if core.replays.refused:
+            effects.append(m.Replayed(core.replays.take()))
         if core.commands.waiting:
             core.commands.run(core.now_us, full=core.full)
         if core.pending.out is None and core.recovered:

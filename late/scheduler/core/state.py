@@ -17,6 +17,7 @@ from late.scheduler.core.crash_suspects import CrashSuspects
 from late.scheduler.core.lane_drain import LaneDrain
 from late.scheduler.core.ordering_keys import OrderingKeys
 from late.scheduler.core.pending_settlement import PendingSettlement
+from late.scheduler.core.replays import Replays
 from late.scheduler.core.timers import Timers
 from late.scheduler.core.unclaimed import UnclaimedTasks
 from late.scheduler.core.window import Window
@@ -66,6 +67,7 @@ class CoreState:
         self.ready_queues = ReadyQueues(lease.group, self.limits)
         self.schedules = ShardSchedules()
         self.suspects = CrashSuspects(lease)
+        self.replays = Replays()
         self.pending = PendingSettlement(lease, self.settings, self.limits.tenant)
         self.commands = Commands(
             lease.group, self.window, self.timers, self.keys, actions, self.pending.revive,

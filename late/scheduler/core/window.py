@@ -61,6 +61,11 @@ class Window:
         self._uncounted += entries
         self.read_cursor = page.cursor
 
+    def drop(self, entry: Entry) -> None:
+        """Take an entry out again that `append` took in: there is nothing to do for it."""
+        self.bytes -= len(entry.record.payload)
+        self.cover(entry)  # and all before it: a successor must not find it behind the cursor
+
     def cover(self, entry: Entry) -> None:
         """Move the checkpoint's cursor to `entry` at least: it was started, parked or ended."""
         if entry.index is not None and entry.index > self._covered:
