@@ -118,7 +118,7 @@ class Scheduler:
         self._on_fenced = on_fenced
         self._settings = settings
         self._rng = rng or random.Random()
-        self._emitter = emitter
+        self.emitter = emitter
         self._reads: dict[Shard, Cursor] = {}
         self._behind: set[Shard] = set()  # the last page was full: there is more to read at once
         self._turn = 0
@@ -274,15 +274,15 @@ class Scheduler:
                 late = core.state.late_results - before
             if late:
                 self._count_late(shard, late)
-        if self._emitter.wants(events.ATTEMPT_FAILED):
-            report.failed(self._emitter, outcomes)
-        report.outages(self._emitter, self.limits.outages)
+        if self.emitter.wants(events.ATTEMPT_FAILED):
+            report.failed(self.emitter, outcomes)
+        report.outages(self.emitter, self.limits.outages)
         self._finished_since += len(outcomes)
         self._work.set()
 
     def _count_late(self, shard: Shard, count: int) -> None:
         self.late_results[shard] += count
-        self._emitter.emit(events.LATE_RESULT, count=count, group=shard[0], shard=shard[1])
+        self.emitter.emit(events.LATE_RESULT, count=count, group=shard[0], shard=shard[1])
 
     def schedules(self, schedules: Sequence[Schedule], group: str) -> None:
         """Take in all schedules as the database has them; the owner of its shard fires each."""
@@ -319,7 +319,7 @@ class Scheduler:
             # Also one of a shard that was given up meanwhile: it is a former owner's all the same.
             self.fenced[shard] += 1
             epoch = settlement.epoch
-            self._emitter.emit(events.FENCED, group=shard[0], shard=shard[1], epoch=epoch)
+            self.emitter.emit(events.FENCED, group=shard[0], shard=shard[1], epoch=epoch)
         if core is None:
             return
         if result is SettleResult.FENCED:
@@ -329,7 +329,7 @@ class Scheduler:
         now_us = self._now_us()
         self.settlements += 1
         self._step(shard, core, Settled(now_us))
-        report.settled(self._emitter, settlement, now_us)
+        report.settled(self.emitter, settlement, now_us)
         self._changed.set()
         self._work.set()
 
@@ -445,7 +445,7 @@ class Scheduler:
     def _carry_out(self, shard: Shard, core: ShardCore, effect: Effect) -> int:
         match effect:
             case Dispatch():
-                self._emitter.emit(events.DISPATCHED, count=len(effect.attempts), group=shard[0])
+                self.emitter.emit(events.DISPATCHED, count=len(effect.attempts), group=shard[0])
                 return self._dispatch(effect.attempts)
             case Read():
                 self._reads[shard] = effect.cursor

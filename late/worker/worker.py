@@ -58,6 +58,7 @@ from late.worker.settings_sync import SettingsSync
 from late.worker.shared_control import SharedControl
 from late.worker.stall_monitor import StallMonitor
 from late.worker.startup import open_store_at_start
+from late.worker.transactions import transaction_pool_of
 
 if TYPE_CHECKING:
     from late.control.queue_settings import Live
@@ -135,7 +136,8 @@ class Worker:
         app, settings, store = self.app, self.settings, self._store
         self.pulls = self._pulls()
         remote = self._remote()
-        self.pools: dict[str, Pool] = {**remote, **self.pulls.by_name}
+        own = {**remote, **transaction_pool_of(self, self._rng)}
+        self.pools: dict[str, Pool] = {**own, **self.pulls.by_name}
         policies = assembly.runnable_policies(self.pulls.placed(self._policies), self.pools)
         self._declared = assembly.declared_handlers(app, policies)
         self.offers = offers_of(self, store, self._groups, policies, remote, self._rng)
@@ -153,7 +155,7 @@ class Worker:
             app=self._target,
             offer=self.offers.offer,
         )
-        self.dispatchers = Dispatchers(self.dispatcher, remote, self.pulls, self.offers)
+        self.dispatchers = Dispatchers(self.dispatcher, own, self.pulls, self.offers)
         self.settler = Settler(
             store,
             collect=lambda: self.scheduler.collect(),

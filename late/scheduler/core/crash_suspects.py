@@ -26,6 +26,7 @@ go on being counted there, but it is no suspect any more: an attempt of its own 
 from __future__ import annotations
 
 from collections import deque
+from collections.abc import Set as AbstractSet
 
 from late.model.task import Suspect, TaskId
 from late.scheduler.events_effects import Care
@@ -150,7 +151,11 @@ class CrashSuspects:
     def for_settlement(self) -> tuple[Suspect, ...]:
         """Return the suspects and marks for the settlement that is being built."""
         self._out, self._asked = self._asked, []
-        ids = self.deaths.keys() | self.marked.keys()
+        return self.told()
+
+    def told(self, without: AbstractSet[str] = frozenset()) -> tuple[Suspect, ...]:
+        """Return the suspects and marks as they are, but for the tasks of `without`."""
+        ids = (self.deaths.keys() | self.marked.keys()) - without
         return tuple(self._suspect(task_id) for task_id in sorted(ids))
 
     def _suspect(self, task_id: TaskId) -> Suspect:

@@ -16,10 +16,12 @@ from late.model.task import (
     DEFAULT_GROUP,
     Cursor,
     DeadLetter,
+    OpenTask,
     Outcome,
     Parked,
     Record,
     StepDetail,
+    Suspect,
     TaskId,
 )
 from late.scheduler.core.crash_suspects import CrashSuspects
@@ -233,30 +235,13 @@ class PendingSettlement:
         for task_id in later:
             del self._parking[task_id]
         gone = self._ended.keys() | self._parking.keys()
-        lease, seq = self._lease, self.seq + 1
-        self.out = Settlement(
-            # Unique without a random: the epoch is new for every lease, and a fenced core never
-            # builds again. The end of the owner's name, which is new for every process, tells a
-            # copy of the database from the database.
-            settlement_id=f"{lease.owner[-8:]}/{lease.epoch}/{seq}",
-            group=lease.group,
-            shard_id=lease.shard_id,
-            seq=seq,
-            epoch=lease.epoch,
-            owner=lease.owner,
-            cursor=window.cursor,
-            open=window.open(without=gone, waiting=waiting),
-            usage=self.usage.take(),
-            unparked=tuple(timer for timer in self._unparked if timer[1] not in later),
-            parked=tuple(row for _, row in self._parking.values()),
-            dead=tuple(self._dead),
-            revived=tuple(self._revived.values()),
-            results=(*self._results, *results),
-            history=tuple(step for step in self._steps if step.task_id not in later),
+        self.out = self.compose(
+            window.cursor,
+            window.open(without=gone, waiting=waiting),
+            suspects.for_settlement(),
+            later=later,
             ticks=ticks,
-            ended_ticks=tuple(self._ended_ticks),
-            released_keys=tuple(self._released_keys),
-            suspects=suspects.for_settlement(),
+            results=results,
         )
         self._out_ended, self._ended = self._ended, {}
         self._out_parking, self._parking = self._parking, later
@@ -267,6 +252,48 @@ class PendingSettlement:
         self.awaited = bool(later)
         self._released_keys, self._ended_ticks = [], []
         return self.out
+
+    def compose(
+        self,
+        cursor: Cursor,
+        open_tasks: tuple[OpenTask, ...],
+        suspects: tuple[Suspect, ...],
+        *,
+        mark: str = "",
+        later: AbstractSet[str] | Mapping[TaskId, object] = NONE,
+        ticks: tuple[Tick, ...] = (),
+        results: Sequence[Result] = (),
+    ) -> Settlement:
+        """Return the settlement of all that was collected, but for the tasks of `later`.
+
+        Args:
+            mark: makes its name another than that of the next one with the same `seq`.
+        """
+        lease, seq = self._lease, self.seq + 1
+        return Settlement(
+            # Unique without a random: the epoch is new for every lease, and a fenced core never
+            # builds again. The end of the owner's name, which is new for every process, tells a
+            # copy of the database from the database.
+            settlement_id=f"{lease.owner[-8:]}/{lease.epoch}/{seq}{mark}",
+            group=lease.group,
+            shard_id=lease.shard_id,
+            seq=seq,
+            epoch=lease.epoch,
+            owner=lease.owner,
+            cursor=cursor,
+            open=open_tasks,
+            usage=self.usage.take(),
+            unparked=tuple(timer for timer in self._unparked if timer[1] not in later),
+            parked=tuple(row for _, row in self._parking.values()),
+            dead=tuple(self._dead),
+            revived=tuple(self._revived.values()),
+            results=(*self._results, *results),
+            history=tuple(step for step in self._steps if step.task_id not in later),
+            ticks=ticks,
+            ended_ticks=tuple(self._ended_ticks),
+            released_keys=tuple(self._released_keys),
+            suspects=suspects,
+        )
 
     def _beyond(self) -> dict[TaskId, tuple[Entry, Parked]]:
         """Return the tasks that a later settlement parks: a database bounds a transaction.

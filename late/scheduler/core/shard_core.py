@@ -17,14 +17,15 @@ Rules, in the order in which they matter:
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from collections.abc import Set as AbstractSet
 
 from late.clock import SET_BACK_US
 from late.model.lanes import Gate
-from late.model.task import Policy
+from late.model.task import Outcome, Policy
 from late.scheduler import events_effects as m
-from late.scheduler.core import ends, reads, starts, transitions
+from late.scheduler.core import ends, reads, shared_settlement, starts, transitions
+from late.scheduler.core.shared_settlement import SharedSettlement
 from late.scheduler.core.state import CoreState
 from late.scheduler.core.window import NONE
 from late.scheduler.limits.limits import LOCAL_POOL, Limits
@@ -133,6 +134,19 @@ class ShardCore:
             trusted: the worker holds its leases; no schedule fires without.
         """
         return ends.next_settlement(self.state, now_us, waiting, trusted=trusted)
+
+    def share(
+        self, outcomes: Sequence[Outcome], now_us: int, waiting: AbstractSet[str] = NONE
+    ) -> SharedSettlement | None:
+        """Return a settlement of these ends alone, for the transaction that has their effects.
+
+        Nothing has ended before `Settled`; `unshare` gives it up. See `shared_settlement.build`.
+        """
+        return shared_settlement.build(self.state, outcomes, now_us, waiting)
+
+    def unshare(self) -> None:
+        """Take in that the transaction was rolled back."""
+        shared_settlement.give_up(self.state)
 
     # ------------------------------------------------------------------ for commands
 
