@@ -94,8 +94,7 @@ class Sharing:
 
     def add(self, turn: Turn) -> None:
         """Take in an attempt."""
-        slow = self._means.get(turn.attempt.record.name, UNKNOWN_S) > SLOW_S
-        (self._alone if slow or turn.alone else self._short).append(turn)
+        (self._alone if turn.alone else self._short).append(turn)
         if not self._filling:
             # Those that come with it arrive in the next passes of the loop.
             self._filling = True
@@ -137,7 +136,8 @@ class Sharing:
     def _fill(self) -> None:
         self._filling = False
         while self._short and len(self._sharing) < PARALLEL:
-            self._start(self._sharing, self._take_short())
+            if turns := self._take_short():
+                self._start(self._sharing, turns)
         while self._alone and len(self._single) < self._concurrency:
             self._start(self._single, [self._alone.popleft()])
 
@@ -150,9 +150,11 @@ class Sharing:
             for turn in waiting:
                 if turn.attempt.record.shard_id != shard or left_s <= 0 or len(found) == TURNS_MAX:
                     others.append(turn)
-                    continue
-                left_s -= self._means.get(turn.attempt.record.name, UNKNOWN_S)
-                found.append(turn)
+                elif (mean_s := self._means.get(turn.attempt.record.name, UNKNOWN_S)) > SLOW_S:
+                    self._alone.append(turn)
+                else:
+                    found.append(turn)
+                    left_s -= mean_s
             waiting = self._short = others
         return found
 
@@ -161,7 +163,14 @@ class Sharing:
         runs.add(run)
         task = asyncio.get_running_loop().create_task(self._serve(run), name="late-transaction")
         self._tasks.add(task)
-        task.add_done_callback(self._tasks.discard)
+        task.add_done_callback(self._served)
+
+    def _served(self, task: asyncio.Task[None]) -> None:
+        self._tasks.discard(task)
+        if not task.cancelled() and (error := task.exception()) is not None:
+            asyncio.get_running_loop().call_exception_handler(
+                {"message": "a shared transaction was not concluded", "exception": error}
+            )
 
     def _may(self, turn: Turn) -> bool:
         return self._may_start(turn.attempt)
