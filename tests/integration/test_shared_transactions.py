@@ -18,7 +18,7 @@ import late
 from late.control import Control
 from late.errors import ConfigError
 from late.store.base import Fate
-from late.testing import drain
+from late.testing import drain, inline
 from tests.integration.shared_kit import (
     SOON,
     business,
@@ -422,3 +422,20 @@ def test_a_plain_handler_has_no_tx(url: str) -> None:
     enqueue(app, [plain.call()])
     assert drain(app) == {"done": 1}
     assert found == ["plain: ctx.tx is for @app.task(transaction=True)"]
+
+
+def test_inline_mode_runs_in_a_transaction_of_the_database(url: str) -> None:
+    app = late.App(url)
+
+    @app.task(transaction=True)
+    def charge(ctx: late.Context, n: int) -> None:
+        effect(ctx, n)
+        if n == 3:
+            raise ValueError("three")
+
+    with inline(app) as box:
+        for n in (1, 2, 3):
+            charge.enqueue(None, n)  # type: ignore[call-overload]
+        with pytest.raises(ValueError, match="three"):
+            box.run()
+    assert effects(url) == {1: 1, 2: 1}

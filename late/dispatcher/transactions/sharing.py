@@ -26,13 +26,12 @@ from late.model.task import TRANSACTION_POOL, Attempt, Outcome
 from late.outbox.shared import SharedTransaction, SharedTransactions
 from late.store.base import Fate, Settlement
 
-PARALLEL = 3
+PARALLEL = 2
 """Transactions of several tasks at the same time. More of them would each be of fewer tasks."""
 TURNS_MAX = 60
 """PostgreSQL keeps 64 savepoints of a transaction at hand; beyond, every snapshot pays for them."""
-SLOW_S = 0.020
-"""Tasks of a name that takes longer on average run alone, as many at once as the worker has
-slots."""
+SLOW_S = 0.050
+"""Tasks of a name that takes longer run alone, as many at once as the worker has slots."""
 UNKNOWN_S = 0.001
 COMMIT_S = 20.0
 """The longest wait for a commit, before the connection is ended: nothing else is settled then."""
@@ -79,7 +78,7 @@ class Sharing:
         self._single: set[Run] = set()
         self.hanging = 0
         """Threads whose handler does not come back."""
-        self._means: dict[str, float] = {}
+        self._usual: dict[str, float] = {}
         """The time that an attempt takes, by task name, of late."""
         self._filling = False
         self._tasks: set[asyncio.Task[None]] = set()
@@ -150,11 +149,11 @@ class Sharing:
             for turn in waiting:
                 if turn.attempt.record.shard_id != shard or left_s <= 0 or len(found) == TURNS_MAX:
                     others.append(turn)
-                elif (mean_s := self._means.get(turn.attempt.record.name, UNKNOWN_S)) > SLOW_S:
+                elif (usual_s := self._usual.get(turn.attempt.record.name, UNKNOWN_S)) > SLOW_S:
                     self._alone.append(turn)
                 else:
                     found.append(turn)
-                    left_s -= mean_s
+                    left_s -= usual_s
             waiting = self._short = others
         return found
 
@@ -310,5 +309,8 @@ class Sharing:
     def _learn(self, turn: Turn) -> None:
         if turn.begun:
             name = turn.attempt.record.name
-            mean_s = self._means.get(name, UNKNOWN_S)
-            self._means[name] = mean_s + (min(turn.busy_s, 10 * SLOW_S) - mean_s) / 8
+            usual_s = self._usual.get(name, UNKNOWN_S)
+            # Rather by the quick ones: a wait for a lock, or for the processor, says nothing of the
+            # handler, and what runs alone because of it would have more of both.
+            weight = 1 / 2 if turn.busy_s < usual_s else 1 / 16
+            self._usual[name] = usual_s + (min(turn.busy_s, 10 * SLOW_S) - usual_s) * weight

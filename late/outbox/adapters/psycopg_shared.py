@@ -24,9 +24,13 @@ from late.outbox.pending_wakeups import noting
 from late.store.base import Fate, Settlement
 from late.store.postgres import shared_transaction
 
+LOCK_S = 0.050
+"""The longest wait for a lock, but for the first handler of a transaction: that of a later one may
+be for another shared transaction, which waits for what the earlier ones have locked. The server
+would take a second to find that out. The handler runs again in a transaction of its own."""
 _BEGIN = b"begin isolation level read committed, read write; savepoint late_task"
 _RESET = b"release savepoint late_task; reset all; reset role; reset session authorization"
-_NEXT = _RESET + b"; savepoint late_task"
+_NEXT = _RESET + b"; savepoint late_task; set local lock_timeout = %d" % (LOCK_S * 1000)
 _UNDO = b"rollback to savepoint late_task"
 _LAST = _RESET + b"; set local lock_timeout = %d" % (shared_transaction.LOCK_S * 1000)
 
