@@ -26,10 +26,8 @@ from late.app.backpressure import BacklogPublisher
 from late.clock import DatabaseClock
 from late.concurrency import in_thread
 from late.config import Members, WorkerConfig
-from late.dispatcher.batches import BatchPool
 from late.dispatcher.dispatcher import Dispatcher
 from late.dispatcher.pull.pools import Pulls
-from late.dispatcher.push.pool import RemotePool
 from late.dispatcher.settler import Settler
 from late.errors import LateError, StoreError
 from late.model.lanes import Layout
@@ -136,8 +134,7 @@ class Worker:
         app, settings, store = self.app, self.settings, self._store
         self.pulls = self._pulls()
         remote = self._remote()
-        own = {**remote, **transaction_pool_of(self, self._rng)}
-        self.pools: dict[str, Pool] = {**own, **self.pulls.by_name}
+        self.pools: dict[str, Pool] = {**remote, **self.pulls.by_name}
         policies = assembly.runnable_policies(self.pulls.placed(self._policies), self.pools)
         self._declared = assembly.declared_handlers(app, policies)
         self.offers = offers_of(self, store, self._groups, policies, remote, self._rng)
@@ -155,7 +152,7 @@ class Worker:
             app=self._target,
             offer=self.offers.offer,
         )
-        self.dispatchers = Dispatchers(self.dispatcher, own, self.pulls, self.offers)
+        self.dispatchers = Dispatchers(self.dispatcher, remote, self.pulls, self.offers)
         self.settler = Settler(
             store,
             collect=lambda: self.scheduler.collect(),
@@ -218,8 +215,8 @@ class Worker:
         self.scheduler.change_settings(live.queues, live.targets)
         self.backlog.follow(live)
 
-    def _remote(self) -> dict[str, RemotePool | BatchPool]:
-        return remote_pools(
+    def _remote(self) -> dict[str, Dispatcher]:
+        pools = remote_pools(
             self.app,
             worker_id=self.id,
             now_us=self.clock.now_us,
@@ -227,6 +224,7 @@ class Worker:
             trusted=lambda: self.trusted,
             rng=self._rng,
         )
+        return {**pools, **transaction_pool_of(self, self._rng)}
 
     def _pulls(self) -> Pulls:
         return Pulls(

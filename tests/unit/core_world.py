@@ -29,7 +29,6 @@ from late.model.task import (
     TaskId,
 )
 from late.payload.command import PREFIX, QUEUE, Kind, decode
-from late.scheduler.core import shared_settlement
 from late.scheduler.core.shard_core import ShardCore
 from late.scheduler.events_effects import (
     Dispatch,
@@ -354,37 +353,6 @@ class World:
         if self.out is not None and self.applied_out:
             self.out = None
             self.step(Settled(self.now_us))
-
-    def share(self, attempts: list[Attempt], fate: str) -> bool:
-        """End attempts in a transaction that has their settlement; return whether it could be.
-
-        Args:
-            fate: `committed`, `died` (committed, and the owner has not learned of it), `rolled
-                back`, or `replaced` (another settlement took its place).
-        """
-        outcomes = [Outcome(a, "done", self.now_us, 5, result=b"1") for a in attempts]
-        shared = None if self.out else self.core.share(outcomes, self.now_us)
-        if shared is None:
-            return False
-        assert self.core.settlement(self.now_us) is None, "two settlements are out"
-        if fate in ("committed", "died"):
-            for attempt in attempts:
-                self.running.remove(attempt)
-                self.suspected.discard(attempt.record.task_id)
-            self.apply(shared.settlement)
-            assert not {a.record.task_id for a in attempts} - self.final.keys()
-            if fate == "died":
-                self.take_over()
-                return True
-            self.limits.ended(outcomes, self.now_us)
-        elif fate == "replaced":
-            shared_settlement.replace(self.core.state, shared)
-            self.apply(shared.substitute)
-        if fate == "rolled back":
-            self.core.unshare()
-        else:
-            self.step(Settled(self.now_us))
-        return True
 
     def apply(self, s: Settlement) -> None:
         assert s.seq == self.last.seq + 1, "the journal has a gap or a fork"

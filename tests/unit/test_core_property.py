@@ -10,6 +10,7 @@ from hypothesis import strategies as st
 from late.model.task import Options
 from tests.sizes import Budget
 from tests.unit.core_world import SECOND, World
+from tests.unit.shared_world import share
 
 KINDS = ["done", "done", "done", "failed", "failed", "snooze", "discard", "died", "not_capable"]
 
@@ -126,7 +127,7 @@ def share_some(world: World, *, deaths: bool) -> None:
     rng = world.rng
     attempts = rng.sample(world.running, rng.randint(1, len(world.running)))
     fates = ["committed", "committed", "rolled back", "replaced", *(["died"] if deaths else [])]
-    world.share(attempts, rng.choice(fates))
+    share(world, attempts, rng.choice(fates))
 
 
 @settings(max_examples=300, deadline=None, suppress_health_check=list(HealthCheck))

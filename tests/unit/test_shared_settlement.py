@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from late.model.task import Attempt, Outcome
 from tests.unit.core_world import World, answers, running_ids
+from tests.unit.shared_world import share
 
 
 def started(world: World, count: int) -> None:
@@ -18,7 +19,7 @@ def test_it_carries_its_own_ends_and_nothing_that_waits() -> None:
     first, second, third = (world.enqueue("kept") for _ in range(3))
     started(world, 3)
     world.finish(world.running[0])
-    assert world.share([world.running[0]], "committed")
+    assert share(world, [world.running[0]], "committed")
     assert world.ends == [second]
     assert world.steps == [(second, "done")]
     assert {task.task_id for task in world.last.open} == {first, third}
@@ -33,10 +34,10 @@ def test_the_next_of_a_key_starts_when_it_has_committed() -> None:
     first, second = (world.enqueue(ordering_key="a") for _ in range(2))
     started(world, 3)
     assert running_ids(world) == [first]
-    assert world.share([*world.running], "rolled back")
+    assert share(world, [*world.running], "rolled back")
     world.grant(3)
     assert running_ids(world) == [first]
-    assert world.share([*world.running], "committed")
+    assert share(world, [*world.running], "committed")
     world.grant(3)
     assert running_ids(world) == [second]
 
@@ -89,9 +90,9 @@ def test_a_substitute_ends_nothing() -> None:
     world = World()
     task = world.enqueue()
     started(world, 1)
-    assert world.share([*world.running], "replaced")
+    assert share(world, [*world.running], "replaced")
     assert world.ends == []
-    assert world.share([*world.running], "committed")
+    assert share(world, [*world.running], "committed")
     assert world.ends == [task]
 
 

@@ -125,12 +125,25 @@ class Run:
                 self.current = None
                 self.ended.append(turn)
 
-    def take_back(self, held_s: float | None = None) -> list[Turn]:
-        """Take out what has not begun, if the present turn has taken longer than `held_s`."""
+    @property
+    def queued(self) -> list[Attempt]:
+        """The attempts that have not begun."""
         with self._lock:
-            current = self.current
-            if held_s is not None and (current is None or monotonic() - current.begun < held_s):
-                return []
+            return [turn.attempt for turn in self.unstarted]
+
+    @property
+    def is_transient(self) -> bool:
+        """True if a repeat may do better than this one, which has failed as a whole."""
+        return self.error is None or self.tx is None or self.tx.is_transient(self.error)
+
+    def is_held(self, for_s: float) -> bool:
+        """Return whether its present turn has taken longer than that."""
+        with self._lock:
+            return self.current is not None and monotonic() - self.current.begun > for_s
+
+    def take_back(self) -> list[Turn]:
+        """Take out what has not begun."""
+        with self._lock:
             found = list(self.unstarted)
             self.unstarted.clear()
         return found

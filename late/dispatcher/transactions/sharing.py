@@ -80,7 +80,7 @@ class Sharing:
         """Threads whose handler does not come back."""
         self._usual: dict[str, float] = {}
         """The time that an attempt takes, by task name, of late."""
-        self._filling = False
+        self._filling = self._stopped = False
         self._tasks: set[asyncio.Task[None]] = set()
 
     @property
@@ -88,7 +88,7 @@ class Sharing:
         """The attempts that have not begun."""
         found = [turn.attempt for turn in (*self._short, *self._alone)]
         for run in (*self._sharing, *self._single):
-            found += [turn.attempt for turn in list(run.unstarted)]
+            found += run.queued
         return found
 
     def add(self, turn: Turn) -> None:
@@ -127,6 +127,7 @@ class Sharing:
 
     def stop(self) -> None:
         """Close the connections, when nothing runs any more or is to be waited for."""
+        self._stopped = True
         self._threads.close()
         self._transactions.close()
 
@@ -134,6 +135,8 @@ class Sharing:
 
     def _fill(self) -> None:
         self._filling = False
+        if self._stopped:
+            return
         while self._short and len(self._sharing) < PARALLEL:
             if turns := self._take_short():
                 self._start(self._sharing, turns)
@@ -177,8 +180,13 @@ class Sharing:
     async def _serve(self, run: Run) -> None:
         work = asyncio.ensure_future(self._threads.run(run.work))
         while not work.done():
-            await asyncio.wait([work], timeout=HOLD_S if run.unstarted else None)
-            self._requeue(run.take_back(HOLD_S))  # They need not wait for a slow one.
+            await asyncio.wait([work], timeout=HOLD_S if run in self._sharing else None)
+            if run in self._sharing and run.is_held(HOLD_S) and not work.done():
+                # Its place is free for others, and those behind the slow one need not wait for it.
+                self._sharing.discard(run)
+                self._single.add(run)
+                self._requeue(run.take_back())
+                self._fill()
         if run.over:
             self.hanging -= 1
         try:
@@ -189,7 +197,7 @@ class Sharing:
                 self._requeue(run.take_back())
         finally:
             self._forget(run)
-            self._fill()
+        self._fill()
 
     def _forget(self, run: Run) -> None:
         self._sharing.discard(run)
@@ -210,7 +218,7 @@ class Sharing:
             if not (turn.begun or turn.withdrawn):
                 self._requeue([turn])
             elif (turn.done or turn.again) and not turn.withdrawn:
-                self._repeat(turn, None)
+                self._repeat(turn)
             else:
                 self._end(turn)
 
@@ -236,26 +244,26 @@ class Sharing:
             if turn.withdrawn or not (turn.done or turn.again):
                 self._end(turn)
             elif turn.again:
-                self._repeat(turn, run)
-        fate = Fate.ROLLED_BACK
-        tx = run.tx
-        try:
-            if tx is not None and done and not (run.lost or run.over):
+                self._repeat(turn)
+        fate, tx = Fate.ROLLED_BACK, run.tx
+        if tx is not None:
+            if done and not (run.lost or run.over):
                 fate = await self._settle(run, tx, done)
-        finally:
-            if tx is not None:
-                tx.close(committed=fate is Fate.COMMITTED)
+            # Not in a `finally`: a thread may be at work on it where this is cancelled.
+            tx.close(committed=fate is Fate.COMMITTED)
         for turn in done:
             turn.committing = False
-            if fate is Fate.COMMITTED:
-                turn.recorded = True
+            turn.recorded = fate is Fate.COMMITTED
+            if turn.recorded:
                 self._end(turn)
-            else:
-                self._repeat(turn, run)
+            elif len(run.ended) > 1 or run.over or run.is_transient:
+                self._repeat(turn, run.error)
+            else:  # There is nobody else to blame.
+                self._fail(turn, run.error)
         rest = run.take_back()
         if run.lost and not run.ended:  # There was no connection.
             for turn in rest:
-                self._repeat(turn, run)
+                self._repeat(turn, run.error)
         else:
             self._requeue(rest)
 
@@ -283,23 +291,25 @@ class Sharing:
             turn.attempt, "done", begun_us, busy_us, TRANSACTION_POOL, result=turn.verdict.result
         )
 
-    def _repeat(self, turn: Turn, run: Run | None) -> None:
-        """Run the attempt again, alone, unless that has not helped: then its error is its end."""
-        single = run is not None and len(run.ended) == 1
-        error = None if run is None else run.error
-        turn.run, turn.done, turn.again, turn.begun = None, False, False, 0.0
+    def _repeat(self, turn: Turn, error: BaseException | None = None) -> None:
+        """Run the attempt again, alone, unless that has not helped."""
+        own, turn.run, turn.done, turn.again, turn.begun = turn.again, None, False, False, 0.0
         if turn.withheld is not None:  # Its slot has spoken: it was told to end.
             self._report(turn.withheld)
             self._end(turn)
-            return
-        transient = error is None or run is None or run.tx is None or run.tx.is_transient(error)
-        if turn.tries >= TRIES or (single and not transient):
-            turn.verdict = INTERRUPTED if error is None else raised(error, turn.rule, self._scrub)
+        elif turn.tries < TRIES:
+            turn.tries += 1
+            turn.alone = True
+            self.add(turn)
+        elif own:
             self._end(turn)
-            return
-        turn.tries += 1
-        turn.alone = True
-        self.add(turn)
+        else:
+            self._fail(turn, error)
+
+    def _fail(self, turn: Turn, error: BaseException | None) -> None:
+        turn.done = False
+        turn.verdict = INTERRUPTED if error is None else raised(error, turn.rule, self._scrub)
+        self._end(turn)
 
     @staticmethod
     def _end(turn: Turn) -> None:

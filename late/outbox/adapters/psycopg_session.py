@@ -134,7 +134,9 @@ def shared(conninfo: str, idle: IdleConnections, kind: type[C]) -> C:
 
 
 def error_of(result: PGresult, tx: psycopg.Connection[Any]) -> psycopg.Error:
-    """Return the error that the server has answered."""
+    """Return the error that the server has answered, or that there was no answer."""
+    if tx.pgconn.status == ConnStatus.BAD:
+        return psycopg.OperationalError("the connection is lost")
     return psycopg.errors.error_from_result(result, encoding=tx.info.encoding)
 
 

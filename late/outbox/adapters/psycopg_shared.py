@@ -36,7 +36,8 @@ _LAST = _RESET + b"; set local lock_timeout = %d" % (shared_transaction.LOCK_S *
 
 
 _TRANSIENT = ("40001", "40P01", "55P03")
-_GONE = ("08", "57")
+_GONE = ("08", "57P")
+"""The beginnings of the states of a server that has gone away."""
 
 
 class SharedConnection(psycopg.Connection[Any]):
@@ -117,7 +118,7 @@ class PsycopgShared:
     def is_transient(error: BaseException) -> bool:
         """Return whether a repeat may do better: a deadlock, a conflict, a lock, a lost server."""
         state = _state(error)
-        return state is not None and (not state or state in _TRANSIENT or state[:2] in _GONE)
+        return state is not None and (not state or state in _TRANSIENT or state.startswith(_GONE))
 
     def commit(self, settlements: Sequence[Settlement]) -> tuple[Fate, BaseException | None]:
         """Commit with these settlements: see `late.store.postgres.shared_transaction`."""
