@@ -14,7 +14,7 @@ of a shard's journal come in order, and nothing that the transaction ends is set
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable, Iterable, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager
 from typing import Protocol
 
@@ -26,7 +26,7 @@ from late.scheduler.core.shard_core import ShardCore
 from late.scheduler.core.shared_settlement import SharedSettlement
 from late.scheduler.core.window import NONE
 from late.scheduler.pools import Pool, Slots, queued_by_group
-from late.scheduler.scheduler import Scheduler
+from late.scheduler.scheduler import Scheduler, Shard
 from late.store.base import Fate, Settlement, SettleResult
 
 WAIT_S = 5.0
@@ -88,7 +88,9 @@ class SharedSettlements:
         except TimeoutError:
             return Fate.ROLLED_BACK
         try:
-            parts = self._parts(outcomes)
+            by_shard = _by_shard(outcomes)
+            await self._settle_before(by_shard)
+            parts = self._parts(by_shard)
             if parts is None:
                 return Fate.ROLLED_BACK
             fate = await write([part.settlement for _, part in parts])
@@ -100,13 +102,27 @@ class SharedSettlements:
         finally:
             await exclusive.__aexit__(None, None, None)
 
-    def _parts(self, outcomes: Sequence[Outcome]) -> list[Part] | None:
+    async def _settle_before(self, shards: Iterable[Shard]) -> None:
+        cores = [core for shard in shards if (core := self._scheduler.cores.get(shard)) is not None]
+        now_us, waiting = self._now_us(), queued_by_group(self._holders())
+        found = [
+            core.settlement_before_share(now_us, waiting.get(core.state.lease.group, NONE))
+            for core in cores
+        ]
+        settlements = [each for each in found if each is not None]
+        if not settlements:
+            return
+        try:
+            results = await self._settler.write(settlements)
+        except StoreError as error:
+            self._on_error(settlements, error)
+            return
+        for settlement, result in zip(settlements, results, strict=True):
+            self._scheduler.settled(settlement, result)
+
+    def _parts(self, by_shard: Mapping[Shard, Sequence[Outcome]]) -> list[Part] | None:
         """Build the settlement of each shard; None, and nothing is out, if one cannot be built."""
         now_us, waiting = self._now_us(), queued_by_group(self._holders())
-        by_shard: dict[tuple[str, ShardId], list[Outcome]] = {}
-        for outcome in outcomes:
-            key = (outcome.attempt.group, ShardId(outcome.attempt.record.shard_id))
-            by_shard.setdefault(key, []).append(outcome)
         parts: list[Part] = []
         for shard, part in by_shard.items():
             core = self._scheduler.cores.get(shard)
@@ -172,3 +188,11 @@ class SharedSettlements:
             if self._is_here(core):
                 core.unshare()
         self._scheduler.wake()
+
+
+def _by_shard(outcomes: Sequence[Outcome]) -> dict[Shard, list[Outcome]]:
+    found: dict[Shard, list[Outcome]] = {}
+    for outcome in outcomes:
+        key = (outcome.attempt.group, ShardId(outcome.attempt.record.shard_id))
+        found.setdefault(key, []).append(outcome)
+    return found

@@ -215,7 +215,7 @@ class Worker:
         self.scheduler.change_settings(live.queues, live.targets)
         self.backlog.follow(live)
 
-    def _remote(self) -> dict[str, Dispatcher]:
+    def _remote(self) -> dict[str, Any]:
         pools = remote_pools(
             self.app,
             worker_id=self.id,

@@ -16,6 +16,10 @@ def share(world: World, attempts: list[Attempt], fate: str) -> bool:
             back`, or `replaced` (another settlement took its place).
     """
     outcomes = [Outcome(a, "done", world.now_us, 5, result=b"1") for a in attempts]
+    if not world.out and (first := world.core.settlement_before_share(world.now_us)) is not None:
+        world.out, world.applied_out = first, False
+        world.write()
+        world.acknowledge()
     shared = None if world.out else world.core.share(outcomes, world.now_us)
     if shared is None:
         return False

@@ -154,7 +154,7 @@ def marked(core: CoreState) -> list[Entry]:
 
 
 def next_settlement(
-    core: CoreState, now_us: int, waiting: AbstractSet[str], *, trusted: bool
+    core: CoreState, now_us: int, waiting: AbstractSet[str], *, trusted: bool, due: bool = False
 ) -> Settlement | None:
     """Build the next settlement, or return None if there is nothing to settle or one is out.
 
@@ -163,13 +163,14 @@ def next_settlement(
 
     Args:
         waiting: tasks whose attempt is handed over and has not begun.
+        due: settle in any case.
     """
     core.now_us = max(core.now_us, now_us)
     if core.pending.out is not None or not core.recovered:
         return None
     core.told = None
     ticks = core.schedules.take_due(core.now_us) if trusted and not core.stopped else ()
-    if not ticks and not core.write_due():
+    if not (ticks or due or core.write_due()):
         return None
     results = core.drain.take_results()
     built = core.pending.build(core.window, ticks, core.suspects, core.now_us, results, waiting)

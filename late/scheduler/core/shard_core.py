@@ -135,6 +135,18 @@ class ShardCore:
         """
         return ends.next_settlement(self.state, now_us, waiting, trusted=trusted)
 
+    def settlement_before_share(
+        self, now_us: int, waiting: AbstractSet[str] = NONE
+    ) -> Settlement | None:
+        """Return what must be settled before `share`, if something must.
+
+        Attempts that a former owner has lost are in the first settlement of the next one: it tells
+        no more that they were open.
+        """
+        if not self.state.pending.usage.has_lost:
+            return None
+        return ends.next_settlement(self.state, now_us, waiting, trusted=False, due=True)
+
     def share(
         self, outcomes: Sequence[Outcome], now_us: int, waiting: AbstractSet[str] = NONE
     ) -> SharedSettlement | None:
