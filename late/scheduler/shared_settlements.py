@@ -16,8 +16,10 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager
+from time import monotonic
 from typing import Protocol
 
+from late import events
 from late.errors import StoreError
 from late.model.task import Outcome, ShardId
 from late.scheduler import settlement_events as report
@@ -93,12 +95,21 @@ class SharedSettlements:
             parts = self._parts(by_shard)
             if parts is None:
                 return Fate.ROLLED_BACK
+            began = monotonic()
             fate = await write([part.settlement for _, part in parts])
             try:
-                return await self._take_in(parts, fate)
+                fate = await self._take_in(parts, fate)
             except StoreError as error:
                 self._on_error([part.substitute for _, part in parts], error)
                 return Fate.ROLLED_BACK
+            if fate is Fate.COMMITTED:
+                self._scheduler.emitter.emit(
+                    events.SETTLED,
+                    settlements=len(parts),
+                    outcomes=len(outcomes),
+                    duration_s=monotonic() - began,
+                )
+            return fate
         finally:
             await exclusive.__aexit__(None, None, None)
 

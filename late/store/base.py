@@ -231,13 +231,13 @@ class SettleResult(Enum):
 
 
 class Fate(Enum):
-    """What became of a transaction that carries settlements and other people's writes."""
+    """The fate of a transaction that carries settlements and other people's writes."""
 
     COMMITTED = "committed"
     ROLLED_BACK = "rolled back"
     """Nothing of it is there, and nothing will be."""
     REFUSED = "refused"
-    """As `ROLLED_BACK`, because the journal refused one of the settlements."""
+    """The same, because the journal refused one of the settlements."""
     UNKNOWN = "unknown"
     """The answer was lost: the journal knows, or will."""
 

@@ -7,7 +7,7 @@ import signal
 from typing import Any
 
 import late
-from late.dispatcher.transactions.sharing import Sharing
+from late.dispatcher.transactions.turn_queue import TurnQueue
 from late.outbox.adapters.psycopg_shared import PsycopgShared
 from late.scheduler.shared_settlements import SharedSettlements
 from late.store.postgres import shared_transaction
@@ -78,7 +78,7 @@ if FOLDER:
     _after(PsycopgShared, "last", "handlers done")
     shared_transaction.commit = _in_commit
     _after(SharedSettlements, "_take_in", "before it is taken in", before=True)
-    _after(Sharing, "_end", "taken in", before=True)
+    _after(TurnQueue, "_end", "taken in", before=True)
 
 
 @app.task(transaction=True, retry=late.Retry(base=0.05, cap=0.1))

@@ -15,7 +15,7 @@ from typing import Any, Protocol
 
 from late.dispatcher.dispatcher import Dispatcher
 from late.dispatcher.transactions.run import Turn
-from late.dispatcher.transactions.sharing import Commit, Sharing
+from late.dispatcher.transactions.turn_queue import Commit, TurnQueue
 from late.errors import ConfigError
 from late.handler.classify import RetryRule, Scrub, Verdict
 from late.handler.context import AsyncContext
@@ -109,7 +109,7 @@ class TransactionPool(Dispatcher):
     ) -> None:
         self._name = next(iter(tasks))
         self._transactions = open_shared(url, task=self._name, most=concurrency)
-        self._sharing = Sharing(
+        self._queue = TurnQueue(
             self._transactions,
             commit,
             concurrency=concurrency,
@@ -125,7 +125,7 @@ class TransactionPool(Dispatcher):
         self._most = concurrency
         self._since, self._counted, self._rate = monotonic(), 0, 0.0
         super().__init__(
-            {n: TransactionHandler(task, self._joined, self._sharing) for n, task in tasks.items()},
+            {n: TransactionHandler(task, self._joined, self._queue) for n, task in tasks.items()},
             name=TRANSACTION_POOL,
             concurrency=concurrency + AHEAD_MAX,
             process_workers=0,
@@ -140,14 +140,14 @@ class TransactionPool(Dispatcher):
     @property
     def room(self) -> int:
         """Attempts that it takes; none once it stops, or when threads that hang fill it."""
-        if self._draining or self._sharing.hanging >= self._most:
+        if self._draining or self._queue.hanging >= self._most:
             return 0
         ahead = min(AHEAD_MAX, int(self._rate * AHEAD_S))
         return max(0, min(self.free, self._most + ahead - self._load))
 
     @property
     def queued(self) -> Collection[Attempt]:
-        return [*super().queued, *self._sharing.queued]
+        return [*super().queued, *self._queue.queued]
 
     async def start(self) -> None:
         """Start the slots.
@@ -165,7 +165,7 @@ class TransactionPool(Dispatcher):
 
     async def stop(self, grace_s: float) -> None:
         await super().stop(grace_s)
-        self._sharing.stop()
+        self._queue.stop()
 
     def abandon(self, group: str, shard_id: int, epoch: int) -> None:
         super().abandon(group, shard_id, epoch)
@@ -183,7 +183,7 @@ class TransactionPool(Dispatcher):
 
     def _joined(self, turn: Turn) -> None:
         self._turns[id(turn.attempt)] = turn
-        self._sharing.add(turn)
+        self._queue.add(turn)
 
     def _reported(self, outcomes: Sequence[Outcome]) -> None:
         """Pass on what the journal does not have."""

@@ -22,7 +22,7 @@ HOLD_S = 0.020
 """No handler begins in a transaction that is older: it holds locks, and others wait for the end of
 their tasks."""
 TRIES = 3
-"""How often an attempt runs again where the database, and not its handler, was the cause."""
+"""The most repeats of an attempt where the database, and not its handler, was the cause."""
 
 
 class Turn:

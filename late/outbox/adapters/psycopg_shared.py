@@ -41,7 +41,7 @@ _GONE = ("08", "57P")
 
 
 class SharedConnection(psycopg.Connection[Any]):
-    """What handlers get: a connection whose transaction is not theirs to end."""
+    """The connection that handlers get: its transaction is not theirs to end."""
 
     def commit(self) -> NoReturn:
         raise psycopg.ProgrammingError(

@@ -42,7 +42,7 @@ Commit = Callable[
 """`SharedSettlements.commit`."""
 
 
-class Sharing:
+class TurnQueue:
     """The shared transactions of one worker. Everything happens on its loop, but for `Run.work`.
 
     Args:
@@ -293,12 +293,10 @@ class Sharing:
 
     def _repeat(self, turn: Turn, error: BaseException | None = None) -> None:
         """Run the attempt again, alone, unless that has not helped."""
-        own, turn.run, turn.done, turn.again, turn.begun = turn.again, None, False, False, 0.0
-        if turn.withheld is not None:  # Its slot has spoken: it was told to end.
-            self._report(turn.withheld)
-            self._end(turn)
-        elif turn.tries < TRIES:
+        own, turn.run, turn.done, turn.again = turn.again, None, False, False
+        if turn.withheld is None and turn.tries < TRIES:
             turn.tries += 1
+            turn.begun = 0.0
             turn.alone = True
             self.add(turn)
         elif own:
@@ -309,6 +307,8 @@ class Sharing:
     def _fail(self, turn: Turn, error: BaseException | None) -> None:
         turn.done = False
         turn.verdict = INTERRUPTED if error is None else raised(error, turn.rule, self._scrub)
+        if turn.withheld is not None:  # Its slot has spoken: it was told to end.
+            self._report(turn.withheld)
         self._end(turn)
 
     @staticmethod
