@@ -16,6 +16,7 @@ import pytest
 
 import late
 from late.control import Control
+from late.dispatcher.transactions import run, turn_queue
 from late.errors import ConfigError
 from late.store.base import Fate
 from late.testing import drain, inline
@@ -55,11 +56,13 @@ def test_many_tasks_share_few_commits(url: str, monkeypatch: pytest.MonkeyPatch)
         return commit(tx, settlements)
 
     replace_commit(monkeypatch, counted)
+    for module in (run, turn_queue):  # However slow the machine is.
+        monkeypatch.setattr(module, "HOLD_S", 30.0)
     enqueue(app, [charge.call(n) for n in range(400)])
     assert drain(app) == {"done": 400}
     assert effects(url) == Counter(range(400))
     assert sum(sizes) == 400
-    assert len(sizes) < 200
+    assert max(sizes) > 5
     check(url)
 
 
