@@ -118,7 +118,7 @@ class Scheduler:
         self._on_fenced = on_fenced
         self._settings = settings
         self._rng = rng or random.Random()
-        self._emitter = emitter
+        self.emitter = emitter
         self._reads: dict[Shard, Cursor] = {}
         self._behind: set[Shard] = set()  # the last page was full: there is more to read at once
         self._turn = 0
@@ -269,16 +269,16 @@ class Scheduler:
                 late = core.state.late_results - before
             if late:
                 self._count_late(shard, late)
-        if self._emitter.wants(events.ATTEMPT_FAILED):
-            report.failed(self._emitter, outcomes)
+        if self.emitter.wants(events.ATTEMPT_FAILED):
+            report.failed(self.emitter, outcomes)
         if self.limits.outages.changed:
-            report.outages(self._emitter, self.limits.outages)
+            report.outages(self.emitter, self.limits.outages)
         self._finished_since += len(outcomes)
         self._work.set()
 
     def _count_late(self, shard: Shard, count: int) -> None:
         self.late_results[shard] += count
-        self._emitter.emit(events.LATE_RESULT, count=count, group=shard[0], shard=shard[1])
+        self.emitter.emit(events.LATE_RESULT, count=count, group=shard[0], shard=shard[1])
 
     def schedules(self, schedules: Sequence[Schedule], group: str) -> None:
         """Take in all schedules as the database has them; the owner of its shard fires each."""
@@ -315,7 +315,7 @@ class Scheduler:
             # Also one of a shard that was given up meanwhile: it is a former owner's all the same.
             self.fenced[shard] += 1
             epoch = settlement.epoch
-            self._emitter.emit(events.FENCED, group=shard[0], shard=shard[1], epoch=epoch)
+            self.emitter.emit(events.FENCED, group=shard[0], shard=shard[1], epoch=epoch)
         if core is None:
             return
         if result is SettleResult.FENCED:
@@ -325,7 +325,7 @@ class Scheduler:
         now_us = self._now_us()
         self.settlements += 1
         self._step(shard, core, Settled(now_us))
-        report.settled(self._emitter, settlement, now_us)
+        report.settled(self.emitter, settlement, now_us)
         self._changed.set()
         self._work.set()
 
@@ -438,7 +438,7 @@ class Scheduler:
             match effect:
                 case Dispatch():
                     count = len(effect.attempts)
-                    self._emitter.emit(events.DISPATCHED, count=count, group=shard[0])
+                    self.emitter.emit(events.DISPATCHED, count=count, group=shard[0])
                     started += self._dispatch(effect.attempts)
                 case Read():
                     self._reads[shard] = effect.cursor
@@ -447,7 +447,7 @@ class Scheduler:
                 case SettleSoon():
                     self._settle_soon(effect.outcomes, effect.urgent)
                 case Replayed():
-                    report.replayed(self._emitter, shard, effect.task_ids)
+                    report.replayed(self.emitter, shard, effect.task_ids)
                 case Load() | Fetch():
                     call = asyncio.get_running_loop().create_task(self._ask(shard, core, effect))
                     self._calls.add(call)

@@ -114,6 +114,11 @@ class UsageCounters:
         if word in _REPEATED and attempt.number == 1:
             row.retries += 1  # the next one is no first either, and does not show it
 
+    @property
+    def has_lost(self) -> bool:
+        """True while attempts are counted whose process has gone."""
+        return any(outcome == LOST for _, _, _, outcome, _ in self._rows)
+
     def add_done(self, outcomes: Iterable[Outcome]) -> None:
         """Do as `add` for each, under `done`: the way of nearly all."""
         # As in `add_arrived`: those that end together are mostly of one task.

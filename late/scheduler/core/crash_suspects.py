@@ -26,6 +26,7 @@ go on being counted there, but it is no suspect any more: an attempt of its own 
 from __future__ import annotations
 
 from collections import deque
+from collections.abc import Set as AbstractSet
 
 from late.model.task import Suspect, TaskId
 from late.scheduler.events_effects import Care
@@ -142,8 +143,12 @@ class CrashSuspects:
     def for_settlement(self) -> tuple[Suspect, ...]:
         """Return the suspects and marks for the settlement that is being built."""
         self.out, self.asked = self.asked, []
+        return self.told()
+
+    def told(self, without: AbstractSet[str] = frozenset()) -> tuple[Suspect, ...]:
+        """Return the suspects and marks as they are, but for the tasks of `without`."""
         found = []
-        for task_id in sorted(self.deaths.keys() | self.marked.keys()):
+        for task_id in sorted((self.deaths.keys() | self.marked.keys()) - without):
             marked = self.marked.get(task_id)
             deaths = self.deaths.get(task_id, 0) if marked is None else marked.deaths
             found.append(Suspect(task_id, deaths, marked is not None))

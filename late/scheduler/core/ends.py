@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from late.model.task import PULL_POOL, Outcome, TaskId
 from late.scheduler import events_effects as m
 from late.scheduler.core.reads import shrink
+from late.scheduler.core.shared_settlement import SharedSettlement
 from late.scheduler.core.starts import dispatch
 from late.scheduler.core.state import CoreState
 from late.scheduler.core.transitions import apply_outcome, end, expire, release_key, start_head
@@ -84,6 +85,8 @@ def finished(core: CoreState, outcomes: Sequence[Outcome]) -> None:
 
 def settled(core: CoreState, effects: list[m.Effect]) -> None:
     """Take in that the settlement that was out is in the journal."""
+    if core.shared is not None:
+        end_shared(core, core.shared)
     settlement, ended, parked = core.pending.settled(core.now_us)
     if core.suspects.out:
         dispatch(core, marked(core), effects)
@@ -106,6 +109,31 @@ def settled(core: CoreState, effects: list[m.Effect]) -> None:
             core.unclaimed.went(entry.policy.target)
     if core.timers.parked:
         shrink(core)
+
+
+def end_shared(core: CoreState, shared: SharedSettlement) -> None:
+    """Take in that the settlement of a shared transaction is in the journal, or its substitute."""
+    core.shared = None
+    core.window.counted(shared.arrived)
+    if core.pending.out is not shared.settlement:
+        return
+    for outcome in shared.outcomes:
+        task_id = outcome.attempt.record.task_id
+        entry = core.window.entries.get(task_id) or core.timers.parked[task_id]
+        core.running -= 1
+        if core.suspects.marked or core.suspects.deaths:
+            core.pending.awaited = True
+            core.suspects.ended(task_id, again=False)
+            core.suspects.deaths.pop(task_id, None)
+        entry.move("done")
+        if entry.options.schedule is not None:
+            core.schedules.ended(entry.options.schedule, task_id)
+        release_key(core, entry)
+        core.window.forget_all([task_id])
+        core.timers.parked.pop(task_id, None)
+    if core.limits.outages.watches:
+        core.limits.outages.done(core.lease.group, shared.outcomes, core.now_us)
+    core.limits.outages.settled(core.lease.group, shared.settlement.usage, core.now_us)
 
 
 def marked(core: CoreState) -> list[Entry]:

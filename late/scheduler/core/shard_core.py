@@ -17,14 +17,15 @@ Rules, in the order in which they matter:
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from collections.abc import Set as AbstractSet
 
 from late.clock import SET_BACK_US
 from late.model.lanes import Gate
-from late.model.task import Policy
+from late.model.task import Outcome, Policy
 from late.scheduler import events_effects as m
-from late.scheduler.core import ends, reads, starts, transitions
+from late.scheduler.core import ends, reads, shared_settlement, starts, transitions
+from late.scheduler.core.shared_settlement import SharedSettlement
 from late.scheduler.core.state import CoreState
 from late.scheduler.core.window import NONE
 from late.scheduler.limits.limits import LOCAL_POOL, Limits
@@ -126,7 +127,12 @@ class ShardCore:
         return True
 
     def settlement(
-        self, now_us: int, waiting: AbstractSet[str] = NONE, *, trusted: bool = True
+        self,
+        now_us: int,
+        waiting: AbstractSet[str] = NONE,
+        *,
+        trusted: bool = True,
+        due: bool = False,
     ) -> Settlement | None:
         """Build the next settlement, or return None if nothing is to be settled or one is out.
 
@@ -138,6 +144,7 @@ class ShardCore:
             waiting: tasks whose attempt is handed over and has not begun.
             trusted: no schedule fires without: the worker has not heard of the database's clock
                 for so long that the clock may have been set back.
+            due: settle in any case.
         """
         core = self.state
         core.now_us = max(core.now_us, now_us)
@@ -145,13 +152,38 @@ class ShardCore:
             return None
         core.told = None
         ticks = core.schedules.take_due(core.now_us) if trusted and core.tick_due else ()
-        if not ticks and not core.write_due():
+        if not (ticks or due or core.write_due()):
             return None
         results = core.drain.take_results()
         built = core.pending.build(core.window, ticks, core.suspects, core.now_us, results, waiting)
         core.long_run, core.ran_on = False, set()
         core.limits.outages.settled(core.lease.group, built.usage, core.now_us)
         return built
+
+    def settlement_before_share(
+        self, now_us: int, waiting: AbstractSet[str] = NONE
+    ) -> Settlement | None:
+        """Return what must be settled before `share`, if something must.
+
+        Attempts that a former owner has lost are in the first settlement of the next one: it tells
+        no more that they were open.
+        """
+        if not self.state.pending.usage.has_lost:
+            return None
+        return self.settlement(now_us, waiting, trusted=False, due=True)
+
+    def share(
+        self, outcomes: Sequence[Outcome], now_us: int, waiting: AbstractSet[str] = NONE
+    ) -> SharedSettlement | None:
+        """Return a settlement of these ends alone, for the transaction that has their effects.
+
+        Nothing has ended before `Settled`; `unshare` gives it up. See `shared_settlement.build`.
+        """
+        return shared_settlement.build(self.state, outcomes, now_us, waiting)
+
+    def unshare(self) -> None:
+        """Take in that the transaction was rolled back."""
+        shared_settlement.give_up(self.state)
 
     # ------------------------------------------------------------------ for commands
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from functools import partial
+from typing import TYPE_CHECKING
 
 from late.clock import was_set_back
 from late.model.lanes import Gate
@@ -27,6 +28,9 @@ from late.scheduler.schedules import ShardSchedules
 from late.scheduler.settings import NEVER_US, CoreSettings
 from late.scheduler.task_state import Entry
 from late.store.base import Lease, read_below
+
+if TYPE_CHECKING:
+    from late.scheduler.core.shared_settlement import SharedSettlement
 
 RUNS_LOOK_US = 500_000
 """Pause between two looks for tasks that run for long. What both of them see runs for long."""
@@ -73,6 +77,10 @@ class CoreState:
             lease.group, self.window, self.timers, self.keys, actions, self.pending.revive,
             self.drain.read,
         )  # fmt: skip
+        self.shared: SharedSettlement | None = None
+        """The one that is out, if `pending.out` is of a shared transaction."""
+        self.shares = 0
+        """Settlements that were built for shared transactions."""
         self.now_us = 0
         self.running = 0
         self.late_results = 0

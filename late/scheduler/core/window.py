@@ -120,9 +120,17 @@ class Window:
         All owners of the shard together return each record once, if what they make of it is
         settled with the cursor.
         """
-        new = len(self._uncounted) - (self._read - self._covered)
-        found, self._uncounted = self._uncounted[:new], self._uncounted[new:]
+        found = self.uncounted()
+        self.counted(len(found))
         return found
+
+    def uncounted(self) -> list[Entry]:
+        """Return what `arrived` would, and leave it there: see `counted`."""
+        return self._uncounted[: len(self._uncounted) - (self._read - self._covered)]
+
+    def counted(self, count: int) -> None:
+        """Forget so many of the first that `uncounted` has returned: the journal has them."""
+        self._uncounted = self._uncounted[count:]
 
     def open(
         self, *, without: AbstractSet[str], waiting: AbstractSet[str] = NONE

@@ -20,7 +20,15 @@ import msgspec
 
 from late.model.offers import ELSEWHERE
 from late.model.queue_settings import LOCAL, REMOTE, QueueSettings, binds, effective
-from late.model.task import BATCH_POOL, PULL_POOL, Attempt, Outcome, Record, TaskId
+from late.model.task import (
+    BATCH_POOL,
+    PULL_POOL,
+    TRANSACTION_POOL,
+    Attempt,
+    Outcome,
+    Record,
+    TaskId,
+)
 from late.scheduler.limits.limiter import Limiter, shows_health
 from late.scheduler.limits.outages import Name, Outages
 from late.scheduler.task_state import Entry
@@ -326,9 +334,11 @@ def _default(pool: str) -> QueueSettings:
     """Return the settings of a pool that has none by hand.
 
     Consumers that fetch their tasks say themselves how many they want, workers that take offers
-    have slots for them, and batch handlers run in this process: none needs protection.
+    have slots for them, and handlers with a pool of their own run in this process: none needs
+    protection.
     """
-    return LOCAL if pool.startswith((PULL_POOL, BATCH_POOL, ELSEWHERE)) else REMOTE
+    own = (PULL_POOL, BATCH_POOL, TRANSACTION_POOL, ELSEWHERE)
+    return LOCAL if pool.startswith(own) else REMOTE
 
 
 def _tenant(record: Record, key: str) -> str:
