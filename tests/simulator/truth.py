@@ -145,6 +145,8 @@ Queued = tuple[int, str, Witness]
 class Clock(Protocol):
     """The database's clock; see `jumps.py`."""
 
+    @property
+    def back_us(self) -> int: ...
     def elapsed_us(self) -> int: ...
     def longest_us(self) -> int: ...
     def latest_us(self) -> int: ...
@@ -153,6 +155,8 @@ class Clock(Protocol):
 
 class Steady:
     """A clock that nobody sets."""
+
+    back_us = 0
 
     def __init__(self, now_us: Callable[[], int]) -> None:
         self.elapsed_us = self.longest_us = self.latest_us = self.earliest_us = now_us
