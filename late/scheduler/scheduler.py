@@ -44,6 +44,7 @@ from late.scheduler.events_effects import (
 from late.scheduler.limits.limits import Limits
 from late.scheduler.pools import Pool, Slots, queued_by_group
 from late.scheduler.settings import CoreSettings
+from late.scheduler.turns import NEXT_US, Turns
 from late.store.base import Lease, Page, Settlement, SettleResult, Store, taken
 
 logger = logging.getLogger("late.scheduler")
@@ -121,7 +122,7 @@ class Scheduler:
         self.emitter = emitter
         self._reads: dict[Shard, Cursor] = {}
         self._behind: set[Shard] = set()  # the last page was full: there is more to read at once
-        self._turn = 0
+        self._turns = Turns()
         self._unseen: list[Shard] = []
         """Shards that the pass has not come to."""
         self._finished_since = 0
@@ -355,8 +356,9 @@ class Scheduler:
         now_us, ends_s = self._now_us(), asyncio.get_running_loop().time() + TURN_S
         room, care = self._begin_pass(now_us)
         limited = self.limits.started
-        shards, self._unseen = self._unseen or self._in_turn(), []
+        shards, self._unseen = self._unseen or self._turns.order(self.cores), []
         left = len(shards)
+        self._turns.begin(room)
         asked = [n for n, free in self._rooms.items() if free > 0 and n.startswith(PULL_POOL)]
         wake_us = now_us + int(CALM_PASS_S * 1_000_000)
         soon_us = now_us + int(PASS_MAX_S * 1_000_000)
@@ -366,12 +368,15 @@ class Scheduler:
             if core is not None:
                 state = core.state
                 quiet = state.quiet_from_us <= now_us < state.quiet_until_us
-                if quiet and not (asked and state.unclaimed.may_have(asked)):
+                wanted = asked and state.unclaimed.may_have(asked)
+                if quiet and not wanted:
                     state.now_us = now_us
                     wake_us = min(wake_us, max(soon_us, state.quiet_until_us))
+                elif not wanted and self._turns.passes_over(room, len(shards) - left):
+                    wake_us = min(wake_us, now_us + NEXT_US)
                 else:
                     wake_us = min(wake_us, soon_us)
-                    share, marking = -(-room // left), state.suspects.marking
+                    share, marking = self._turns.share(room, left), state.suspects.marking
                     rooms = {name: -(-free // left) for name, free in self._rooms.items()}
                     room -= self._step(shard, core, Grant(now_us, share, care, rooms))
                     room -= state.suspects.marking - marking
@@ -412,13 +417,6 @@ class Scheduler:
         mine = len(self.cores) - self._shards_beyond()
         self.limits.begin(mine, self._shards_total(), now_us)
         return room, care
-
-    def _in_turn(self) -> list[Shard]:
-        """Return all shards, each time with another one first."""
-        shards = list(self.cores)
-        self._turn += 1
-        first = self._turn % len(shards) if shards else 0
-        return shards[first:] + shards[:first]
 
     def _room(self, most: int) -> int:
         now = asyncio.get_running_loop().time()

@@ -17,7 +17,8 @@ dead letter too: that is the price, and an operator can send it back.
 
 A task that is rescheduled after the first death starts without a mark: it has another due time.
 That costs one death more; so does each reset of the group, which ends the terms of all owners, the
-dead ones' too.
+dead ones' too, and a clock of the database that is set back after the first death: a delayed task
+becomes due once more then, and seems to be younger than the death.
 
 A mark ends with the attempt. Deaths are kept with a task that is parked (`late_timer.deaths`), and
 go on being counted there, but it is no suspect any more: an attempt of its own has ended.
