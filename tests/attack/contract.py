@@ -1,0 +1,36 @@
+"""schemathesis against the OpenAPI document that the server hands out, with all of its checks."""
+
+from __future__ import annotations
+
+import re
+import subprocess
+import sys
+import tempfile
+from pathlib import Path
+
+from tests.attack.table import Row
+from tests.attack.target import Target
+
+
+def run(target: Target, seconds: int = 40, seed: int = 1) -> Row:
+    row = target.row("schemathesis, all checks, positive and negative, stateful")
+    with target.watched(row), tempfile.TemporaryDirectory(prefix="late-contract-") as folder:
+        command = [
+            str(Path(sys.executable).with_name("schemathesis")), "run",
+            f"http://127.0.0.1:{target.http}/openapi.json",
+            "--url", f"http://127.0.0.1:{target.http}",
+            "--header", f"Authorization: Bearer {target.tokens['all']}",
+            "--checks", "all", "--continue-on-failure", "--no-color",
+            "--max-time", str(seconds), "--seed", str(seed), "--max-examples", "60",
+        ]  # fmt: skip
+        done = subprocess.run(command, cwd=folder, capture_output=True, text=True, check=False)
+    found = re.search(r"(\d+) generated", done.stdout)
+    row.inputs = int(found[1]) if found else 0
+    row.outcomes["cases"] = row.inputs
+    failed = re.findall(r"^- (ST\d+ .*|[A-Z].*)$", done.stdout, re.MULTILINE)
+    row.wrong += failed
+    if done.returncode and not failed:
+        row.wrong.append((done.stdout + done.stderr)[-1_000:])
+    if row.wrong:
+        print(done.stdout)
+    return row
