@@ -11,6 +11,18 @@ from pathlib import Path
 from tests.attack.table import Row
 from tests.attack.target import Target
 
+UNSAID = (
+    "Expected `int`, got `float`",  # 16.0 is an integer for JSON Schema
+    "Invalid RFC3339",  # a date-time without a zone, or with a leap second
+    "366 days ahead",
+    "must carry a time zone",
+    "NUL character",
+    "the body names another queue",
+    "Idempotency-Key and unique_key differ",
+    "headers take",
+)
+"""Rules between values, of the clock, or within a text: JSON Schema has no words for them."""
+
 
 def run(target: Target, seconds: int = 40, seed: int = 1) -> Row:
     row = target.row("schemathesis, all checks, positive and negative, stateful")
@@ -27,10 +39,13 @@ def run(target: Target, seconds: int = 40, seed: int = 1) -> Row:
     found = re.search(r"(\d+) generated", done.stdout)
     row.inputs = int(found[1]) if found else 0
     row.outcomes["cases"] = row.inputs
-    failed = re.findall(r"^- (ST\d+ .*|[A-Z].*)$", done.stdout, re.MULTILINE)
-    row.wrong += failed
+    failed = re.split(r"^- (?=ST\d+ )", done.stdout, flags=re.MULTILINE)[1:]
+    for block in failed:
+        known = next((text for text in UNSAID if text in block), None)
+        if known is None:
+            row.wrong.append(" ".join(block.partition("st replay")[0].split())[:600])
+        else:
+            row.outcomes[f"refused by a rule that the document cannot say: {known}"] += 1
     if done.returncode and not failed:
         row.wrong.append((done.stdout + done.stderr)[-1_000:])
-    if row.wrong:
-        print(done.stdout)
     return row

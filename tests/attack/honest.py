@@ -137,7 +137,9 @@ class Clients:
                     try:
                         answer = await enqueue(
                             queue_pb2.EnqueueRequest(tasks=[new]),
-                            metadata=self.metadata("enqueue"), timeout=PATIENCE_S, wait_for_ready=True,
+                            metadata=self.metadata("enqueue"),
+                            timeout=PATIENCE_S,
+                            wait_for_ready=True,
                         )  # fmt: skip
                         self.accepted.update(answer.task_ids)
                         self.outcomes["gRPC OK"] += 1
@@ -203,7 +205,7 @@ class Clients:
         self.stopping.set()
         await asyncio.gather(*others)
         ends = time.monotonic() + PATIENCE_S
-        while self.accepted - self.done.keys() and time.monotonic() < ends:
+        while self.accepted - self.done.keys() and time.monotonic() < ends:  # noqa: ASYNC110
             await asyncio.sleep(0.1)
         self.drained.set()
         await asyncio.gather(*takers)

@@ -67,7 +67,8 @@ def corpus() -> Iterator[tuple[str, bytes]]:
     ):
         yield f"smuggling {b'/'.join(lines)[:50]!r}", _head(*lines) + b"0\r\n\r\n" + HIDDEN
     firsts = (
-        b"GET", b"GET /", b"GET / HTTP/9.9", b"GET / HTTP/1.1 x", b"GET  / HTTP/1.1", b"get / HTTP/1.1",
+        b"GET", b"GET /", b"GET / HTTP/9.9", b"GET / HTTP/1.1 x", b"GET  / HTTP/1.1",
+        b"get / HTTP/1.1",
         b"GE\0T / HTTP/1.1", b"G\xc3\x89T / HTTP/1.1", b"GET / HTTP/0.9", b"GET / HTTP/2.0",
         b"GET /\0 HTTP/1.1", b"GET /\xff\xfe HTTP/1.1", b"GET /%00 HTTP/1.1", b"GET /%zz HTTP/1.1",
         b"GET /%ff%fe HTTP/1.1", b"GET /v1/queues/%ED%A0%80 HTTP/1.1", b"GET /v1/queues/% HTTP/1.1",
@@ -76,7 +77,8 @@ def corpus() -> Iterator[tuple[str, bytes]]:
         b"CONNECT a:1 HTTP/1.1", b"TRACE / HTTP/1.1", b"PRI * HTTP/2.0", b"OPTIONS * HTTP/1.1",
         b"GET /ui/\\..\\ HTTP/1.1", b"GET /#a HTTP/1.1", b"GET / HTTP/1.", b"GET / ICE/1.0",
         b"DELETE /v1/queues HTTP/1.1", b"GET /?" + b"a=b&" * 7_000 + b" HTTP/1.1",
-        b"GET /" + b"a" * 40_000 + b" HTTP/1.1", b"A" * 40_000, b"GET /v1/queues?group=%ff HTTP/1.1",
+        b"GET /" + b"a" * 40_000 + b" HTTP/1.1", b"A" * 40_000,
+        b"GET /v1/queues?group=%ff HTTP/1.1",
         b"PROPFIND / HTTP/1.1", b"GET /ui/%2e%2e/%2e%2e HTTP/1.1", b"GET ui HTTP/1.1",
     )  # fmt: skip
     for first in firsts:

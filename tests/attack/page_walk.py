@@ -59,7 +59,7 @@ def _forms(target: Target) -> Row:
         for role in ROLES:
             call = Client(target.http, target.tokens.get(role))
             cookie, token = _session(call)
-            for path, fields in FORMS.items():
+            for path in FORMS:
                 where = "/ui/" + path.replace("{}", "9" * 20)
                 for given in (token, "", "0" * 64):
                     may = role in CHANGE and given == token

@@ -20,7 +20,7 @@ from late.api.grpc.server import RpcServer
 from late.api.limits import LOOKAHEAD_BYTES
 from late.api.peer_keys import Keyring
 from late.v1 import queue_pb2
-from tests.security.http2 import Http2
+from tests.security.http2 import RST_STREAM, Http2, frame
 from tests.unit.api_kit import KEY, served
 
 UNARY = ("/late.v1.Queue/Enqueue", "/late.v1.Queue/Stats")
@@ -166,3 +166,24 @@ async def test_another_protocol_is_cut_off(tmp_path: Path, sent: bytes) -> None:
             async with grpc.aio.insecure_channel(f"127.0.0.1:{it.rpc.port}") as channel:
                 stats = channel.unary_unary(UNARY[1], queue_pb2.StatsRequest.SerializeToString)
                 await stats(queue_pb2.StatsRequest(), timeout=20)
+
+
+async def test_calls_that_are_reset_at_once_do_not_end_those_of_others(tmp_path: Path) -> None:
+    """The server's loop is held up, as by a flood, so that the calls wait in gRPC."""
+    reset = (8).to_bytes(4, "big")
+    async with served(tmp_path, auth=True) as it:
+        token = it.token("v", "view")
+        await it.service.access.load()
+        with connection(it.rpc.port) as stranger, connection(it.rpc.port) as caller:
+            for _ in range(3_500):
+                stranger._send(frame(RST_STREAM, 0, stranger.call(UNARY[1]), reset))
+            stream = caller.call(UNARY[1], authorization=f"Bearer {token}")
+            caller.send(stream, message(b""), end=True)
+
+            def answer() -> int | None:
+                while stream not in caller.answers and not caller.closed:
+                    caller.status(stream)
+                return caller.status(stream)
+
+            async with asyncio.timeout(60):
+                assert await asyncio.to_thread(answer) == OK
