@@ -243,7 +243,7 @@ def test_a_look_that_is_due_at_once_is_not_asked_for_its_time(path: Path) -> Non
         first = made._timer
         made._look_at(made._loop.time() + 9)
         assert made._timer is first
-        made.close()
+        await made.withdraw()
 
     with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
         runner.run(ask_twice())
