@@ -150,7 +150,7 @@ class Service:
             Forbidden: one of the named queues is not for this caller.
             InvalidName: the name of a queue or of the group is none.
         """
-        group = validate.name(self._group if group is None else group, "group")
+        group = validate.name(group or self._group, "group")
         for queue in queues:
             validate.name(queue, "queue")
             if not caller.sees(queue):

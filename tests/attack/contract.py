@@ -13,6 +13,7 @@ from tests.attack.target import Target
 
 UNSAID = (
     "Expected `int`, got `float`",  # 16.0 is an integer for JSON Schema
+    "Expected `int | null`, got `float`",
     "Invalid RFC3339",  # a date-time without a zone, or with a leap second
     "366 days ahead",
     "must carry a time zone",

@@ -16,7 +16,9 @@ from late.model import validation as validate
 _NAME = {"type": "string", "pattern": r"^[A-Za-z0-9._:-]{1,128}$"}
 _QUEUE_NAME = {"type": "string", "pattern": r"^(?!late\.|\.{1,2}$)[A-Za-z0-9._:-]{1,128}$"}
 _QUEUE = {"name": "queue", "in": "path", "required": True, "schema": _QUEUE_NAME}
-_GROUP = {"name": "group", "in": "query", "required": False, "schema": _NAME}
+_GROUP_NAME = {"type": "string", "pattern": r"^[A-Za-z0-9._:-]{0,128}$"}
+"""An empty one stands for the default group."""
+_GROUP = {"name": "group", "in": "query", "required": False, "schema": _GROUP_NAME}
 _BODIES = (schemas.Put, schemas.PutMany, schemas.Receive, schemas.Ack, schemas.Nack, schemas.Extend)
 _ANSWERS = (schemas.Accepted, schemas.Pulled, schemas.QueueStats)
 _ERRORS = {
@@ -46,7 +48,7 @@ def document() -> dict[str, Any]:
     }
     _tell_rules(components["Put"])
     components["PutMany"]["properties"]["tasks"]["maxItems"] = validate.BATCH_TASKS_MAX
-    components["Receive"]["properties"]["group"] = _or_null(_NAME)
+    components["Receive"]["properties"]["group"] = _or_null(_GROUP_NAME)
     components["Receive"]["properties"]["names"]["anyOf"][0]["items"] = _NAME
     components["Pulled"]["properties"]["payload"] = {"type": "object"}
     components["Ack"]["properties"]["result"] = {"description": "Any JSON, at most 256 KiB."}

@@ -25,7 +25,6 @@ from late.api.service import Service
 from late.api.web_auth import Gate
 from late.concurrency import run_until
 from late.dispatcher.push import responses
-from late.model import validation as validate
 from late.model.tokens import Caller
 from late.observability import traces
 from late.observability.metrics import CONTENT_TYPE
@@ -113,8 +112,6 @@ class _Api:
 
     async def receive(self, request: Request, caller: Caller) -> Response:
         asked = schemas.parse(await self._body(request, caller, limits.BODY_BYTES), schemas.Receive)
-        if asked.group is not None:
-            validate.name(asked.group, "group")
         ask = TakeRequest(
             asked.group or "",
             (request.path_params["queue"],),
