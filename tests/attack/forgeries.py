@@ -9,7 +9,7 @@ import time
 import msgspec
 
 from late.api.receipts import Receipt, seal
-from late.dispatcher.push.webhook_signature import BadSignature, sign, verify
+from late.dispatcher.push.webhook_signature import PREFIX, BadSignature, sign, verify
 from late.dispatcher.push.webhook_signature import key as key_of
 from tests.attack.table import Row
 from tests.attack.target import Target
@@ -72,8 +72,8 @@ def _receipts(target: Target, rng: random.Random) -> Row:
 def _signatures(target: Target, rng: random.Random) -> Row:
     """By `late.verify`, with which a service checks what a worker pushes to it."""
     row = target.row("forged signatures of webhooks: flipped, moved in time, of another key")
-    secret = "whsec_" + base64.b64encode(rng.randbytes(32)).decode()
-    other = "whsec_" + base64.b64encode(rng.randbytes(32)).decode()
+    secret = PREFIX + base64.b64encode(rng.randbytes(32)).decode()
+    other = PREFIX + base64.b64encode(rng.randbytes(32)).decode()
     body = b'{"trip": 7}'
     said = sign([key_of(secret)], "t-1", SIGNED_AT_S, body)
     good = {"webhook-id": "t-1", "webhook-timestamp": str(SIGNED_AT_S), "webhook-signature": said}
