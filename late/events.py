@@ -143,6 +143,20 @@ SIGN_IN_SLOWED = _event(
     "a caller has shown no valid token, and others came from its address before",
     tags="interface",
 )
+CONNECTION_REFUSED = _event(
+    "connection_refused",
+    "debug",
+    "a port refused or ended connections for its bounds",
+    measures="count",
+    tags="port reason",
+)
+REFUSALS = _event(
+    "refusals",
+    "warning",
+    "a port refuses or ends connections for its bounds: this line comes once a minute at most",
+    tags="port reason",
+    details="count",
+)
 LEASE_ACQUIRED = _event(
     "lease_acquired", "info", "shard acquired", tags="group shard", details="epoch"
 )

@@ -17,6 +17,7 @@ from late import config, events
 from late.api import server_parts as parts
 from late.api.auth import Access
 from late.api.deliveries import Local, Source
+from late.api.health_thread import HealthThread
 from late.api.peer_keys import Keyring
 from late.api.producer import Producer
 from late.api.service import Service
@@ -93,8 +94,12 @@ class Server:
         self._counted = metrics.Registry()
         """The metrics of a process without a worker."""
         self._unfollow: Callable[[], None] = lambda: None
+        self._health: HealthThread | None = None
         if self.worker is None:
             self._unfollow = metrics.follow(events.default, self._counted)
+            if self._settings.health_port is not None:
+                self._health = HealthThread(self._settings, self._ready, self._metrics)
+        self._listening = False
         self._jobs: list[BackgroundJob] = []
         self._background: asyncio.Task[None] | None = None
         self._failed = False
@@ -112,6 +117,8 @@ class Server:
         Raises:
             LateError: the worker does not start, or a port is taken. Nothing runs then.
         """
+        if self._health is not None:
+            self._health.start()
         try:
             if self.worker is not None:
                 await self.worker.start()
@@ -159,6 +166,7 @@ class Server:
         if listen.http_port is not None and INTERFACES & set(listen.roles):
             await self._serve_http(service, access, listen.http_port)
         self._background = asyncio.create_task(self._run_jobs(), name="late-interfaces")
+        self._listening = True
 
     async def _read_clock(self) -> None:
         """Read the database's clock, as a worker does with each heartbeat."""
@@ -247,6 +255,8 @@ class Server:
     def _ready(self) -> tuple[bool, str]:
         if self._stopping:
             return False, "it stops"
+        if not self._listening:
+            return False, "it starts"
         trusted = self.worker is None or self.worker.trusted
         return trusted, "" if trusted else "its heartbeat has no answer"
 
@@ -308,6 +318,8 @@ class Server:
         self.stopped = True
 
     def _close(self) -> None:
+        if self._health is not None:
+            self._health.stop()
         self._unfollow()
         self._producer.close()
         self._control.close()

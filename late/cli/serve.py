@@ -10,6 +10,7 @@ from late.cli import options
 from late.cli.app_loader import load_app
 from late.cli.worker import (
     GroupsOption,
+    HealthPortOption,
     LogJsonOption,
     LogLevelOption,
     SetOption,
@@ -89,6 +90,7 @@ def serve(
     advertise: AdvertiseOption = None,
     rate: Annotated[float, typer.Option(help="Requests per second and caller.", min=0.1)] = 2_000.0,
     group: GroupsOption = None,
+    health_port: HealthPortOption = None,
     set_: SetOption = None,
     log_level: LogLevelOption = "INFO",
     log_json: LogJsonOption = False,
@@ -105,6 +107,8 @@ def serve(
     for queue in (each for each in dict.fromkeys(pull or ()) if each not in app.routes):
         app.route(queue, target="pull")
     settings: dict[str, Any] = settings_of(set_ or [], group)
+    if health_port is not None:
+        settings["health_port"] = health_port
     from late.api.server import run
     from late.api.settings import ServeSettings
 

@@ -26,6 +26,7 @@ from late.model.tokens import Caller
 from late.observability import traces
 from late.v1 import queue_pb2
 from late.worker.file_limit import file_limit
+from late.worker.refusals import Refusals
 
 logger = logging.getLogger("late.api")
 
@@ -74,7 +75,7 @@ class RpcServer:
             ConfigError: the address is taken, or is not one of this machine.
         """
         most = limits.connections_of(file_limit())
-        strangers = Strangers(most)
+        strangers = Strangers(most, Refusals("grpc").add)
         options = [*bounds(message=limits.MESSAGE_BYTES, connections=most), *_OPTIONS]
         server = grpc.aio.server(options=options, maximum_concurrent_rpcs=limits.RPCS)
         if self._queue is not None:

@@ -172,6 +172,9 @@ _count("late_sign_ins_failed_total", "Callers that have shown no valid token, ea
        "the log.", "interface", events.SIGN_IN_FAILED)  # fmt: skip
 _count("late_sign_ins_slowed_total", "Those that came after too many others of their address, "
        "without a line.", "interface", events.SIGN_IN_SLOWED)  # fmt: skip
+_count("late_connections_refused_total", "Connections that a port (http, grpc, health) refused or "
+       "ended: for the bound of their address or of the port, for a handshake that did not end, or "
+       "idle, for another one.", "port reason", events.CONNECTION_REFUSED, "count")  # fmt: skip
 
 # --- the autoscaler ------------------------------------------------------------------------------
 

@@ -141,11 +141,6 @@ class CrashSuspects:
         if self.on_trial == task_id:
             self.on_trial = None
 
-    def for_settlement(self) -> tuple[Suspect, ...]:
-        """Return the suspects and marks for the settlement that is being built."""
-        self.out, self.asked = self.asked, []
-        return self.told()
-
     def told(self, without: AbstractSet[str] = frozenset()) -> tuple[Suspect, ...]:
         """Return the suspects and marks as they are, but for the tasks of `without`."""
         found = []

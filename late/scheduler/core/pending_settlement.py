@@ -234,10 +234,11 @@ class PendingSettlement:
             self._unparked = [timer for timer in unparked if timer[1] not in later]
             self._steps = [step for step in steps if step.task_id not in later]
         gone = self._ended.keys() | self._parking.keys()
+        suspects.out, suspects.asked = suspects.asked, []
         self.out = self.compose(
             window.cursor,
             window.open(without=gone, waiting=waiting),
-            suspects.for_settlement(),
+            suspects.told(),
             ticks=ticks,
             results=results,
         )
