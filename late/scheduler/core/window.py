@@ -121,7 +121,7 @@ class Window:
         settled with the cursor.
         """
         found = self.uncounted()
-        self.counted(len(found))
+        self._uncounted = self._uncounted[len(found) :]
         return found
 
     def uncounted(self) -> list[Entry]:
