@@ -18,7 +18,7 @@ T = TypeVar("T")
 
 
 class Turns:
-    """Whose turn it is."""
+    """Says which shards have a turn, and how large it is."""
 
     def __init__(self) -> None:
         self._first = 0

@@ -359,7 +359,7 @@ async def test_a_former_owner_commits_nothing(url: str) -> None:
     async with working(app) as worker:
         enqueue(app, [charge.call(n) for n in range(20)])
         await until(ended(url))
-        assert worker.scheduler.fenced_total == 1
+        assert worker.scheduler.fenced.total() == 1
     assert effects(url) == Counter(range(20))
     assert taken
 
