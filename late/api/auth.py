@@ -15,7 +15,8 @@ from late.api.limits import Pace
 from late.api.sign_ins import FailedSignIns
 from late.concurrency import in_thread, run_until
 from late.model import tokens
-from late.model.tokens import ANYBODY, CERTIFICATE, Caller, Scope, Token
+from late.model.rights import ANYBODY, Caller, Scope
+from late.model.tokens import CERTIFICATE, Token
 from late.worker.background import BackgroundJob
 
 READ_EVERY_S = 2.0
@@ -177,5 +178,5 @@ def demand(caller: Caller, scope: Scope, queue: str | None = None) -> None:
     """Raise `Forbidden` unless `caller` has the scope, and may see the queue if one is given."""
     if not caller.may(scope):
         raise Forbidden(f"this token lacks the scope {scope!r}")
-    if queue is not None and not caller.sees(queue):
+    if queue is not None and not caller.may(scope, queue):
         raise Forbidden(f"this token is not for the queue {queue[:128]!r}")

@@ -7,7 +7,7 @@ from urllib.parse import urlsplit
 from late.api import errors, limits
 from late.api.auth import Access
 from late.api.errors import Forbidden
-from late.model.tokens import Caller
+from late.model.rights import Caller
 
 
 class Gate:

@@ -8,19 +8,21 @@ from collections.abc import Awaitable, Callable
 from functools import partial
 from urllib.parse import quote
 
+import msgspec
 from starlette.convertors import register_url_convertor
 from starlette.requests import ClientDisconnect, Request
 from starlette.responses import RedirectResponse, Response, StreamingResponse
 from starlette.routing import Route
 
-from late.errors import LateError
-from late.model.tokens import Caller
+from late.model.rights import NOBODY, Caller
 from late.web import csrf
 from late.web.actions import Action, Actions
 from late.web.csrf import SEED, TOKEN, Foreign, Stale
 from late.web.event_stream import Streams
 from late.web.page_context import ROOT, PageContext, Visitor
 from late.web.path_values import ShardInPath, TextInPath
+from late.web.rules import RULES, Denied, Hidden, Rule
+from late.web.shard_views import ShardScreens
 from late.web.views import Screens
 
 logger = logging.getLogger("late.web")
@@ -30,13 +32,8 @@ Endpoint = Callable[[Request], Awaitable[Response]]
 register_url_convertor("text", TextInPath())
 register_url_convertor("shard", ShardInPath())
 KEEP_FILES = "public, max-age=31536000, immutable"
-STRANGER = Caller("", frozenset(), ())
 TITLES = {401: "Session expired", 404: "Not found", 409: "Changed meanwhile", 503: "Not now"}
 """Titles of error pages, by their status."""
-
-
-class Denied(LateError):
-    """The caller is known and may not do that."""
 
 
 class OperatorPage:
@@ -64,7 +61,7 @@ class OperatorPage:
 
     def routes(self) -> list[Route]:
         """The routes for a Starlette application, which may have others."""
-        shown = Screens(self._context)
+        shown, places = Screens(self._context), ShardScreens(self._context)
         actions = Actions(self._context, shown).routes()
         screens: dict[str, Screen] = {
             "": shown.overview,
@@ -74,8 +71,8 @@ class OperatorPage:
             "targets/{name:text}": shown.target,
             "groups": shown.groups,
             "groups/{group:text}": shown.group,
-            "shards": shown.shards,
-            "shards/{group:text}/{shard:shard}": shown.shard,
+            "shards": places.shards,
+            "shards/{group:text}/{shard:shard}": places.shard,
             "tasks": shown.tasks,
             "tasks/{task_id:text}": shown.task,
             "dead": shown.dead,
@@ -90,17 +87,20 @@ class OperatorPage:
             Route("/", _home),
             Route(ROOT.rstrip("/"), _home),
             Route(f"{ROOT}static/{{name}}", self._file),
-            Route(f"{ROOT}login", self._guarded(self._login_form, stranger=True)),
+            Route(f"{ROOT}login", self._guarded(self._login_form, None)),
             Route(f"{ROOT}login", self._login, methods=["POST"]),
             Route(f"{ROOT}logout", self._logout, methods=["POST"]),
             Route(f"{ROOT}live", self._live),
-            *(Route(ROOT + path, self._guarded(each)) for path, each in screens.items()),
             *(
-                Route(ROOT + path, self._acting(each), methods=["POST"])
+                Route(ROOT + path, self._guarded(each, RULES[path]))
+                for path, each in screens.items()
+            ),
+            *(
+                Route(ROOT + path, self._acting(each, RULES[path]), methods=["POST"])
                 for path, each in actions.items()
             ),
             # The last one: an unknown path below the root gets a page, and not the API's JSON.
-            Route(ROOT + "{path:path}", self._guarded(self._nowhere), methods=["GET"]),
+            Route(ROOT + "{path:path}", self._guarded(self._nowhere, RULES[""]), methods=["GET"]),
         ]
 
     # --- visitors
@@ -115,10 +115,8 @@ class OperatorPage:
         certificate = tuple(request.scope.get("late.certificate", ()))
         host, address = request.headers.get("host"), address_of(request)
         caller = self._context.gate.admit(given, host, certificate, address=address)
-        if not (caller.may("view") or caller.may("operate")):
+        if not caller.may("view"):
             raise Denied("this token has neither the scope 'view' nor 'operate'")
-        if not caller.sees("*"):
-            raise Denied("the page is of all queues, and this token is not for all of them")
         return caller
 
     def _visitor(self, request: Request, caller: Caller) -> Visitor:
@@ -131,14 +129,15 @@ class OperatorPage:
 
     # --- around every route
 
-    def _guarded(self, screen: Screen, *, stranger: bool = False) -> Endpoint:
-        """Make the endpoint of a screen for callers that may look, or for `stranger`s too."""
+    def _guarded(self, screen: Screen, rule: Rule | None) -> Endpoint:
+        """Make the endpoint of a screen for whom the rule lets in; None lets in everybody."""
 
         async def endpoint(request: Request) -> Response:
-            visitor = self._visitor(request, STRANGER)
+            visitor = self._visitor(request, NOBODY)
             try:
-                if not stranger:
+                if rule is not None:
                     visitor = self._visitor(request, self._admit(request))
+                    rule.check(visitor.caller, request.path_params)
                 response = await screen(request, visitor)
             except ClientDisconnect:
                 return Response(status_code=499)
@@ -148,7 +147,7 @@ class OperatorPage:
 
         return endpoint
 
-    def _acting(self, action: Action) -> Endpoint:
+    def _acting(self, action: Action, rule: Rule) -> Endpoint:
         """Make the endpoint of an action: it checks the form, and that the caller may change."""
 
         async def act(request: Request, visitor: Visitor) -> Response:
@@ -156,13 +155,11 @@ class OperatorPage:
             self._context.gate.check(visitor.caller)
             if not self._context.changes:
                 raise Denied("this page is read-only: late serve --web-changes")
-            if not visitor.may_change:
-                raise Denied(
-                    "this token may look and may not change anything: that needs 'operate'"
-                )
+            rule.check(visitor.caller, request.path_params)
             return await action(request, visitor, fields)
 
-        return self._guarded(act)
+        # A form is checked first: its answer then says that the session is over.
+        return self._guarded(act, msgspec.structs.replace(rule, role="view"))
 
     async def _form(self, request: Request, caller: Caller) -> dict[str, str]:
         kind = request.headers.get("content-type", "").partition(";")[0].strip().lower()
@@ -207,6 +204,8 @@ class OperatorPage:
             return 409, str(error)
         if isinstance(error, Denied):
             return 403, str(error)
+        if isinstance(error, Hidden):
+            return 404, str(error)
         status, text = self._context.gate.told(error)
         if status == 500:
             logger.error("a page failed: %s", type(error).__name__, exc_info=error)
@@ -244,9 +243,9 @@ class OperatorPage:
         return self._context.page(request, visitor, "login.html", "Sign in")
 
     async def _login(self, request: Request) -> Response:
-        visitor = self._visitor(request, STRANGER)
+        visitor = self._visitor(request, NOBODY)
         try:
-            fields = await self._form(request, STRANGER)
+            fields = await self._form(request, NOBODY)
             secret, address = fields.get("secret", ""), address_of(request)
             self._context.gate.check_address(address)
             host = request.headers.get("host")
@@ -263,7 +262,7 @@ class OperatorPage:
         return self._dressed(request, visitor, response)
 
     async def _logout(self, request: Request) -> Response:
-        visitor = self._visitor(request, STRANGER)
+        visitor = self._visitor(request, NOBODY)
         try:
             await self._form(request, self._admit(request))
             response: Response = RedirectResponse(f"{ROOT}login", 303)

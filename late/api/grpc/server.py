@@ -22,7 +22,7 @@ from late.api.grpc.strangers import Strangers
 from late.api.grpc.stream import Stream
 from late.api.service import Service
 from late.api.sign_ins import address_of
-from late.model.tokens import Caller
+from late.model.rights import Caller
 from late.observability import traces
 from late.v1 import queue_pb2
 from late.worker.file_limit import file_limit

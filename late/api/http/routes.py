@@ -25,7 +25,7 @@ from late.api.service import Service
 from late.api.web_auth import Gate
 from late.concurrency import run_until
 from late.dispatcher.push import responses
-from late.model.tokens import Caller
+from late.model.rights import Caller
 from late.observability import traces
 from late.observability.metrics import CONTENT_TYPE
 
@@ -159,7 +159,7 @@ class _Api:
 
     async def metrics(self, request: Request, caller: Caller) -> Response:
         demand(caller, "operate")
-        if not caller.sees("*"):
+        if not caller.may_all("operate"):
             raise Forbidden("metrics are of all queues, and this token is not for all of them")
         assert self._metrics is not None
         return Response(await self._metrics(), headers={**_HEADERS, "Content-Type": CONTENT_TYPE})
