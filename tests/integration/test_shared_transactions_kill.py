@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 
+from late.control import Control, Filter
 from tests.integration.kill_kit import Fleet, commit, settled, until
 from tests.integration.shared_kill_app import STEPS, app, charge
 from tests.integration.shared_kit import business, check, effects
@@ -45,6 +46,11 @@ def test_effects_are_exact_over_a_death_at_each_step(url: str, fleet: Fleet) -> 
         died = len([*fleet.folder.glob("*.died")])
         if not settled(url):
             return False
+        with Control(url) as control:
+            # One that was near three of these deaths, the later ones on trial, is taken for the
+            # cause; an operator sends it back.
+            if control.dead_letters.redrive(Filter()).task_ids:
+                return False
         if died < len(STEPS):  # Work on until each step has had its death.
             calls = [charge.call(next(more)) for _ in range(100)]
             count += len(calls)
