@@ -157,6 +157,21 @@ REFUSALS = _event(
     tags="port reason",
     details="count",
 )
+ISSUER_AWAY = _event(
+    "issuer_away",
+    "warning",
+    "the identity provider's keys could not be read: those that were read last still count",
+    details="issuer error",
+)
+HEADER_IGNORED = _event(
+    "header_ignored",
+    "warning",
+    "a header that names a user came from an address that is no --trusted-proxy; it is told once",
+    details="address",
+)
+SIGNED_IN = _event(
+    "signed_in", "info", "a person has signed in to the page", details="person address"
+)
 LEASE_ACQUIRED = _event(
     "lease_acquired", "info", "shard acquired", tags="group shard", details="epoch"
 )

@@ -18,6 +18,7 @@ from late.api import server_parts as parts
 from late.api.auth import Access
 from late.api.deliveries import Local, Source
 from late.api.health_thread import HealthThread
+from late.api.identity import identities
 from late.api.peer_keys import Keyring
 from late.api.producer import Producer
 from late.api.service import Service
@@ -81,6 +82,7 @@ class Server:
     ) -> None:
         listen.check_app(app)
         self._tls = listen.checked()
+        self._identities = identities.make(listen.identity, page=listen.serves_page)
         self._listen = listen
         self._app = app
         self._groups = tuple(groups or (app.group,))
@@ -150,10 +152,10 @@ class Server:
         if source is None and "api" in listen.roles:
             raise ConfigError("without shards tasks come from other processes: that takes gRPC, "
                               "pip install 'late[grpc]'")  # fmt: skip
-        access = parts.make_access(listen, control, self._clock)
+        access = parts.make_access(listen, control, self._clock, self._identities)
         if INTERFACES & set(listen.roles) and not access.open:
             await access.load()
-            self._jobs += access.jobs()
+            self._jobs += [*access.jobs(), *self._identities.jobs()]
         service = None
         if source is not None and "api" in listen.roles:
             service = await self._serve_tasks(source, access, keys)
@@ -201,7 +203,7 @@ class Server:
         listen = self._listen
         if "web" in listen.roles:
             key = await in_thread(self._control.tokens.form_key)
-            self.page = parts.make_page(listen, self._control, access, key)
+            self.page = parts.make_page(listen, self._control, access, self._identities, key)
         server = parts.make_http(
             listen,
             self._tls,
@@ -211,6 +213,8 @@ class Server:
             metrics=self._metrics,
             more=[] if self.page is None else self.page.routes(),
         )
+        if self._identities.people is not None and self.page is not None:
+            self._identities.people.serve(key, listen.page_at(server.port, self.page.root))
         await server.start()
         self.http = server
         self._tell("http", server.port)

@@ -8,6 +8,7 @@ import typer
 
 from late.cli import options
 from late.cli.app_loader import load_app
+from late.cli.identity import identity as make_identity
 from late.cli.worker import (
     GroupsOption,
     HealthPortOption,
@@ -66,7 +67,9 @@ AdvertiseOption = Annotated[
 ]
 
 
+@options.shared(make_identity, "identity")
 def serve(
+    identity: Any,
     target: AppOption = None,
     url: DatabaseOption = None,
     pull: PullOption = None,
@@ -116,6 +119,7 @@ def serve(
         host=host,
         http_port=None if http_port == NONE else http_port,
         grpc_port=None if grpc_port == NONE else grpc_port,
+        identity=identity,
         auth=auth,
         tls_cert=tls_cert,
         tls_key=tls_key,

@@ -155,7 +155,7 @@ class PageContext:
             "title": short(title, 160),
             "screens": [each for each in SCREENS if _may_open(each[0], visitor.caller)],
             "here": here,
-            "caller": visitor.caller.name,
+            "caller": visitor.caller.actor if visitor.caller.outside else visitor.caller.name,
             "read_only": not visitor.may_change(),
             "may_change": visitor.may_change(),
             "may_purge": visitor.may_change("admin"),

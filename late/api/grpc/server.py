@@ -170,8 +170,10 @@ class _Queue:
         """Admit the caller and run `work` for it; every error becomes its gRPC status."""
         try:
             given = dict(context.invocation_metadata() or ()).get("authorization")
+            shown = given if isinstance(given, str) else None
+            await self._service.access.prepare(shown)
             caller = self._service.access.admit(
-                given if isinstance(given, str) else None,
+                shown,
                 names_of_peer(context.auth_context() or {}),
                 interface="grpc",
                 address=address_of(context.peer()),

@@ -174,7 +174,7 @@ class _Api:
 
         async def endpoint(request: Request) -> Response:
             try:
-                return await handler(request, self._admit(request))
+                return await handler(request, await self._admit(request))
             except ClientDisconnect:
                 return Response(status_code=499)
             except Exception as error:
@@ -188,11 +188,12 @@ class _Api:
         self._service.access.check(caller)
         return body
 
-    def _admit(self, request: Request) -> Caller:
+    async def _admit(self, request: Request) -> Caller:
         names = tuple(request.scope.get("late.certificate", ()))
         given, host = request.headers.get("authorization"), request.headers.get("host")
         address = "" if request.client is None else request.client.host
         gate = Gate(self._service.access)
+        await self._service.access.prepare(given)
         return gate.admit(given, host, names, address=address, interface="http")
 
 
