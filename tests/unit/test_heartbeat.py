@@ -210,6 +210,25 @@ async def test_a_blocked_event_loop_does_not_stop_it() -> None:
             await heart.view()
 
 
+async def test_a_loop_that_was_blocked_is_handed_the_last_view_alone() -> None:
+    heart = Heart(ttl_s=60, every_s=0.001)
+    go_on = threading.Event()
+
+    def wait_after_five() -> None:
+        if len(heart.pulse.beats) == 6:
+            go_on.wait(TIMEOUT_S)
+
+    heart.pulse.on_beat = wait_after_five
+    async with beating(heart):
+        for _ in range(6):
+            assert heart.pulse.beaten.acquire(timeout=TIMEOUT_S)  # blocks this loop, on purpose
+        view, _ = await heart.view()
+        more = heart.views.qsize()
+        go_on.set()
+    assert more == 0
+    assert view.now_us == 10, "an open and a beat, five times: the last view"
+
+
 async def test_a_hurry_brings_the_next_beat_forward() -> None:
     heart = Heart(ttl_s=3600)
     async with beating(heart):
