@@ -100,6 +100,8 @@ async def test_it_beats_at_once_from_a_thread_of_its_own() -> None:
         assert view.workers == (ME,)
         assert until == heart.beat.trusted_until
         assert began + 54 <= until <= time.monotonic() + 54
+        assert heart.beat._thread is not None
+        assert heart.beat._thread.daemon, "a connection that hangs keeps no process from its end"
     assert heart.pulse.threads == {"late-heartbeat"}
     assert heart.heard[0][0] == "heartbeat"
 
