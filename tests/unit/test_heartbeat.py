@@ -262,6 +262,11 @@ async def test_a_good_bye_that_fails_does_not_matter() -> None:
     assert heart.pulse.calls[-1] == ("close", 0)
 
 
+def test_three_beats_fit_into_the_time_to_live() -> None:
+    assert Heart(ttl_s=60).beat._every_s == 20
+    assert Heart(ttl_s=60, every_s=7).beat._every_s == 7
+
+
 def test_stopping_what_never_started_is_fine() -> None:
     heart = Heart()
     heart.beat.hurry()
