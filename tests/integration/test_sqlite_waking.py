@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import errno
 import os
 import sqlite3
 import subprocess
@@ -167,6 +168,7 @@ async def test_without_the_file_tasks_are_found_by_polling(
         assert not made.ready
         assert not await made.announce()
     assert "tasks are found by polling" in caplog.text
+    assert os.strerror(errno.ENOENT) in caplog.text
 
 
 PRODUCER = """

@@ -140,20 +140,6 @@ def test_a_command_is_urgent(monkeypatch: pytest.MonkeyPatch) -> None:
     assert found[-1].urgent
 
 
-def test_a_redrive_is_urgent(monkeypatch: pytest.MonkeyPatch) -> None:
-    world = at_rest()
-    started(world)
-    world.finish(world.running[0], kind="dead")
-    settle(world)
-    found = asked(world, monkeypatch)
-    world.command("redrive", world.dead[0])
-    world.read_page()
-    world.grant(0)
-    for _ in range(4):
-        world.answer()
-    assert found[-1].urgent
-
-
 def test_all_is_urgent_once_the_shard_is_to_be_handed_over(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:

@@ -184,6 +184,8 @@ async def test_a_look_up_that_hangs_costs_one_thread_and_no_answer() -> None:
         assert names.asked.acquire(timeout=1)
         assert names.asked.acquire(timeout=1)
         assert not names.asked.acquire(blocking=False), "no second one beside it"
+        assert members._asking is not None
+        assert members._asking.daemon, "it keeps no process from its end"
         names.more.set()
         await until(lambda: members.names == {"a", "b"})
     assert names.heard[0][1]["error"].startswith("no answer within")
