@@ -47,7 +47,7 @@ class OidcSettings(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class JwtSettings(msgspec.Struct, frozen=True, kw_only=True):
-    """Whose tokens services may show, and for whom they must be."""
+    """The issuer of the tokens of services, and the audience that they must name."""
 
     issuer: str
     audience: str
