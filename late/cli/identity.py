@@ -13,95 +13,110 @@ Text = str | None
 PANEL = "Identity providers"
 
 
+Role = Annotated[
+    list[str] | None,
+    typer.Option(
+        metavar="RULE",
+        rich_help_panel=PANEL,
+        help="Who may what: group:sre=admin, user:ann@example.com=view:orders, "
+        "service:svc-orders=enqueue+consume:orders; may be repeated.",
+    ),
+]
+RolesFile = Annotated[
+    Text, typer.Option(metavar="FILE", rich_help_panel=PANEL, help="Such rules, one a line.")
+]
+OidcIssuer = Annotated[
+    Text,
+    typer.Option(metavar="URL", rich_help_panel=PANEL, help="People sign in to the page here."),
+]
+OidcClientId = Annotated[
+    Text, typer.Option(metavar="ID", rich_help_panel=PANEL, help="This server's name there.")
+]
+OidcSecretFile = Annotated[
+    Text,
+    typer.Option(
+        metavar="FILE",
+        rich_help_panel=PANEL,
+        help="The client's secret; else $LATE_OIDC_CLIENT_SECRET.",
+    ),
+]
+OidcRolesClaim = Annotated[
+    str, typer.Option(metavar="CLAIM", rich_help_panel=PANEL, help="The claim with the groups.")
+]
+OidcUserClaim = Annotated[
+    str,
+    typer.Option(
+        metavar="CLAIM",
+        rich_help_panel=PANEL,
+        help="The claim that names the person; an email only if it is verified, else sub.",
+    ),
+]
+OidcScopes = Annotated[
+    str, typer.Option(metavar="SCOPES", rich_help_panel=PANEL, help="What is asked for.")
+]
+Session = Annotated[
+    str, typer.Option(metavar="TIME", rich_help_panel=PANEL, help="How long a sign-in lasts.")
+]
+PageUrl = Annotated[
+    Text,
+    typer.Option(
+        metavar="URL",
+        rich_help_panel=PANEL,
+        help="Where browsers reach this server, such as https://late.example.com.",
+    ),
+]
+JwtIssuer = Annotated[
+    Text, typer.Option(metavar="URL", rich_help_panel=PANEL, help="Services show JWTs of it.")
+]
+JwtAudience = Annotated[
+    Text, typer.Option(metavar="AUD", rich_help_panel=PANEL, help="For whom these must be.")
+]
+JwtScopeClaim = Annotated[
+    str, typer.Option(metavar="CLAIM", rich_help_panel=PANEL, help="The claim of scope: rules.")
+]
+TrustedProxy = Annotated[
+    list[str] | None,
+    typer.Option(
+        metavar="ADDRESS",
+        rich_help_panel=PANEL,
+        help="A proxy that names people, such as 10.0.0.7/32; may be repeated.",
+    ),
+]
+UserHeader = Annotated[
+    Text,
+    typer.Option(
+        metavar="HEADER",
+        rich_help_panel=PANEL,
+        help="The header with the name; X-Forwarded-User by default.",
+    ),
+]
+GroupsHeader = Annotated[
+    Text,
+    typer.Option(
+        metavar="HEADER",
+        rich_help_panel=PANEL,
+        help="The header with the groups; X-Forwarded-Groups by default.",
+    ),
+]
+
+
 def identity(
-    role: Annotated[
-        list[str] | None,
-        typer.Option(
-            metavar="RULE",
-            rich_help_panel=PANEL,
-            help="Who may what: group:sre=admin, user:ann@example.com=view:orders, "
-            "service:svc-orders=enqueue+consume:orders; may be repeated.",
-        ),
-    ] = None,
-    roles_file: Annotated[
-        Text,
-        typer.Option(metavar="FILE", rich_help_panel=PANEL, help="Such rules, one a line."),
-    ] = None,
-    oidc_issuer: Annotated[
-        Text,
-        typer.Option(metavar="URL", rich_help_panel=PANEL, help="People sign in to the page here."),
-    ] = None,
-    oidc_client_id: Annotated[
-        Text, typer.Option(metavar="ID", rich_help_panel=PANEL, help="This server's name there.")
-    ] = None,
-    oidc_secret_file: Annotated[
-        Text,
-        typer.Option(
-            metavar="FILE",
-            rich_help_panel=PANEL,
-            help="The client's secret; else $LATE_OIDC_CLIENT_SECRET.",
-        ),
-    ] = None,
-    oidc_roles_claim: Annotated[
-        str, typer.Option(metavar="CLAIM", rich_help_panel=PANEL, help="The claim with the groups.")
-    ] = "groups",
-    oidc_user_claim: Annotated[
-        str,
-        typer.Option(
-            metavar="CLAIM",
-            rich_help_panel=PANEL,
-            help="The claim that names the person; an email only if it is verified, else sub.",
-        ),
-    ] = "email",
-    oidc_scopes: Annotated[
-        str, typer.Option(metavar="SCOPES", rich_help_panel=PANEL, help="What is asked for.")
-    ] = "openid email profile",
-    session: Annotated[
-        str, typer.Option(metavar="TIME", rich_help_panel=PANEL, help="How long a sign-in lasts.")
-    ] = "8h",
-    page_url: Annotated[
-        Text,
-        typer.Option(
-            metavar="URL",
-            rich_help_panel=PANEL,
-            help="Where browsers reach this server, such as https://late.example.com.",
-        ),
-    ] = None,
-    jwt_issuer: Annotated[
-        Text,
-        typer.Option(metavar="URL", rich_help_panel=PANEL, help="Services show JWTs of it."),
-    ] = None,
-    jwt_audience: Annotated[
-        Text,
-        typer.Option(metavar="AUD", rich_help_panel=PANEL, help="For whom these must be."),
-    ] = None,
-    jwt_scope_claim: Annotated[
-        str, typer.Option(metavar="CLAIM", rich_help_panel=PANEL, help="The claim of scope: rules.")
-    ] = "scope",
-    trusted_proxy: Annotated[
-        list[str] | None,
-        typer.Option(
-            metavar="ADDRESS",
-            rich_help_panel=PANEL,
-            help="A proxy that names people, such as 10.0.0.7/32; may be repeated.",
-        ),
-    ] = None,
-    user_header: Annotated[
-        Text,
-        typer.Option(
-            metavar="HEADER",
-            rich_help_panel=PANEL,
-            help="The header with the name; X-Forwarded-User by default.",
-        ),
-    ] = None,
-    groups_header: Annotated[
-        Text,
-        typer.Option(
-            metavar="HEADER",
-            rich_help_panel=PANEL,
-            help="The header with the groups; X-Forwarded-Groups by default.",
-        ),
-    ] = None,
+    role: Role = None,
+    roles_file: RolesFile = None,
+    oidc_issuer: OidcIssuer = None,
+    oidc_client_id: OidcClientId = None,
+    oidc_secret_file: OidcSecretFile = None,
+    oidc_roles_claim: OidcRolesClaim = "groups",
+    oidc_user_claim: OidcUserClaim = "email",
+    oidc_scopes: OidcScopes = "openid email profile",
+    session: Session = "8h",
+    page_url: PageUrl = None,
+    jwt_issuer: JwtIssuer = None,
+    jwt_audience: JwtAudience = None,
+    jwt_scope_claim: JwtScopeClaim = "scope",
+    trusted_proxy: TrustedProxy = None,
+    user_header: UserHeader = None,
+    groups_header: GroupsHeader = None,
 ) -> Any:
     """Make the `IdentitySettings` of these options; `options.shared` gives them to a command."""
     from late.api.identity import roles

@@ -1,4 +1,4 @@
-"""Who sends a request, and what it may do. Pure."""
+"""Callers, and what they may do. Pure."""
 
 from __future__ import annotations
 
@@ -12,11 +12,11 @@ from late.errors import ConfigError
 from late.model import validation as validate
 
 Scope = Literal["enqueue", "consume", "view", "operate"]
-"""What a token may be for. `view` allows the page; `operate` allows its commands for queues, and
+"""A use of a token. `view` allows the page; `operate` allows its commands for queues, and
 `/metrics`."""
 SCOPES: tuple[Scope, ...] = ("enqueue", "consume", "view", "operate")
 Role = Literal["view", "operate", "admin"]
-"""What a person may be. Each contains those before it."""
+"""The power of a person. Each contains those before it."""
 ROLES: tuple[Role, ...] = ("view", "operate", "admin")
 ALL = ("*",)
 

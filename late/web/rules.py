@@ -1,4 +1,4 @@
-"""What each route of the page asks of its visitor. Pure.
+"""The role that each route of the page asks of its visitor. Pure.
 
 A route without a rule is not served: `OperatorPage.routes` looks each of them up here.
 """

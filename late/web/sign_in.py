@@ -23,7 +23,7 @@ Screen = Callable[[Request, Visitor], Awaitable[Response]]
 
 
 class Page(Protocol):
-    """What a sign-in needs of the page."""
+    """The part of the page that a sign-in needs."""
 
     async def admit(self, request: Request) -> Caller: ...
     def visitor(self, request: Request, caller: Caller) -> Visitor: ...

@@ -318,7 +318,7 @@ def test_only_public_asymmetric_keys_of_a_good_size_are_taken(it: Issuer) -> Non
 @pytest.mark.parametrize(
     "url",
     ["http://issuer.example", "http://127.0.0.1.evil.example", "ftp://127.0.0.1", "issuer", "",
-     "https://user:pw@issuer.example", "https://", "https://a\nb", "file:///etc/passwd"],
+     "https://user@issuer.example", "https://", "https://a\nb", "file:///etc/passwd"],
 )  # fmt: skip
 def test_an_issuer_is_asked_over_tls_or_on_this_machine(url: str) -> None:
     with pytest.raises(ConfigError):

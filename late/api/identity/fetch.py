@@ -18,7 +18,7 @@ from late.concurrency import in_thread
 from late.errors import ConfigError
 
 TIMEOUT_S = 5.0
-"""For one request as a whole."""
+"""Seconds for one request as a whole."""
 BYTES = 512 * 1024
 _PART = 16 * 1024
 AWAY = "the identity provider does not answer: try again in a moment"

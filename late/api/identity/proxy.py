@@ -15,7 +15,7 @@ from late.model import validation as validate
 from late.model.rights import Caller
 
 LIFETIME_US = 60_000_000
-"""What a visitor has open ends after this time, and comes again through the proxy."""
+"""Live updates of a visitor end after this time, and come again through the proxy."""
 GROUPS_MAX = 500
 Headers = Sequence[tuple[bytes, bytes]]
 Network = ipaddress.IPv4Network | ipaddress.IPv6Network

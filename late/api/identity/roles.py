@@ -17,7 +17,7 @@ from late.model import validation as validate
 from late.model.rights import ALL, ROLES, SCOPES, Right, Role, Scope, check_patterns, implied
 
 Kind = Literal["group", "user", "service", "scope"]
-"""What a rule looks at: a person's group or name, a service's `sub`, or one of its scopes."""
+"""A rule looks at a person's group or name, or at a service's `sub` or one of its scopes."""
 KINDS: tuple[Kind, ...] = get_args(Kind)
 PEOPLE: tuple[Kind, ...] = ("group", "user")
 LANE = "lane="
@@ -101,7 +101,7 @@ def read(path: str) -> list[str]:
 
 
 class RoleMap:
-    """All rules."""
+    """The rules, by their claim."""
 
     def __init__(self, rules: Iterable[str] = ()) -> None:
         self._rights: dict[Claim, tuple[Right, ...]] = {}

