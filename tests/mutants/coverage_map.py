@@ -36,12 +36,15 @@ class CoverageMap:
     """The tests that see each line.
 
     Args:
-        path: the file with the coverage.
+        paths: the files with the coverage.
     """
 
-    def __init__(self, path: Path) -> None:
-        self._data = CoverageData(str(path))
-        self._data.read()
+    def __init__(self, *paths: Path) -> None:
+        self._data = CoverageData(no_disk=True)
+        for path in paths:
+            one = CoverageData(str(path))
+            one.read()
+            self._data.update(one)
 
     def of(self, module: str, line: int) -> list[str]:
         """Return the names of the tests that run a line or the `await` before it, those of units

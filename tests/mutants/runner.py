@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import os
 import queue
 import shutil
@@ -16,13 +17,19 @@ from pathlib import Path
 from tests.mutants.areas import ROOT, SIMULATED
 from tests.mutants.coverage_map import CoverageMap
 from tests.mutants.equivalents import EQUIVALENTS
+from tests.mutants.near_tests import near_tests
 
 TEST_S = 40
 """A test that takes so long has found that something hangs: they take a second."""
 LIMIT_S = 900.0
 """And so has a run of tests: the tests of a line that many run take some minutes beside other
 work."""
+NO_TESTS = 5
+"""The exit code of pytest where all were left out."""
 WORLDS = 60
+_times = itertools.count(1_000_000_000)
+"""When mutants are said to be written, seconds: each at another time, so that what was compiled of
+one is never taken for another one of the same size, nor for the module."""
 
 
 @dataclass(frozen=True)
@@ -58,8 +65,7 @@ class Verdict:
 
 
 def copy(into: Path) -> None:
-    """Copy the project's files, with their times: what was compiled of a mutant is never taken for
-    the module, nor the other way round."""
+    """Copy the project's files, with their times."""
     listed = subprocess.run(
         ["git", "ls-files", "-co", "--exclude-standard", "-z"],
         cwd=ROOT, check=True, capture_output=True, text=True,
@@ -72,10 +78,9 @@ def copy(into: Path) -> None:
 
 def run(place: Path, command: Sequence[str]) -> tuple[int, str]:
     """Run a command on the copy; return its exit code and output. -1: it was not over in time."""
-    environment = os.environ | {
-        "PYTHONPATH": f"{place}{os.pathsep}{place / 'spark'}",
-        "PYTHONDONTWRITEBYTECODE": "1",
-    }
+    environment = os.environ | {"PYTHONPATH": f"{place}{os.pathsep}{place / 'spark'}"}
+    # What is compiled is kept: to compile late and the tests each time took longer than most tests.
+    environment.pop("PYTHONDONTWRITEBYTECODE", None)
     with subprocess.Popen(
         [sys.executable, "-m", *command],
         cwd=place, env=environment, stdout=subprocess.PIPE, stderr=subprocess.STDOUT,
@@ -91,16 +96,23 @@ def run(place: Path, command: Sequence[str]) -> tuple[int, str]:
 
 
 def attempt(place: Path, mutant: Mutant, seen_by: CoverageMap) -> Verdict:
-    """Run what sees a mutant in a copy of the project, the quick ones first."""
+    """Run what sees a mutant in a copy of the project, until something finds it: the units that are
+    about its module, then the tests that run its line, then worlds."""
     began, path = time.monotonic(), place / mutant.module
-    sound, tests = path.read_bytes(), seen_by.of(mutant.module, mutant.line)
-    times = path.stat()
+    near = near_tests(mutant.module)
+    others = [
+        test
+        for test in seen_by.of(mutant.module, mutant.line)
+        if not test.startswith(tuple(f"{file}::" for file in near))
+    ]
+    sound, times = path.read_bytes(), path.stat()
     try:
         path.write_text(mutant.code)
-        found_by = _pytest(place, tests) if tests else ""
+        os.utime(path, (0, next(_times)))
+        found_by = _pytest(place, near) or _pytest(place, others)
         if not found_by and mutant.area in SIMULATED:
-            code, _ = run(place, ["tests.simulator", "--seeds", str(WORLDS)])
-            found_by = "the simulator" if code else ""
+            worlds = ["tests.simulator", "--seeds", str(WORLDS), "--until-broken"]
+            found_by = "the simulator" if run(place, worlds)[0] else ""
     finally:
         path.write_bytes(sound)
         os.utime(path, ns=(times.st_atime_ns, times.st_mtime_ns))
@@ -109,11 +121,14 @@ def attempt(place: Path, mutant: Mutant, seen_by: CoverageMap) -> Verdict:
 
 def _pytest(place: Path, tests: Sequence[str]) -> str:
     """Return which of the tests fails, or an empty text."""
+    if not tests:
+        return ""
     names = place / "mutants.txt"
     names.write_text("\n".join(tests))
-    options = ["-q", "-x", "--tb=no", f"--timeout={TEST_S}", "-p", "no:cacheprovider"]
-    code, output = run(place, ["pytest", *options, f"@{names}", "-p", "no:xdist"])
-    if code == 0:
+    options = ["-q", "-x", "--tb=no", f"--timeout={TEST_S}", "-m", "not quiet"]
+    plugins = [f"-pno:{name}" for name in ("cacheprovider", "xdist", "schemathesis")]
+    code, output = run(place, ["pytest", *options, *plugins, f"@{names}"])
+    if code in (0, NO_TESTS):
         return ""
     if code == -1:
         return output

@@ -15,6 +15,7 @@ from tests.mutants.__main__ import report
 from tests.mutants.areas import AREAS, ROOT, modules
 from tests.mutants.coverage_map import awaits_before
 from tests.mutants.equivalents import EQUIVALENTS
+from tests.mutants.near_tests import near_tests
 from tests.mutants.runner import Mutant, Verdict, attempt
 
 MUTANT = Mutant("prune", "late/some.py", 1, "AddNot", "if a:", "if not a:", "if not a:\n    b\n")
@@ -150,3 +151,30 @@ def test_the_score_decides(capsys: pytest.CaptureFixture[str]) -> None:
     assert report("1", [*found, Verdict(MUTANT, "", 1.0)], save=False) == 0
     assert "95.0%" in capsys.readouterr().out
     assert report("1", [*found[:18], *[Verdict(MUTANT, "", 1.0)] * 2], save=False) == 1
+
+
+def test_the_units_about_a_module_come_first() -> None:
+    found = near_tests("late/scheduler/core/window.py")
+    assert found[0] == "tests/unit/test_window.py"  # by its import
+    assert "tests/unit/test_core.py" in found  # by a module of the folder, and a helper
+    assert "tests/unit/test_tailer.py" not in found
+    assert near_tests("late/store/spanner/rebase.py") == ()
+
+
+def test_each_mutant_is_written_at_another_time(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What is compiled of a module is taken for good by its size and the second of its time."""
+    module = tmp_path / MUTANT.module
+    module.parent.mkdir()
+    module.write_text("if a:\n    b\n")
+    seconds = [int(module.stat().st_mtime)]
+
+    def run(place: Path, command: Sequence[str]) -> tuple[int, str]:
+        seconds.append(int((place / MUTANT.module).stat().st_mtime))
+        return 0, ""
+
+    monkeypatch.setattr(runner, "run", run)
+    for _ in range(3):
+        attempt(tmp_path, MUTANT, CoverageMap())  # type: ignore[arg-type]
+    assert len(set(seconds)) == 4
