@@ -210,5 +210,10 @@ EQUIVALENTS: dict[tuple[str, str, str], str] = {
         'before = list(snapshot.execute_sql(_PAST.replace("{}", str(int(retention[0][0])))))',
         'before = list(snapshot.execute_sql(_PAST.replace("{}", str(int(retention[0][ -1])))))',
     ): "the row has one column",
+    (
+        "late/tailer/placement.py",
+        "HIGHEST_SCORE = 1",
+        "HIGHEST_SCORE = 0",
+    ): "nobody announces it, and all numbers below `BOUNDED` mean the same placement",
 }
 """(module, the line, the changed line) -> the reason."""

@@ -10,6 +10,8 @@ from collections.abc import AsyncIterator, Callable, Iterable, Mapping
 from contextlib import asynccontextmanager
 from typing import Any
 
+import pytest
+
 from late.config import Members
 from late.events import Emitter, Event
 from late.model.task import Epoch, ShardId
@@ -107,6 +109,14 @@ def test_a_worker_is_told_once_that_it_is_not_on_the_list() -> None:
     for _ in range(3):
         members.view(fleet("a", "b"))
     assert names.heard == [("not_a_member", {"member": "a", "members": "b"})]
+
+
+@pytest.mark.parametrize("others", [("a", "b"), ("b",)], ids=["listed", "not in the fleet yet"])
+def test_who_is_listed_or_not_in_the_fleet_yet_is_not_told(others: tuple[str, ...]) -> None:
+    names = Names()
+    listed = Members.parse("static:a" if "a" in others else "static:b")
+    MemberList(listed, "w-a", emitter=names.emitter).view(fleet(*others))
+    assert names.heard == []
 
 
 async def test_who_waits_for_the_first_answer_is_not_told_that_it_is_not_on_the_list() -> None:
