@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import gc
 import os
 import sqlite3
@@ -65,6 +66,30 @@ async def test_the_connection_is_set_for_the_promise(store: SqliteStore) -> None
         return [connection.execute(f"pragma {name}").fetchone()[0] for name in names]
 
     assert await store._on_connection(ask) == ["wal", 2, 0, 0]
+
+
+@pytest.mark.parametrize("fails", [False, True])
+async def test_a_commit_that_need_not_reach_the_disk_leaves_the_next_ones_as_they_were(
+    store: SqliteStore, fails: bool
+) -> None:
+    def level(connection: sqlite3.Connection) -> object:
+        return connection.execute("pragma synchronous").fetchone()[0]
+
+    def write(connection: sqlite3.Connection) -> list[object]:
+        levels = []
+        with (
+            contextlib.suppress(ZeroDivisionError),
+            sqlite_lock.transaction(connection, durable=False),
+        ):
+            levels.append(level(connection))
+            if fails:
+                raise ZeroDivisionError
+        levels.append(level(connection))
+        with sqlite_lock.transaction(connection):
+            levels.append(level(connection))
+        return [*levels, level(connection)]
+
+    assert await store._on_connection(write) == [1, 2, 2, 2]
 
 
 async def test_the_write_lock_is_asked_for_every_millisecond(

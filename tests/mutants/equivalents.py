@@ -4,6 +4,16 @@ from __future__ import annotations
 
 EQUIVALENTS: dict[tuple[str, str, str], str] = {
     (
+        "late/scheduler/scheduler.py",
+        "self.loads += 1",
+        "self.loads += 2",
+    ): "a number that only has to rise",
+    (
+        "late/store/sqlite/statements.py",
+        '" having max(number) > 0"',
+        '" having min(number) > 0"',
+    ): "steps are numbered from one: there are some, or there are none",
+    (
         "late/scheduler/core/timers.py",
         "self._asked += 1",
         "self._asked += 2",

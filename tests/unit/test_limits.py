@@ -166,6 +166,14 @@ def test_a_rate_is_shared_and_says_when_to_look() -> None:
     assert sum(started(limits, n, flow, now_us=S) for n in range(20, 40)) == 5
 
 
+def test_a_burst_that_is_made_smaller_counts_at_once() -> None:
+    limits = Limits()
+    limits.set({"q": QueueSettings(rate=1, burst=2)}, {}, 0)
+    limits.begin(4, 4, 0)
+    limits.set({"q": QueueSettings(rate=1, burst=1)}, {}, 0)
+    assert sum(started(limits, n, Flow("q", "local")) for n in range(5)) == 1
+
+
 def test_a_paused_queue_starts_nothing_and_resumes_with_what_runs() -> None:
     limits = Limits()
     limits.set({"q": QueueSettings(concurrency=2)}, {}, 0)
