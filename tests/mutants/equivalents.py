@@ -4,6 +4,21 @@ from __future__ import annotations
 
 EQUIVALENTS: dict[tuple[str, str, str], str] = {
     (
+        "late/tailer/shard_quarantine.py",
+        "return self._monotonic() < self._until_s.get(key, 0.0)",
+        "return self._monotonic() < self._until_s.get(key, -1.0)",
+    ): "the monotonic clock is not below 0",
+    (
+        "late/tailer/tailer.py",
+        "self._due_s = 0.0",
+        "self._due_s = -1.0",
+    ): "the loop's clock is past both",
+    (
+        "late/scheduler/limits/adaptive_limit.py",
+        "LEAST = 2",
+        "LEAST = 3",
+    ): "tuning: how few attempts at once `auto` goes down to",
+    (
         "late/scheduler/scheduler.py",
         "self.loads += 1",
         "self.loads += 2",

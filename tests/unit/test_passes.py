@@ -28,13 +28,15 @@ class Slots:
     def __init__(self) -> None:
         self.told: list[str] = []
         self.got: list[Attempt] = []
+        self.abandoned: list[tuple[str, int, int]] = []
 
     def submit(self, attempts: Sequence[Attempt]) -> None:
         self.got += attempts
         self.told.append("granted")
         asyncio.get_running_loop().call_soon(self.told.append, "ran")
 
-    def abandon(self, group: str, shard_id: int, epoch: int) -> None: ...
+    def abandon(self, group: str, shard_id: int, epoch: int) -> None:
+        self.abandoned.append((group, shard_id, epoch))
 
 
 class Empty:
@@ -148,3 +150,12 @@ async def test_what_has_run_elsewhere_and_is_not_recorded_holds_starts_up_there_
     scheduler.settled(scheduler.collect()[0], SettleResult.SETTLED)
     scheduler._pass()
     assert pool.got
+
+
+async def test_a_shard_that_is_won_anew_leaves_what_ran_under_its_older_epoch() -> None:
+    slots = Slots()
+    scheduler = made(slots, SHARDS[:2])
+    assert slots.abandoned == [], "nothing was held before"
+    scheduler.acquired([Lease("g", SHARDS[1], "me", Epoch(2), 1, Cursor(""), (), {})])
+    assert slots.abandoned == [("g", SHARDS[1], 1)]
+    assert [core.state.lease.epoch for core in scheduler.cores.values()] == [1, 2]

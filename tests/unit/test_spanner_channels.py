@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import threading
+from collections.abc import Mapping
 from typing import Any
 
 import pytest
@@ -11,8 +12,9 @@ pytest.importorskip("google.cloud.spanner_v1", reason="no google-cloud-spanner")
 
 import grpc
 
+from late.events import RPC, Emitter, Event
 from late.store.spanner import grpc_channels as spanner_channels
-from late.store.spanner.grpc_calls import Stamp
+from late.store.spanner.grpc_calls import GrpcCall, Stamp
 from late.store.spanner.grpc_channels import AVOID_S, ChannelPool
 
 State = grpc.ChannelConnectivity
@@ -96,3 +98,20 @@ def test_a_stream_may_end_while_another_call_begins(pool: ChannelPool) -> None:
     thread.start()
     thread.join(10)
     assert not thread.is_alive()
+
+
+def test_a_call_that_fails_before_its_answer_has_received_nothing(channels: list[Any]) -> None:
+    heard: list[Mapping[str, Any]] = []
+
+    def listen(event: Event, values: Mapping[str, Any]) -> None:
+        assert event is RPC
+        heard.append(values)
+
+    emitter = Emitter()
+    emitter.subscribe(listen)
+    pool = ChannelPool(channels, stamp=Stamp(3, "test"), emitter=emitter)
+    call = GrpcCall(pool, "/google.spanner.v1.Spanner/Commit", object(), b"asked", None)
+    call.end(UNAVAILABLE)
+    call.end(OK)
+    [told] = heard
+    assert (told["sent_bytes"], told["received_bytes"], told["code"]) == (5, 0, "UNAVAILABLE")
