@@ -112,8 +112,6 @@ class Witness(msgspec.Struct):
     """How many tasks of its own it has added, or tried to."""
     kills: int = 0
     """How many processes it took down."""
-    back_us: int = 0
-    """By how much the clock had been set back when it took the first of them down."""
     spared: int = 0
     """How many resets there were since it was read: each can hide one of those."""
     spared_epoch: int = 0
@@ -145,8 +143,6 @@ Queued = tuple[int, str, Witness]
 class Clock(Protocol):
     """The database's clock; see `jumps.py`."""
 
-    @property
-    def back_us(self) -> int: ...
     def elapsed_us(self) -> int: ...
     def longest_us(self) -> int: ...
     def latest_us(self) -> int: ...
@@ -155,8 +151,6 @@ class Clock(Protocol):
 
 class Steady:
     """A clock that nobody sets."""
-
-    back_us = 0
 
     def __init__(self, now_us: Callable[[], int]) -> None:
         self.elapsed_us = self.longest_us = self.latest_us = self.earliest_us = now_us
@@ -404,8 +398,6 @@ class Truth:
     def killed(self, attempt: Attempt, witness: Witness) -> None:
         """A handler takes its process down."""
         witness.kills += 1
-        if witness.kills == 1:
-            witness.back_us = self.clock.back_us
         self.killed_us = self.clock.elapsed_us()
         task_id = attempt.record.task_id
         reset_epoch = self._reset_epochs.get((attempt.group, attempt.record.shard_id), 0)
@@ -413,8 +405,6 @@ class Truth:
             # It came, or is to be read again, after a reset that the owner does not know of yet.
             witness.hidden, witness.spared_epoch = witness.hidden + 1, reset_epoch
         hidden = witness.spared + witness.hidden + self.orders.touched(task_id)
-        # It seems to be younger than the death, for its due time is after it once more.
-        hidden += self.clock.back_us > witness.back_us
         if witness.kills > 1 + DEATHS_MAX + hidden:
             self.broken(f"S16: {task_id} has taken down {witness.kills} workers")
 
