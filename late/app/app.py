@@ -61,6 +61,9 @@ class App:
         targets: services that execute tasks: `late.GrpcTarget`, `late.HttpTarget`. Only workers
             need them, and a file named by `LATE_TARGETS` may add to them or change them.
         history: record each step of every task, as `task(history=True)` does for one.
+        wrap: gets each handler when it is registered, and returns the function that runs instead,
+            made with `functools.wraps`: for what belongs around every attempt, such as the
+            connections of a framework.
 
     Raises:
         ConfigError: a setting is wrong. The message never contains the URL's password.
@@ -77,6 +80,7 @@ class App:
         max_backlog: int | Mapping[str, int] | None = None,
         targets: Iterable[Target] = (),
         history: bool = False,
+        wrap: Callable[[Callable[..., Any]], Callable[..., Any]] | None = None,
     ) -> None:
         scheme = url.partition("://")[0].partition("+")[0] if "://" in url else ""
         if scheme not in SCHEMES:
@@ -95,7 +99,7 @@ class App:
         self.history = history
         self.targets: Mapping[str, Target] = MappingProxyType(by_name(targets))
         self.registry = TaskRegistry(
-            self, codec=self.codec, history=history, shard_of=self.shard_of
+            self, codec=self.codec, history=history, shard_of=self.shard_of, wrap=wrap
         )
         self._rows = RowFactory(shards)
         self._depths: dict[str, Depth] = {}

@@ -37,6 +37,7 @@ class TaskRegistry:
         enqueuer: the app that enqueues the tasks.
         codec, history: the settings of tasks that have none.
         shard_of: returns the shard of a schedule's name.
+        wrap: see `App`.
     """
 
     def __init__(
@@ -46,8 +47,10 @@ class TaskRegistry:
         codec: codecs.Codec,
         history: bool,
         shard_of: Callable[[str], int],
+        wrap: Callable[[Callable[..., Any]], Callable[..., Any]] | None = None,
     ) -> None:
         self._enqueuer = enqueuer
+        self._wrap = wrap
         self._codec = codec
         self._history = history
         self._shard_of = shard_of
@@ -88,7 +91,8 @@ class TaskRegistry:
                 raise ConfigError(f"{label}: transaction=True and batch= do not go together")
             if batch is not None and given.get("result_ttl") is not None:
                 raise ConfigError(f"{label}: a batch keeps no results: its function returns once")
-            return self._add(function, found, label, target, process, batch, **given)
+            handler = function if self._wrap is None else self._wrap(function)
+            return self._add(handler, found, label, target, process, batch, **given)
 
         return register if fn is None else register(fn)
 

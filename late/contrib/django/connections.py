@@ -1,0 +1,98 @@
+"""Django's connections: the URL of a database, and handlers that get working connections."""
+
+from __future__ import annotations
+
+import functools
+import inspect
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+from asgiref.sync import sync_to_async
+from django.core.exceptions import ImproperlyConfigured
+from django.db import close_old_connections, connections
+from sqlalchemy import URL
+
+IN_MEMORY = "sqlite:///:memory:"
+"""The URL of a database that only this process sees. No worker starts on it."""
+
+
+def database_url(alias: str) -> str:
+    """Return the URL of `DATABASES[alias]` for `late`, with its password.
+
+    In a test run it is the test database, as soon as Django has made that.
+
+    Raises:
+        ImproperlyConfigured: `late` does not run on this database or with this driver.
+        ConnectionDoesNotExist (Django's): there is no such alias.
+    """
+    connection = connections[alias]
+    if connection.vendor == "sqlite":
+        return _sqlite_url(connection)
+    if connection.vendor == "postgresql" and connection.Database.__name__ == "psycopg":
+        return _postgres_url(connection)
+    raise ImproperlyConfigured(
+        f"late runs on SQLite, and on PostgreSQL with psycopg 3: DATABASES[{alias!r}] is"
+        f" {connection.vendor} with {connection.Database.__name__}"
+    )
+
+
+def _sqlite_url(connection: Any) -> str:
+    name = str(connection.settings_dict["NAME"])
+    if connection.is_in_memory_db():
+        return IN_MEMORY
+    return f"sqlite:///{Path(name).absolute()}"
+
+
+def _postgres_url(connection: Any) -> str:
+    """Keep what libpq knows: the rest of `OPTIONS` is for Django's own connections."""
+    from psycopg.pq import Conninfo
+
+    known = {option.keyword.decode() for option in Conninfo.get_defaults()}
+    given = connection.get_connection_params()
+    found = {key: str(value) for key, value in given.items() if key in known and value is not None}
+    found.pop("client_encoding", None)  # The stores read and write UTF-8.
+    host, port = found.pop("host", None), found.pop("port", None)
+    # The path of a socket is not a host in a URL.
+    query = found if host is None or not host.startswith("/") else found | {"host": host}
+    return URL.create(
+        "postgresql",
+        username=query.pop("user", None),
+        password=query.pop("password", None),
+        host=None if "host" in query else host,
+        port=None if port is None else int(port),
+        database=query.pop("dbname", None),
+        query=query,
+    ).render_as_string(hide_password=False)
+
+
+def fresh(handler: Callable[..., Any]) -> Callable[..., Any]:
+    """Return `handler` with `close_old_connections` before and after each call, as Django does
+    around a request.
+
+    Without it, a connection that was cut fails every later attempt in its thread. Inside of an
+    atomic block (a test) nothing is closed.
+    """
+    if inspect.iscoroutinefunction(handler):
+        # An async handler uses the ORM in the thread of `sync_to_async`: its connections are there.
+        close = sync_to_async(close_old_connections)
+
+        @functools.wraps(handler)
+        async def run_async(*args: Any, **kwargs: Any) -> Any:
+            await close()
+            try:
+                return await handler(*args, **kwargs)
+            finally:
+                await close()
+
+        return run_async
+
+    @functools.wraps(handler)
+    def run(*args: Any, **kwargs: Any) -> Any:
+        close_old_connections()
+        try:
+            return handler(*args, **kwargs)
+        finally:
+            close_old_connections()
+
+    return run
