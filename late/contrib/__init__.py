@@ -1,1 +1,1 @@
-"""Frameworks that `late` fits into. Each has a folder of its own and needs what it is named after."""
+"""Frameworks that `late` fits into, one folder each. A folder needs its framework installed."""

@@ -16,7 +16,7 @@ from late.errors import KeyConflict, UnknownTask
 from late.handler.batch import Batch
 from late.handler.classify import returned
 from late.handler.context import AsyncContext, Context
-from late.handler.outcomes import AlreadyDone, Discard, Signal
+from late.handler.outcomes import AlreadyDone, Discard, Kept, Signal
 from late.handler.shared_context import SharedContext
 from late.model.task import Attempt, NewTask, Options, Record, TaskId
 from late.outbox.shared import open_shared
@@ -243,7 +243,7 @@ def _in_transaction(
 
 
 def _settle(result: Any) -> None:
-    if isinstance(result, Signal):
+    if isinstance(result, Signal) and not isinstance(result, Kept):
         raise result
 
 

@@ -165,3 +165,16 @@ def test_a_snapshot_that_the_database_refuses_counts_as_busy(
 
     assert drain_worker.busy(engine, "default")
     engine.dispose()
+
+
+def test_a_task_whose_result_is_kept_ends_as_done() -> None:
+    other = late.App("sqlite:///unused.db")
+
+    @other.task(result_ttl=60)
+    def answer() -> int:
+        return 42
+
+    with inline(other) as box:
+        answer.enqueue(None)  # type: ignore[call-overload]
+        assert box.run() == 1
+        assert [each.name for each in box.done] == ["answer"]

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from pathlib import Path
 from typing import Any
 
-from django.core.checks import CheckMessage, Error, Warning  # noqa: A004
+from django.core.checks import CheckMessage, Error, Warning
 from django.db import connections
 
 from late.contrib.django.application import setting
@@ -34,7 +35,8 @@ def check_schema(databases: Sequence[str] | None = None, **_: Any) -> list[Check
     runs before the first `manage.py migrate` too."""
     alias = setting("DATABASE")
     url = database_url(alias) if alias in (databases or ()) else IN_MEMORY
-    if url == IN_MEMORY:
+    path = url.removeprefix("sqlite:///")
+    if url == IN_MEMORY or (path != url and not Path(path).exists()):
         return []
     try:
         found = migrate.current(url)

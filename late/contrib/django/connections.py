@@ -10,7 +10,7 @@ from typing import Any
 
 from asgiref.sync import sync_to_async
 from django.core.exceptions import ImproperlyConfigured
-from django.db import close_old_connections, connections
+from django.db import connections
 from sqlalchemy import URL
 
 IN_MEMORY = "sqlite:///:memory:"
@@ -66,12 +66,22 @@ def _postgres_url(connection: Any) -> str:
     ).render_as_string(hide_password=False)
 
 
-def fresh(handler: Callable[..., Any]) -> Callable[..., Any]:
-    """Return `handler` with `close_old_connections` before and after each call, as Django does
-    around a request.
+def close_old_connections() -> None:
+    """Close what is unusable, or older than CONN_MAX_AGE, and not in an atomic block.
 
-    Without it, a connection that was cut fails every later attempt in its thread. Inside of an
-    atomic block (a test) nothing is closed.
+    Django's function of this name would close the connection of a test in the middle of its
+    transaction.
+    """
+    for connection in connections.all(initialized_only=True):
+        if not connection.in_atomic_block:
+            connection.close_if_unusable_or_obsolete()
+
+
+def fresh(handler: Callable[..., Any]) -> Callable[..., Any]:
+    """Return `handler` with a look at the thread's connections before and after each call, as
+    Django has around a request.
+
+    Without it, a connection that was cut fails every later attempt in its thread.
     """
     if inspect.iscoroutinefunction(handler):
         # An async handler uses the ORM in the thread of `sync_to_async`: its connections are there.

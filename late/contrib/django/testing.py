@@ -28,8 +28,8 @@ class TasksMixin(Base):
         super().setUp()
         self.tasks = self.enterContext(inline(app))
 
-    def assertEnqueued(self, task: Any, **args: Any) -> None:  # noqa: N802  # unittest's style
+    def assertEnqueued(self, task: Any, **args: Any) -> None:
         """Fail if no pending call of `task` has these arguments."""
         calls = [captured.args for captured in self.tasks.of(task)]
         found = any(args.items() <= call.items() for call in calls)
-        self.assertTrue(found, f"no {task!r} with {args}: {calls}")
+        assert found, f"no {task!r} with {args}: {calls}"

@@ -36,7 +36,7 @@ class LateCommand(BaseCommand):
     def add_arguments(self, parser: CommandParser) -> None:
         """Take the arguments of `late` from `call_command("late", "status", "--json")`."""
         parser.add_argument("arguments", nargs="*")
-        parser.parse_args = lambda args=(), _=None: parser.parse_known_args(args)[0]  # type: ignore[method-assign,assignment]
+        parser.parse_args = lambda args=(), _=None: parser.parse_known_args(args)[0]
 
     def handle(self, *_: Any, arguments: Sequence[str], **__: Any) -> None:
         """See the class."""

@@ -1,0 +1,215 @@
+"""The example of a Django project: its own tests, and its tasks in a real worker."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+
+import psycopg
+import pytest
+from sqlalchemy import make_url
+
+from late.control import Control, Filter
+from late.schema.version import SCHEMA_VERSION
+from tests.servers import drop_database, fresh_database, postgres_url
+
+PROJECT = Path(__file__).resolve().parents[2] / "examples" / "django"
+PLACE = """
+from django.test import Client
+for n in range({count}):
+    assert Client().post("/orders", {{"email": "ada@example.org", "cents": 100}}).status_code == 200
+"""
+WAIT = """
+import time
+from shop.models import Order, Receipt
+for _ in range(600):
+    paid, receipts = Order.objects.filter(paid=True).count(), Receipt.objects.count()
+    if paid == receipts == {count}:
+        break
+    time.sleep(0.1)
+print(paid, receipts)
+"""
+
+
+class Site:
+    """The project on one database. `manage` runs one command of its `manage.py`."""
+
+    def __init__(self, url: str, variables: Mapping[str, str], folder: Path) -> None:
+        self.url = url
+        self.environment = os.environ | variables | {"LATE_LEASE_TTL_S": "2"}
+        self.environment.pop("LATE_URL", None)
+        self._log = folder / "worker.log"
+        self._workers: list[subprocess.Popen[bytes]] = []
+
+    def manage(self, *arguments: str, fails: bool = False) -> str:
+        command = [sys.executable, "manage.py", *arguments]
+        done = subprocess.run(
+            command,
+            cwd=PROJECT,
+            env=self.environment,
+            capture_output=True,
+            text=True,
+            timeout=240,
+            check=False,
+        )
+        assert (done.returncode != 0) is fails, done.stdout + done.stderr
+        return done.stdout + done.stderr
+
+    def shell(self, code: str) -> str:
+        return self.manage("shell", "-c", code).strip().rpartition("\n")[2]
+
+    def start(self, *options: str) -> subprocess.Popen[bytes]:
+        with self._log.open("ab") as log:
+            worker = subprocess.Popen(
+                [sys.executable, "manage.py", "late_worker", *options],
+                cwd=PROJECT,
+                env=self.environment,
+                stdin=subprocess.DEVNULL,
+                stdout=log,
+                stderr=log,
+            )
+        self._workers.append(worker)
+        return worker
+
+    def stop(self) -> None:
+        for worker in self._workers:
+            worker.send_signal(signal.SIGTERM)
+        for worker in self._workers:
+            worker.wait(60)
+
+
+@pytest.fixture(params=["sqlite", "postgresql"])
+def site(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Site]:
+    if request.param == "sqlite":
+        file = tmp_path / "shop.db"
+        found = Site(f"sqlite:///{file}", {"SHOP_FILE": str(file)}, tmp_path)
+        yield found
+        found.stop()
+        return
+    admin = postgres_url()
+    if admin is None:
+        pytest.skip("no PostgreSQL: set LATE_TEST_POSTGRES_URL or install one")
+    url = fresh_database(admin)
+    parsed = make_url(url)
+    variables = {
+        "SHOP_HOST": str(parsed.query.get("host", parsed.host) or "localhost"),
+        "SHOP_PORT": str(parsed.port or ""),
+        "SHOP_USER": parsed.username or "",
+        "SHOP_PASSWORD": parsed.password or "",
+        "SHOP_NAME": str(parsed.database),
+    }
+    found = Site(url, variables, tmp_path)
+    yield found
+    found.stop()
+    drop_database(admin, url)
+
+
+def test_the_tests_of_the_project_pass(site: Site) -> None:
+    assert "\nOK\n" in site.manage("test", "--noinput")
+
+
+def test_orders_are_paid_once_through_a_kill_and_cut_connections(site: Site) -> None:
+    site.manage("migrate", "--verbosity", "0")
+    first = site.start()
+    site.shell(PLACE.format(count=15))
+    first.kill()
+    site.start("--concurrency", "4")
+    assert site.shell(PLACE.format(count=15) + WAIT.format(count=30)) == "30 30"
+    cut_all(site)
+    assert site.shell(PLACE.format(count=10) + WAIT.format(count=40)) == "40 40"
+    with Control(site.url) as control:
+        assert control.verify().ok
+        assert control.dead_letters.purge(Filter(), dry_run=True).count == 0
+
+
+def cut_all(site: Site) -> None:
+    """End every connection to the database on the server, as a failover does."""
+    if site.url.startswith("sqlite"):
+        return
+    name = make_url(site.url).database
+    server = make_url(site.url).set(drivername="postgresql", database="postgres")
+    with psycopg.connect(server.render_as_string(hide_password=False)) as connection:
+        connection.execute(
+            "select pg_terminate_backend(pid) from pg_stat_activity where datname = %s", (name,)
+        )
+
+
+RESULTS = """
+from shop.tasks import total
+from shop.models import Order
+from django.db import transaction
+import time
+Order.objects.create(email="ada@example.org", cents=350)
+with transaction.atomic():
+    results = [total.enqueue(minimum=100), total.using(priority=7).enqueue(400)]
+broken = total.enqueue(minimum="x")
+for _ in range(300):
+    for result in (*results, broken):
+        result.refresh()
+    if all(result.is_finished for result in (*results, broken)):
+        break
+    time.sleep(0.1)
+print([r.return_value for r in results], broken.status.value, broken.errors[0].exception_class_path,
+      total.get_result(results[1].id).task.priority, len(broken.worker_ids))
+"""
+DIE = """
+from django.db import connection, transaction
+from shop.tasks import remind
+import time
+from late.contrib.django.models import DeadLetter
+with transaction.atomic():
+    remind.enqueue(connection, 77)
+for _ in range(300):
+    if DeadLetter.objects.filter(name="remind").exists():
+        break
+    time.sleep(0.1)
+letter = DeadLetter.objects.get(name="remind")
+print(letter.name, letter.reason, letter.last_error.partition(":")[0], end=" ")
+"""
+REDRIVE = """
+from django.db import connection
+from django.contrib.auth.models import Permission, User
+from django.test import Client
+from late.contrib.django.models import DeadLetter
+from shop.models import Order
+import time
+Order.objects.create(pk=77, email="ada@example.org", cents=1)
+letter = DeadLetter.objects.get(name="remind")
+form = {"action": "redrive", "_selected_action": letter.pk}
+page = "/admin/late/deadletter/"
+viewer = User.objects.create(username="viewer", is_staff=True)
+viewer.user_permissions.add(Permission.objects.get(codename="view_deadletter"))
+client = Client()
+client.force_login(viewer)
+assert b"remind" in client.get(page).content
+client.post(page, form)
+assert DeadLetter.objects.filter(name="remind").exists(), "a viewer has sent it back"
+client.force_login(User.objects.create_superuser("ada"))
+assert b"1 sent back" in client.post(page, form, follow=True).content
+with connection.cursor() as cursor:
+    cursor.execute("select distinct actor from late_audit where action = 'dead.redrive'")
+    print(DeadLetter.objects.filter(name="remind").count(), cursor.fetchall()[0][0])
+"""
+
+
+def test_results_of_djangos_interface_and_dead_letters_in_the_admin(site: Site) -> None:
+    site.manage("migrate", "--verbosity", "0")
+    site.start()
+    assert site.shell(RESULTS) == "[350, 0] FAILED builtins.ValueError 7 1"
+    assert (
+        site.shell(DIE + REDRIVE)
+        == "remind attempts_exhausted shop.models.Order.DoesNotExist 0 ada"
+    )
+
+
+@pytest.mark.parametrize("site", ["sqlite"], indirect=True)
+def test_a_command_ends_with_the_code_of_late(site: Site) -> None:
+    assert "late migrate" in site.manage("late_status", fails=True)
+    assert "applied 0001, 0002" in site.manage("late_migrate")
+    assert f"up to date at {SCHEMA_VERSION}" in site.manage("late", "migrate")
+    assert "Usage" in site.manage("late_worker", "--help")
+    assert "No changes" in site.manage("makemigrations", "--check", "--dry-run")

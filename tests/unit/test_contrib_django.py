@@ -1,0 +1,170 @@
+"""`late.contrib.django` without a server: settings, URLs, connections, checks, migrations."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import django
+import pytest
+from asgiref.sync import sync_to_async
+from django.conf import settings
+from django.core.exceptions import ImproperlyConfigured
+from django.db import connections
+from django.test import override_settings
+from sqlalchemy import make_url
+
+if not settings.configured:
+    settings.configure(
+        DATABASES={"default": {"ENGINE": "django.db.backends.sqlite3", "NAME": ":memory:"}},
+        USE_TZ=True,
+        DEBUG=True,
+    )
+    django.setup()
+
+from late.contrib.django import application, checks, migrations
+from late.contrib.django import connections as ours
+from late.schema import migrate
+from late.schema.version import SCHEMA_VERSION
+
+ALIAS = "contrib"
+POSTGRES = {
+    "ENGINE": "django.db.backends.postgresql",
+    "NAME": "shop",
+    "USER": "ada@home",
+    "PASSWORD": "p:/@?",  # pragma: allowlist secret
+    "HOST": "db.example.org",
+    "PORT": "6432",
+    "OPTIONS": {"sslmode": "require", "application_name": "shop", "pool": False},
+}
+
+
+@pytest.fixture
+def database() -> Iterator[Any]:
+    """Return a function that adds a database to the settings, and removes it afterwards."""
+
+    def add(given: dict[str, Any]) -> Any:
+        connections.databases[ALIAS] = connections.databases["default"] | given
+        return connections[ALIAS]
+
+    yield add
+    if ALIAS in connections.databases:
+        connections[ALIAS].close()
+        del connections[ALIAS], connections.databases[ALIAS]
+
+
+def test_the_url_of_a_file_is_absolute(
+    database: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    database({"NAME": "shop.db"})
+    assert ours.database_url(ALIAS) == f"sqlite:///{tmp_path / 'shop.db'}"
+
+
+def test_the_url_of_a_server_keeps_what_libpq_knows(database: Any) -> None:
+    database(POSTGRES)
+    url = make_url(ours.database_url(ALIAS))
+    assert (url.drivername, url.username, url.password) == ("postgresql", "ada@home", "p:/@?")
+    assert (url.host, url.port, url.database) == ("db.example.org", 6432, "shop")
+    assert dict(url.query) == {"sslmode": "require", "application_name": "shop"}
+
+
+def test_a_socket_is_not_a_host_name(database: Any) -> None:
+    database(POSTGRES | {"HOST": "/run/postgresql", "OPTIONS": {}})
+    url = make_url(ours.database_url(ALIAS))
+    assert (url.host, dict(url.query)) == (None, {"host": "/run/postgresql"})
+
+
+@pytest.mark.parametrize(
+    ("given", "words"),
+    [
+        (["SHARDS"], "must be a dictionary"),
+        ({"SHARD": 8, "GROUPS": 1}, "LATE has no GROUPS, SHARD"),
+        ({"SHARDS": 0}, "shards must be 1"),
+        ({"CODEC": "pickle"}, "pickle"),
+    ],
+)
+def test_a_wrong_setting_says_what_is_wrong(given: Any, words: str) -> None:
+    with override_settings(LATE=given), pytest.raises(ImproperlyConfigured, match=words):
+        application.make_app()
+
+
+def test_the_settings_are_those_of_the_app() -> None:
+    with override_settings(LATE={"SHARDS": 3, "GROUP": "shop"}):
+        app = application.make_app()
+    assert (app.shards, app.group, app.url) == (3, "shop", ours.IN_MEMORY)
+
+
+class _Cut:
+    """Counts, in place of Django's connections."""
+
+    def __init__(self) -> None:
+        self.closed: list[str] = []
+
+    def __call__(self) -> None:
+        self.closed.append("close")
+
+
+def test_connections_are_looked_at_around_each_attempt(monkeypatch: pytest.MonkeyPatch) -> None:
+    cut = _Cut()
+    monkeypatch.setattr(ours, "close_old_connections", cut)
+    app = application.make_app()
+
+    @app.task
+    def work(n: int) -> int:
+        cut.closed.append("work")
+        return 10 // n
+
+    assert work(5) == 2
+    with pytest.raises(ZeroDivisionError):
+        work(0)
+    assert cut.closed == ["close", "work", "close"] * 2
+    assert work.fn.__qualname__.endswith("work")  # A child process finds it by its name.
+
+
+async def test_those_of_an_async_handler_too(monkeypatch: pytest.MonkeyPatch) -> None:
+    cut = _Cut()
+    monkeypatch.setattr(ours, "close_old_connections", cut)
+    app = application.make_app()
+
+    @app.task
+    async def work() -> None:
+        await sync_to_async(cut.closed.append)("work")
+
+    await work()
+    assert cut.closed == ["close", "work", "close"]
+
+
+def test_a_schema_of_another_version_is_a_finding(
+    database: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    database({"NAME": tmp_path / "shop.db"})
+    monkeypatch.setattr(checks, "setting", lambda _: ALIAS)
+    assert checks.check_schema(databases=[ALIAS]) == []  # There is no file yet.
+    (tmp_path / "shop.db").write_text("no database at all, but a text of some length")
+    assert [each.id for each in checks.check_schema(databases=[ALIAS])] == ["late.E001"]
+    (tmp_path / "shop.db").unlink()
+    migrate.upgrade(ours.database_url(ALIAS))
+    assert checks.check_schema(databases=[ALIAS]) == []
+    assert checks.check_schema(databases=["default"]) == checks.check_schema() == []
+    monkeypatch.setattr(checks, "SCHEMA_VERSION", "9999")
+    assert [each.id for each in checks.check_schema(databases=[ALIAS])] == ["late.W002"]
+    monkeypatch.setattr(checks, "SCHEMA_VERSION", "0001")
+    assert [each.id for each in checks.check_schema(databases=[ALIAS])] == ["late.E002"]
+
+
+def test_a_database_without_autocommit_is_a_warning(
+    database: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(checks, "setting", lambda _: ALIAS)
+    database({"AUTOCOMMIT": False})
+    assert [each.id for each in checks.check_database(databases=[ALIAS])] == ["late.W001"]
+    connections[ALIAS].settings_dict["AUTOCOMMIT"] = True
+    assert checks.check_database(databases=[ALIAS]) == []
+
+
+def test_each_schema_has_a_migration_of_django() -> None:
+    (folder,) = migrations.__path__
+    names = sorted(path.stem for path in Path(folder).glob("[0-9]*.py"))
+    assert names[-1].endswith(f"schema_{SCHEMA_VERSION}"), "add one, which runs `schema.upgrade`"
