@@ -80,7 +80,7 @@ class LeaseKeeper:
             theirs runs on after its time-out, and a repeat must not start beside it.
         hurry: asks for a view soon (`Heartbeat.hurry`).
         seen: the fleet as placement is to see it (`members.MemberList.view`).
-        announce: says in which place this worker is from now on.
+        announce: tells the peers the place that this worker has from now on.
         notice: how long a hand-over waits; by default not at all.
         takeovers_max: shards acquired at a time.
         ttl_s: this worker's lease.

@@ -53,7 +53,7 @@ HIGHEST_SCORE = 1
 BOUNDED = 2
 """The placement with bounded loads."""
 PLACES = 3
-"""The same for places in place of workers, and the highest number that this version knows."""
+"""The same, by the places of workers (`standby.py`). This version knows no higher number."""
 
 _ANNOUNCED = re.compile(r"[+.](?:(standby)\.|place\.([^+|]+)\.)?placement\.(\d{1,9})$")
 

@@ -13,7 +13,7 @@ Who has which place follows from one view of the fleet (`places`), so all worker
 |---|---|
 | may own shards | the one that it announces; its id if it announces none |
 | the same, and another one has announced its id | its id with a `'` behind |
-| is about to leave, or has withdrawn | none; its place is vacant |
+| is about to leave, has withdrawn, or is on no list of members | none; its place is vacant |
 | on standby | a vacant place, by the order of names; none if there is none |
 | on standby, and nobody in the group has a place by these lines | its id |
 
@@ -47,7 +47,7 @@ def places(workers: Iterable[WorkerInfo], group: str) -> tuple[dict[str, WorkerI
     if number < PLACES:
         return by_id, number
     found: dict[str, WorkerInfo] = {}
-    # Whoever has taken a place keeps it, also when the one before had not gone for good.
+    # The worker that has taken a place keeps it when the one before comes back.
     for worker in sorted(able, key=lambda w: not place_of(w.version)):
         if not waits(worker.version):
             place = _place(worker)

@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 
 from late.model.task import ShardId
 from late.store.base import LeaseView, Membership, WorkerInfo
+from late.tailer.membership import restricted
 from late.tailer.ownership import has_heirs, plan
 from late.tailer.placement import BOUNDED, PLACES, announced
 from late.tailer.standby import Standby, places
@@ -123,6 +124,12 @@ def test_beside_an_older_worker_nobody_waits() -> None:
     # The older one leaves; it is known by its id.
     gone = msgspec.structs.replace(old, capacity=0.0)
     assert named(gone, worker("c"), waiting) == {"a": "b", "c": "c"}
+
+
+def test_beside_a_worker_that_is_on_no_list_of_members_nobody_waits() -> None:
+    fleet = view(worker("a"), worker("b"), worker("c", standby=True))
+    listed = restricted(fleet, {"b", "c"})
+    assert named(*listed.workers) == {"a": "c", "b": "b"}
 
 
 def test_a_leaving_worker_hands_over_to_a_standby() -> None:
