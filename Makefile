@@ -17,7 +17,7 @@ PYTEST_WORKERS ?= 3
 ARGS ?=
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo demo-postgres demo-spanner test test-rest test-long test-servers soak chaos defects lint format types contracts tree duplicates dead-code mutants coverage quick browser screenshots check bench bench-alone bench-guard bench-peers bench-placement bench-restarts bench-signals bench-spark bench-steady bench-waking bench-reading protos overload lock sbom audit clean bench-page bench-shapes
+.PHONY: attack help setup demo demo-postgres demo-spanner test test-rest test-long test-servers soak chaos defects lint format types contracts tree duplicates dead-code mutants coverage quick browser screenshots check bench bench-alone bench-guard bench-peers bench-placement bench-restarts bench-signals bench-spark bench-steady bench-waking bench-reading protos overload lock sbom audit clean bench-page bench-shapes bench-scale
 
 ### Use
 
@@ -127,6 +127,10 @@ defects: ## break late in each of the known ways and see it found (ARGS="D7 cloc
 	$(DEV)
 	@$(BIN)/python -m tests.defects $(ARGS)
 
+attack: ## attack a running server on SQLite and PostgreSQL, and print what held (ARGS=--save, ARGS="--only contract")
+	$(DEV)
+	@$(BIN)/python -m tests.attack $(ARGS)
+
 mutants: ## change 400 lines of late at random, one at a time, and see it found (ARGS="--seed 2 --count 100")
 	$(DEV)
 	@test -x .late/mutants/tools/bin/python || { $(PYTHON) -m venv .late/mutants/tools && \
@@ -143,6 +147,10 @@ bench: ## drain, enqueue, latency, WAL and statements per task, with the limits 
 bench-shapes: ## one drain per shape of task, plain and ordinary, on SQLite and PostgreSQL (ARGS=--quick, ARGS="--parts peers")
 	$(DEV)
 	@$(BIN)/python scripts/with_postgres.py $(BIN)/python -m bench.shapes --postgres '{url}' $(ARGS)
+
+bench-scale: ## a drain with one to eight workers, each held to a share of a processor; as root (ARGS="--turns 1")
+	$(DEV)
+	@$(BIN)/python scripts/with_postgres.py $(BIN)/python -m bench.scale --postgres '{url}' $(ARGS)
 
 bench-placement: ## shards per worker, moves of a change, time: computed (ARGS="--runs 20 --large 20")
 	@$(BIN)/python -m bench.placement $(ARGS)

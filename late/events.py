@@ -143,6 +143,35 @@ SIGN_IN_SLOWED = _event(
     "a caller has shown no valid token, and others came from its address before",
     tags="interface",
 )
+CONNECTION_REFUSED = _event(
+    "connection_refused",
+    "debug",
+    "a port refused or ended connections for its bounds",
+    measures="count",
+    tags="port reason",
+)
+REFUSALS = _event(
+    "refusals",
+    "warning",
+    "a port refuses or ends connections for its bounds: this line comes once a minute at most",
+    tags="port reason",
+    details="count",
+)
+ISSUER_AWAY = _event(
+    "issuer_away",
+    "warning",
+    "the identity provider's keys could not be read: those that were read last still count",
+    details="issuer error",
+)
+HEADER_IGNORED = _event(
+    "header_ignored",
+    "warning",
+    "a header that names a user came from an address that is no --trusted-proxy; it is told once",
+    details="address",
+)
+SIGNED_IN = _event(
+    "signed_in", "info", "a person has signed in to the page", details="person address"
+)
 LEASE_ACQUIRED = _event(
     "lease_acquired", "info", "shard acquired", tags="group shard", details="epoch"
 )
@@ -240,6 +269,14 @@ LATE_RESULT = _event(
     "result of an attempt whose shard has gone to another owner: dropped",
     measures="count",
     tags="group shard",
+)
+REPLAYED = _event(
+    "replayed",
+    "warning",
+    "a second row of a task was refused: somebody has copied a row of the log",
+    measures="count",
+    tags="group shard",
+    details="task",
 )
 ALREADY_DONE = _event(
     "already_done",

@@ -39,7 +39,8 @@ def own(
     report["stores"] = {}
     for turn in range(options.turns):
         for target in targets if turn % 2 == 0 else targets[::-1]:
-            names = pairs.chain(options.shapes, turn)
+            shapes = [name for name in options.shapes if target.name in drains.LINES[name].stores]
+            names = pairs.chain(shapes, turn)
             found: list[dict[str, Any] | None] = []
             for name in names:
                 keep(f"turn {turn + 1}, {target.name}: {name}")

@@ -6,7 +6,7 @@ import functools
 import os
 import sqlite3
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
 from sqlalchemy import Engine, create_engine, event
@@ -73,6 +73,13 @@ def once(ctx: late.Context, n: int, note: str) -> None:
         tx.execute(f"update business set note = 'paid' where id = {mark}", (n % ROWS,))
 
 
+# A worker on another store would not start.
+@app.task(queue="bench", transaction=app.url.startswith("postgresql"))
+def shared(ctx: late.Context, n: int, note: str) -> None:
+    begun()
+    ctx.tx.execute("update business set note = 'paid' where id = %s", (n % ROWS,))
+
+
 @functools.cache
 def pool() -> Engine:
     """Return the service's own pool of connections, as it would be made for its other work."""
@@ -134,6 +141,7 @@ class Shape(NamedTuple):
     share: float = 1.0
     workers: int = 1
     delays: bool = False
+    stores: Sequence[str] = ("sqlite", "postgresql")
 
     def call(self, n: int, wait_s: float = 0.0) -> Any:
         """Make the call of one number; delays count from `wait_s` after now."""
@@ -154,6 +162,7 @@ SHAPES: dict[str, Shape] = {
     "history": Shape("with history", history, share=0.5),
     "mix": Shape("options, delays and retries mixed", mixed, mix_options, LARGE, 0.6, delays=True),
     "once": Shape("one UPDATE in `ctx.once()`", once, share=0.1),
+    "shared": Shape("one UPDATE, `transaction=True`", shared, share=0.1, stores=["postgresql"]),
     "claimed": Shape("one UPDATE, own pool, `claim`", claimed, share=0.1),
     "pooled": Shape("one UPDATE, own pool, no `claim`", pooled, share=0.1),
     "two": Shape("plain, two worker processes", plain, workers=2),

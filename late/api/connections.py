@@ -26,12 +26,17 @@ class Connections:
 
     Args:
         most: connections in all.
-        of_address: connections of one address.
+        bound: returns how many of them one address may have.
+        refused: told of each connection that was refused or closed, by a reason of
+            `late/worker/refusals.py`.
     """
 
-    def __init__(self, most: int, of_address: int) -> None:
+    def __init__(
+        self, most: int, bound: Callable[[str], int], refused: Callable[[str], object]
+    ) -> None:
         self._most = most
-        self._of_address = of_address
+        self._bound = bound
+        self._refused = refused
         self._by_address: dict[str, OrderedDict[Connection, None]] = {}
         self._count = 0
 
@@ -41,12 +46,14 @@ class Connections:
     def admit(self, host: str, close: Callable[[], object]) -> Connection | None:
         """Add a connection, which may close an idle one; None if there is no room for it."""
         address = source_of(host)
-        if len(self._by_address.get(address, ())) >= self._of_address:
+        if len(self._by_address.get(address, ())) >= self._bound(address):
             if not self._make_room(address):
+                self._refused("address")
                 return None
         elif self._count >= self._most:
             fullest = max(self._by_address, key=lambda each: len(self._by_address[each]))
             if not (self._make_room(fullest) or any(map(self._make_room, [*self._by_address]))):
+                self._refused("total")
                 return None
         made = Connection(address, close)
         self._by_address.setdefault(address, OrderedDict())[made] = None
@@ -74,8 +81,17 @@ class Connections:
             if each.is_idle():
                 self.remove(each)
                 each.close()
+                self._refused("idle")
                 return True
         return False
+
+
+def bound_of(address: str, most: int) -> int:
+    """Return how many of `most` connections one address, as `source_of` gives it, may have.
+
+    All callers behind a proxy have its address. A proxy that is trusted would have all of them.
+    """
+    return most // 2
 
 
 def source_of(host: str) -> str:

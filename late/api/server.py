@@ -17,6 +17,8 @@ from late import config, events
 from late.api import server_parts as parts
 from late.api.auth import Access
 from late.api.deliveries import Local, Source
+from late.api.health_thread import HealthThread
+from late.api.identity import identities
 from late.api.peer_keys import Keyring
 from late.api.producer import Producer
 from late.api.service import Service
@@ -80,6 +82,7 @@ class Server:
     ) -> None:
         listen.check_app(app)
         self._tls = listen.checked()
+        self._identities = identities.make(listen.identity, page=listen.serves_page)
         self._listen = listen
         self._app = app
         self._groups = tuple(groups or (app.group,))
@@ -93,8 +96,12 @@ class Server:
         self._counted = metrics.Registry()
         """The metrics of a process without a worker."""
         self._unfollow: Callable[[], None] = lambda: None
+        self._health: HealthThread | None = None
         if self.worker is None:
             self._unfollow = metrics.follow(events.default, self._counted)
+            if self._settings.health_port is not None:
+                self._health = HealthThread(self._settings, self._ready, self._metrics)
+        self._listening = False
         self._jobs: list[BackgroundJob] = []
         self._background: asyncio.Task[None] | None = None
         self._failed = False
@@ -112,6 +119,8 @@ class Server:
         Raises:
             LateError: the worker does not start, or a port is taken. Nothing runs then.
         """
+        if self._health is not None:
+            self._health.start()
         try:
             if self.worker is not None:
                 await self.worker.start()
@@ -143,10 +152,10 @@ class Server:
         if source is None and "api" in listen.roles:
             raise ConfigError("without shards tasks come from other processes: that takes gRPC, "
                               "pip install 'late[grpc]'")  # fmt: skip
-        access = parts.make_access(listen, control, self._clock)
+        access = parts.make_access(listen, control, self._clock, self._identities)
         if INTERFACES & set(listen.roles) and not access.open:
             await access.load()
-            self._jobs += access.jobs()
+            self._jobs += [*access.jobs(), *self._identities.jobs()]
         service = None
         if source is not None and "api" in listen.roles:
             service = await self._serve_tasks(source, access, keys)
@@ -159,6 +168,7 @@ class Server:
         if listen.http_port is not None and INTERFACES & set(listen.roles):
             await self._serve_http(service, access, listen.http_port)
         self._background = asyncio.create_task(self._run_jobs(), name="late-interfaces")
+        self._listening = True
 
     async def _read_clock(self) -> None:
         """Read the database's clock, as a worker does with each heartbeat."""
@@ -193,7 +203,7 @@ class Server:
         listen = self._listen
         if "web" in listen.roles:
             key = await in_thread(self._control.tokens.form_key)
-            self.page = parts.make_page(listen, self._control, access, key)
+            self.page = parts.make_page(listen, self._control, access, self._identities, key)
         server = parts.make_http(
             listen,
             self._tls,
@@ -203,6 +213,8 @@ class Server:
             metrics=self._metrics,
             more=[] if self.page is None else self.page.routes(),
         )
+        if self._identities.people is not None and self.page is not None:
+            self._identities.people.serve(key, listen.page_at(server.port, self.page.root))
         await server.start()
         self.http = server
         self._tell("http", server.port)
@@ -247,6 +259,8 @@ class Server:
     def _ready(self) -> tuple[bool, str]:
         if self._stopping:
             return False, "it stops"
+        if not self._listening:
+            return False, "it starts"
         trusted = self.worker is None or self.worker.trusted
         return trusted, "" if trusted else "its heartbeat has no answer"
 
@@ -308,6 +322,8 @@ class Server:
         self.stopped = True
 
     def _close(self) -> None:
+        if self._health is not None:
+            self._health.stop()
         self._unfollow()
         self._producer.close()
         self._control.close()

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING
 from late.api import limits
 from late.api.auth import Access
 from late.api.deliveries import Local, Source
+from late.api.identity.identities import Identities
 from late.api.peer_keys import Keyring
 from late.api.producer import Producer
 from late.api.service import Service
@@ -58,13 +59,19 @@ def make_local(app: App, worker: Worker, groups: Sequence[str], keys: Keyring) -
     return Local(worker.pulls.by_queue, worker=worker.id, groups=groups, codec=app.codec, keys=keys)
 
 
-def make_access(listen: ServeSettings, control: Control, clock: DatabaseClock) -> Access:
+def make_access(
+    listen: ServeSettings, control: Control, clock: DatabaseClock, identities: Identities
+) -> Access:
     """Make the access of all interfaces, without any tokens yet."""
-    return Access(
-        control.tokens.all if listen.auth else None,
+    access = Access(
+        control.tokens.all if listen.guarded else None,
         now_us=clock.now_us,
         pace=limits.Pace(listen.rate),
+        services=identities.services,
     )
+    if identities.people is not None:
+        access.follow_sessions(control.audit.ended_sessions)
+    return access
 
 
 def make_service(
@@ -144,7 +151,13 @@ def make_http(
     return HttpServer(made, listen.host, port, tls=tls)
 
 
-def make_page(listen: ServeSettings, control: Control, access: Access, key: bytes) -> OperatorPage:
+def make_page(
+    listen: ServeSettings,
+    control: Control,
+    access: Access,
+    identities: Identities,
+    key: bytes,
+) -> OperatorPage:
     """Make the page for operators."""
     try:
         from late.web.cost_report import Reports
@@ -152,13 +165,14 @@ def make_page(listen: ServeSettings, control: Control, access: Access, key: byte
         from late.web.routes import OperatorPage
     except ModuleNotFoundError as error:
         raise ConfigError("the page takes jinja2: pip install 'late[serve]'") from error
+    people = identities.people
     return OperatorPage(
         PageContext(
             control,
-            Gate(access),
+            Gate(access, people=people, proxy=identities.proxy, control=control),
             key=key,
             changes=listen.web_changes,
-            secure=listen.tls_cert is not None,
+            secure=listen.tls_cert is not None or (people is not None and people.secure),
             reports=None if listen.reports is None else Reports(listen.reports),
         )
     )

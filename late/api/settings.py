@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 import msgspec
 
 from late.api import limits
+from late.api.identity.settings import IdentitySettings
 from late.app.app import App
 from late.errors import ConfigError
 
@@ -28,6 +29,8 @@ class ServeSettings(msgspec.Struct, frozen=True, kw_only=True):
     host: str = "127.0.0.1"
     http_port: int | None = 7280
     grpc_port: int | None = None
+    identity: IdentitySettings = IdentitySettings()
+    """Ways in besides the tokens of `late token`. With one, tokens are asked for as with `auth`."""
     auth: bool = False
     """Ask for tokens. Without them only this machine may be served."""
     tls_cert: str | None = None
@@ -42,6 +45,16 @@ class ServeSettings(msgspec.Struct, frozen=True, kw_only=True):
     """A folder of cost reports, which the page links to."""
     advertise: str | None = None
     """The host:port at which other processes reach this one's gRPC; its own address when None."""
+
+    @property
+    def guarded(self) -> bool:
+        """Callers must say who they are."""
+        return self.auth or self.identity.used
+
+    @property
+    def serves_page(self) -> bool:
+        """The page is served."""
+        return "web" in self.roles and self.http_port is not None
 
     def reached_at(self, port: int) -> str:
         """The address at which other processes reach this one, which serves gRPC on `port`."""
@@ -82,7 +95,7 @@ class ServeSettings(msgspec.Struct, frozen=True, kw_only=True):
             from late.web.cost_report import Reports
 
             Reports(self.reports)
-        limits.check_bind(self.host, tls=self.tls_cert is not None, auth=self.auth)
+        limits.check_bind(self.host, tls=self.tls_cert is not None, auth=self.guarded)
         if self.tls_cert is None or self.tls_key is None:
             return None
         from late.api.http.uvicorn_server import Tls

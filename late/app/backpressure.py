@@ -11,7 +11,6 @@ import logging
 import threading
 import time
 from collections.abc import Callable, Collection, Iterable, Mapping
-from types import TracebackType
 from typing import TYPE_CHECKING, NamedTuple, Protocol
 
 from late.concurrency import in_thread
@@ -88,12 +87,7 @@ class BacklogGuard:
         self._looked.wait(self._every_s)
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         self.close()
 
     def close(self) -> None:

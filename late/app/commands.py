@@ -20,6 +20,7 @@ from late.model.task import TaskId
 from late.outbox.base import AsyncTransaction, SyncTransaction
 from late.payload import codec as codecs
 from late.payload.command import Command, Kind
+from late.payload.terms import OF_REDRIVE
 
 
 @overload
@@ -184,6 +185,8 @@ def redrive(
             raise InvalidTask(f"not a call of this app's tasks: {validate.shown(call)}")
         _checked(task_id)
         subject = codecs.Subject(task_id, call.name, call.queue)
+        if codecs.binds(call.codec):
+            subject = codecs.Sealing.of(subject, OF_REDRIVE)
         payload = call.codec.seal(call.payload, subject)
     return _send(app, tx, "redrive", task_id, group, autocommit, payload=payload)
 

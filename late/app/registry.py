@@ -17,8 +17,9 @@ from late.handler import signature
 from late.handler.enqueuer import Enqueuer
 from late.handler.outcomes import Retry
 from late.model import validation as validate
-from late.model.task import BATCH_POOL, Policy, Schedule
+from late.model.task import BATCH_POOL, TRANSACTION_POOL, Policy, Schedule
 from late.payload import codec as codecs
+from late.payload import terms
 from late.payload.command import PREFIX
 from late.payload.values import Format
 
@@ -75,11 +76,16 @@ class TaskRegistry:
             label = self._free_label(str(name or getattr(function, "__name__", "?")))
             if batch is None:
                 found, target = signature.read(function, label), "local"
+                if given.get("transaction"):
+                    _check_transaction(found, label, process, given)
+                    target = TRANSACTION_POOL
             else:
                 found, target = signature.read_batch(function, label, batch), BATCH_POOL + label
             plain = not found.is_async and batch is None and "<" not in function.__qualname__
             if process and not plain:
                 raise ConfigError(f"{label}: process=True takes a plain def at module level")
+            if batch is not None and given.get("transaction"):
+                raise ConfigError(f"{label}: transaction=True and batch= do not go together")
             if batch is not None and given.get("result_ttl") is not None:
                 raise ConfigError(f"{label}: a batch keeps no results: its function returns once")
             return self._add(function, found, label, target, process, batch, **given)
@@ -114,6 +120,7 @@ class TaskRegistry:
         timeout_s: float | None = None,
         soft_timeout_s: float | None = None,
         overlap_on_timeout: bool = False,
+        transaction: bool = False,
         aliases: Sequence[str] = (),
         priority: int = 0,
         codec: codecs.Codec | Format | None = None,
@@ -138,6 +145,7 @@ class TaskRegistry:
             result_ttl_s=_result_ttl_s(result_ttl, label),
             target=target,
             batch=batch,
+            transaction=transaction,
             history=history or self._history,
         )
         if isinstance(aliases, str):
@@ -216,8 +224,8 @@ class TaskRegistry:
             task_name="",
             payload=b"",
             options=None,
-            # Intervals count from the epoch, so that a new deploy does not move them. The first due
-            # time is set by the database's clock when the schedule is stored.
+            # 0: intervals count from the time at which the schedule is stored, which no new deploy
+            # moves. The first due time is set by the database's clock then.
             anchor_us=0,
             next_due_at_us=None,
         )
@@ -238,17 +246,35 @@ class TaskRegistry:
             raise ConfigError(f"schedule {label!r} exists already: give it a name=...")
         _, payload = task.encode((), args)
         subject = codecs.Subject(f"schedule:{label}", task.name, task.queue)
-        self.schedules.append(
-            msgspec.structs.replace(
-                template,
-                name=label,
-                shard_id=self._shard_of(label),
-                queue=task.queue,
-                task_name=task.name,
-                payload=task.codec.seal(payload, subject),
-                options=settings({}, task.base).options_json,
-            )
+        schedule = msgspec.structs.replace(
+            template,
+            name=label,
+            shard_id=self._shard_of(label),
+            queue=task.queue,
+            task_name=task.name,
+            options=settings({}, task.base).options_json,
         )
+        if codecs.binds(task.codec):
+            schedule = msgspec.structs.replace(schedule, anchor_us=terms.ANCHOR_US)
+            subject = codecs.Sealing.of(subject, terms.of_schedule(schedule))
+        sealed = task.codec.seal(payload, subject)
+        self.schedules.append(msgspec.structs.replace(schedule, payload=sealed))
+
+
+def _check_transaction(
+    found: signature.Signature, label: str, process: bool, given: Mapping[str, object]
+) -> None:
+    """Refuse what a handler in a shared transaction cannot have."""
+    why = (
+        "an async def handler; write it as def" if found.is_async
+        else "process=True" if process
+        else "soft_timeout_s; ctx.check() tells a handler its time" if given.get("soft_timeout_s")
+        else "a handler without a late.Context, whose ctx.tx is the transaction"
+        if not found.wants_context
+        else None
+    )  # fmt: skip
+    if why is not None:
+        raise ConfigError(f"{label}: transaction=True does not go with {why}")
 
 
 def _check_known(call: str, given: Mapping[str, object], known: set[str]) -> None:

@@ -13,9 +13,10 @@ from late.app.task import Call
 from late.errors import PayloadTooLarge
 from late.model.ids import new_id, new_ids
 from late.model.lanes import Lane
-from late.model.task import SHARDS_MAX, NewTask, TaskId
+from late.model.task import SHARDS_MAX, NewTask, Options, TaskId
 from late.observability import traces
 from late.payload import codec as codecs
+from late.payload import terms
 from late.payload import values as payloads
 
 log = logging.getLogger("late.app")
@@ -84,7 +85,7 @@ class RowFactory:
             if plain:
                 payload, options = call.payload, shared.options_json
                 if call.codec is not codecs.JSON or len(payload) > payloads.PAYLOAD_BYTES_WARN:
-                    payload = self._sealed(call, task_id)
+                    payload = self._sealed(call, task_id, shared.options, headers)
                 rows.append(
                     NewTask(shard_id, task_id, call.queue, call.name, payload, headers, options)
                 )
@@ -120,7 +121,7 @@ class RowFactory:
             task_id,
             call.queue,
             call.name,
-            self._sealed(call, task_id),
+            self._sealed(call, task_id, options, headers),
             headers,
             options_json,
             unique_key,
@@ -130,10 +131,12 @@ class RowFactory:
             lane.version if placed else None,
         )
 
-    def _sealed(self, call: Call, task_id: TaskId) -> bytes:
+    def _sealed(self, call: Call, task_id: TaskId, options: Options, headers: str | None) -> bytes:
         payload = call.payload
         if call.codec is not codecs.JSON:
             subject = codecs.Subject(task_id, call.name, call.queue)
+            if codecs.binds(call.codec):
+                subject = codecs.Sealing.of(subject, terms.of_task(options, headers))
             payload = call.codec.seal(payload, subject)
         if len(payload) > payloads.PAYLOAD_BYTES_WARN:
             self._check_size(call.name, len(payload))

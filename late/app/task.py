@@ -75,6 +75,7 @@ class Task(Generic[P, R]):
         result_ttl_s: float | None = None,
         history: bool = False,
         batch: int | None = None,
+        transaction: bool = False,
     ) -> None:
         self.app = app
         self.fn: Callable[..., Any] = fn
@@ -89,6 +90,8 @@ class Task(Generic[P, R]):
         self.overlap_on_timeout = overlap_on_timeout
         self.batch = batch
         """The most tasks of one call of the function; None for a plain task."""
+        self.transaction = transaction
+        """Its handler shares a transaction with the record of its end."""
         self.codec = codec
         self.policy: Policy = msgspec.structs.replace(
             retry.policy(queue), target=target, history=history

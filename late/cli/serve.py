@@ -8,8 +8,10 @@ import typer
 
 from late.cli import options
 from late.cli.app_loader import load_app
+from late.cli.identity import identity as make_identity
 from late.cli.worker import (
     GroupsOption,
+    HealthPortOption,
     LogJsonOption,
     LogLevelOption,
     SetOption,
@@ -65,7 +67,9 @@ AdvertiseOption = Annotated[
 ]
 
 
+@options.shared(make_identity, "identity")
 def serve(
+    identity: Any,
     target: AppOption = None,
     url: DatabaseOption = None,
     pull: PullOption = None,
@@ -89,6 +93,7 @@ def serve(
     advertise: AdvertiseOption = None,
     rate: Annotated[float, typer.Option(help="Requests per second and caller.", min=0.1)] = 2_000.0,
     group: GroupsOption = None,
+    health_port: HealthPortOption = None,
     set_: SetOption = None,
     log_level: LogLevelOption = "INFO",
     log_json: LogJsonOption = False,
@@ -105,6 +110,8 @@ def serve(
     for queue in (each for each in dict.fromkeys(pull or ()) if each not in app.routes):
         app.route(queue, target="pull")
     settings: dict[str, Any] = settings_of(set_ or [], group)
+    if health_port is not None:
+        settings["health_port"] = health_port
     from late.api.server import run
     from late.api.settings import ServeSettings
 
@@ -112,6 +119,7 @@ def serve(
         host=host,
         http_port=None if http_port == NONE else http_port,
         grpc_port=None if grpc_port == NONE else grpc_port,
+        identity=identity,
         auth=auth,
         tls_cert=tls_cert,
         tls_key=tls_key,

@@ -5,6 +5,7 @@ from __future__ import annotations
 import getpass
 import os
 import socket
+import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from contextvars import ContextVar
@@ -22,6 +23,9 @@ from late.schema.tables import audit
 
 ACTOR_VARIABLE = "LATE_ACTOR"
 _ACTOR_MAX = 256
+SESSION_END = "session.end"
+SESSIONS_MS = 26 * 3_600_000
+"""The longest session, and an hour for clocks that differ."""
 _acting: ContextVar[str | None] = ContextVar("late_actor", default=None)
 
 
@@ -126,6 +130,18 @@ class AuditControl(Part):
         """Read the latest `limit` actions, newest first."""
         with reading(self._database.engine) as connection:
             return entries(connection, subject=subject, limit=limit)
+
+    def ended_sessions(self) -> list[str]:
+        """The sessions of the page that were signed out of in the last day or so, by their keys."""
+        # Ids ascend with the clocks of who writes, so this is a range of the primary key. Whatever
+        # is older is of sessions that are over.
+        since_ms = time.time_ns() // 1_000_000 - SESSIONS_MS
+        query = select(audit.c.subject).where(
+            audit.c.audit_id >= f"{since_ms >> 16:08x}-{since_ms & 0xFFFF:04x}",
+            audit.c.action == SESSION_END,
+        )
+        with reading(self._database.engine) as connection:
+            return [row.subject.partition(":")[2] for row in connection.execute(query)]
 
     def record(self, action: str, subject: str) -> None:
         """Record an action that no other method carries out."""

@@ -182,50 +182,6 @@ def _set(connection: Connection, term: Term, **changes: Any) -> None:
     )
 
 
-def controllers(engine: Engine) -> list[ControllerView]:
-    """Return all controllers, ascending by name."""
-    with reading(engine) as connection:
-        now = now_us(connection)
-        rows = connection.execute(select(controller).order_by(controller.c.name)).all()
-    return [
-        ControllerView(
-            row.name,
-            row.owner if row.expires_at_us > now else None,
-            row.epoch,
-            row.looked_at_us,
-            row.last,
-            row.up_us,
-            row.down_us,
-            row.seq,
-        )
-        for row in rows
-    ]
-
-
-def decisions(
-    engine: Engine, *, name: str | None = None, limit: int = 50, changes: bool = False
-) -> list[DecisionView]:
-    """Read up to `limit` decisions, the latest first.
-
-    Args:
-        name: read the decisions of this controller only.
-        changes: read only decisions that were to change the size.
-
-    Raises:
-        ConfigError: the limit is below 1.
-    """
-    if limit < 1:
-        raise ConfigError(f"a limit must be at least 1, not {limit}")
-    found = select(decision).order_by(decision.c.at_us.desc(), decision.c.seq.desc()).limit(limit)
-    if name is not None:
-        found = found.where(decision.c.controller == name)
-    if changes:
-        found = found.where(decision.c.from_size != decision.c.to_size)
-    with reading(engine) as connection:
-        rows = connection.execute(found).all()
-    return [DecisionView(**{**row._mapping, "inputs": object_of(row.inputs)}) for row in rows]
-
-
 class AutoscalerControl(Part):
     """Autoscalers and their decisions. See `Control` for what all methods raise."""
 
@@ -234,11 +190,45 @@ class AutoscalerControl(Part):
         return AutoscaleJournal(self._database.engine)
 
     def all(self) -> list[ControllerView]:
-        """Return every autoscaler that ever acted, with its present owner."""
-        return controllers(self._database.engine)
+        """Return all controllers, ascending by name."""
+        with reading(self._database.engine) as connection:
+            now = now_us(connection)
+            rows = connection.execute(select(controller).order_by(controller.c.name)).all()
+        return [
+            ControllerView(
+                row.name,
+                row.owner if row.expires_at_us > now else None,
+                row.epoch,
+                row.looked_at_us,
+                row.last,
+                row.up_us,
+                row.down_us,
+                row.seq,
+            )
+            for row in rows
+        ]
 
     def decisions(
         self, *, name: str | None = None, limit: int = 50, changes: bool = False
     ) -> list[DecisionView]:
-        """Return the autoscalers' decisions, the latest first."""
-        return decisions(self._database.engine, name=name, limit=limit, changes=changes)
+        """Read up to `limit` decisions, the latest first.
+
+        Args:
+            name: read the decisions of this controller only.
+            changes: read only decisions that were to change the size.
+
+        Raises:
+            ConfigError: the limit is below 1.
+        """
+        if limit < 1:
+            raise ConfigError(f"a limit must be at least 1, not {limit}")
+        found = (
+            select(decision).order_by(decision.c.at_us.desc(), decision.c.seq.desc()).limit(limit)
+        )
+        if name is not None:
+            found = found.where(decision.c.controller == name)
+        if changes:
+            found = found.where(decision.c.from_size != decision.c.to_size)
+        with reading(self._database.engine) as connection:
+            rows = connection.execute(found).all()
+        return [DecisionView(**{**row._mapping, "inputs": object_of(row.inputs)}) for row in rows]

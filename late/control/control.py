@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Mapping
-from types import TracebackType
+from contextlib import AbstractContextManager
 
 from late.control import cleanup, handlers, misfits
 from late.control.audit import AuditControl
@@ -26,10 +26,10 @@ from late.control.tokens import TokenControl
 from late.control.verify import verify
 from late.control.verify.verify import Verified
 from late.control.views import Check
-from late.schema.engine import reading
+from late.schema.engine import reading, shown
 
 
-class Control:
+class Control(AbstractContextManager["Control"]):
     """Status, dead letters, schedules and lanes of one database. Synchronous, with one engine.
 
     Each subject has a field: `control.groups.create(...)`, `control.dead_letters.redrive(...)`.
@@ -62,21 +62,13 @@ class Control:
     @property
     def url(self) -> str:
         """The URL without its password, for display."""
-        return self._database.shown
+        return shown(self._database.url)
 
     def close(self) -> None:
         """Close all connections. A second call does nothing."""
         self._database.unchecked.dispose()
 
-    def __enter__(self) -> Control:
-        return self
-
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         self.close()
 
     def check(self) -> None:

@@ -2,11 +2,18 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from functools import wraps
+from typing import Concatenate, ParamSpec, TypeVar
+
 from sqlalchemy import Engine
 
 from late.schema.engine import make_engine, reading, shown
 from late.schema.migrate import version_of
-from late.schema.version import check
+from late.schema.version import SCHEMA_VERSION, check
+
+P = ParamSpec("P")
+R = TypeVar("R")
 
 
 class Database:
@@ -19,11 +26,6 @@ class Database:
         self._checked = False
 
     @property
-    def shown(self) -> str:
-        """The URL without its password, for display."""
-        return shown(self.url)
-
-    @property
     def engine(self) -> Engine:
         """The engine. It connects at the first use.
 
@@ -32,7 +34,9 @@ class Database:
         """
         if not self._checked:
             with reading(self.unchecked) as connection:
-                check(version_of(connection), where=self.shown)
+                version = version_of(connection)
+            if version != SCHEMA_VERSION:
+                check(version, where=shown(self.url))
             self._checked = True
         return self.unchecked
 
@@ -42,3 +46,13 @@ class Part:
 
     def __init__(self, database: Database) -> None:
         self._database = database
+
+
+def on_engine(work: Callable[Concatenate[Engine, P], R]) -> Callable[Concatenate[Part, P], R]:
+    """Make a method of a `Part` of a function that takes an engine first."""
+
+    @wraps(work)
+    def method(part: Part, /, *args: P.args, **kwargs: P.kwargs) -> R:
+        return work(part._database.engine, *args, **kwargs)
+
+    return method

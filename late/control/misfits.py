@@ -14,21 +14,25 @@ import msgspec
 from sqlalchemy import Connection, Engine, Select, select
 
 from late.control.handlers import Fleet
+from late.control.schedules import schedule_of
 from late.control.sql import beyond_cursor
 from late.control.sql.last_settlement import journal
 from late.control.sql.positions import ahead, registered
 from late.control.sql.rows import log_of, open_of
 from late.control.sql.shards import groups_of
 from late.control.verify.rows_to_check import shards_of
-from late.errors import DecodeError
+from late.errors import DecodeError, InvalidCron
+from late.model.cron import next_due_us
 from late.model.task import Options, Reads, Record, TaskId
+from late.model.ticks import tick
 from late.payload.command import PREFIX
+from late.payload.terms import is_bound
 from late.schema.engine import reading
 from late.schema.tables import schedule, timer
 
 LIMIT = 10_000
 """Rows that are looked at per group, shard and place, the oldest first."""
-_COLUMNS = ("task_id", "queue", "name", "payload", "options")
+_COLUMNS = ("shard_id", "task_id", "queue", "name", "payload", "headers", "options")
 
 
 class Decoder(Protocol):
@@ -76,9 +80,10 @@ def find(
             rows = 0
             for row in connection.execute(statement.limit(limit)):
                 rows += 1
-                why = _why_not(row, tasks, queues, scheduled=scheduled)
+                name = str(row.task_name if scheduled else row.name)
+                why = _why_not(row, name, tasks, queues, scheduled=scheduled)
                 if why is not None:
-                    key = (str(row.name), why)
+                    key = (name, why)
                     misfit = found.setdefault(key, Misfit(*key, 0, str(row.task_id)))
                     misfit.tasks += 1
             looked += rows
@@ -100,28 +105,27 @@ def _statements(connection: Connection) -> Iterator[tuple[Select[Any], bool]]:
             yield select(*logged).where(log.c.shard_id == shard_id, log.c.task_id.in_(ids)), False
         mine = timer.c.consumer_group == group, timer.c.shard_id == shard_id
         yield select(*parked).where(*mine).order_by(timer.c.due_at_us, timer.c.task_id), False
-    names = schedule.c.name.label("task_id"), schedule.c.task_name.label("name")
-    columns = *names, schedule.c.queue, schedule.c.payload, schedule.c.options
-    yield select(*columns).order_by(schedule.c.name), True
+    yield select(schedule, schedule.c.name.label("task_id")).order_by(schedule.c.name), True
 
 
 def _why_not(
-    row: Any, tasks: Mapping[str, Decoder], routed: frozenset[str], *, scheduled: bool
+    row: Any,
+    name: str,
+    tasks: Mapping[str, Decoder],
+    routed: frozenset[str],
+    *,
+    scheduled: bool,
 ) -> str | None:
     """Return why the app could not run this task, or None."""
-    name, queue = str(row.name), str(row.queue)
     if name.startswith(PREFIX):
         return None  # a command, for the scheduler
     if name not in tasks:
-        return None if queue in routed else "no handler"
+        return None if str(row.queue) in routed else "no handler"
     try:
-        options = None if row.options is None else _options(row.options)
-        if scheduled:  # as its ticks enqueue it
-            options = msgspec.structs.replace(options or Options(), schedule=str(row.task_id))
-        record = Record(0, 0, TaskId(str(row.task_id)), queue, name, bytes(row.payload), None,
-                        row.options, 0, 0)  # fmt: skip
+        record = _tick(row) if scheduled else _record(row)
+        options = None if record.options is None else _options(record.options)
         tasks[name].decode(record, options)
-    except DecodeError as error:
+    except (DecodeError, InvalidCron) as error:
         return str(error)
     except msgspec.MsgspecError as error:
         return f"options: {error}"
@@ -129,3 +133,19 @@ def _why_not(
 
 
 _options = msgspec.json.Decoder(Options).decode
+
+
+def _record(row: Any) -> Record:
+    return Record(row.shard_id, 0, TaskId(str(row.task_id)), str(row.queue), str(row.name),
+                  bytes(row.payload), row.headers, row.options, 0, 0)  # fmt: skip
+
+
+def _tick(row: Any) -> Record:
+    """Return the record of one of a schedule's ticks: the next, or any if it fires no more."""
+    found = schedule_of(row._mapping)
+    due_us = found.next_due_at_us or next_due_us(
+        found.rule, found.zone, anchor_us=found.anchor_us, after_us=0
+    )
+    task = tick(found, due_us or 0, is_bound=is_bound(found.payload))
+    return Record(task.shard_id, 0, task.task_id, task.queue, task.name, task.payload,
+                  task.headers, task.options, 0, 0)  # fmt: skip

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from typing import Any, Literal
 
 import msgspec
-from sqlalchemy import Connection, Engine, Table, delete, insert, select, update
+from sqlalchemy import Connection, Table, delete, insert, select, update
 
 from late.control import audit
 from late.control.database import Part
@@ -50,112 +50,109 @@ class Live(msgspec.Struct, frozen=True):
     targets: Mapping[str, QueueSettings]
 
 
-def live(engine: Engine) -> Live:
-    """Read every setting that is set.
+class QueueControl(Part):
+    """Settings of queues and targets. See `Control` for what all methods raise."""
 
-    Raises:
-        InvalidPolicy: this version cannot read a row.
-    """
-    with reading(engine) as connection:
-        rows = {kind: connection.execute(select(table)).all() for kind, table in _TABLES.items()}
-    queues, targets = (
-        {row.name: queue_settings.decode(row.knobs) for row in rows[k]} for k in _TABLES
-    )
-    return Live(queues, targets)
+    def live(self) -> Live:
+        """Read every setting that is set.
 
+        Raises:
+            InvalidPolicy: this version cannot read a row.
+        """
+        with reading(self._database.engine) as connection:
+            rows = {
+                kind: connection.execute(select(table)).all() for kind, table in _TABLES.items()
+            }
+        queues, targets = (
+            {row.name: queue_settings.decode(row.knobs) for row in rows[k]} for k in _TABLES
+        )
+        return Live(queues, targets)
 
-def publish(engine: Engine, held: Mapping[str, int]) -> None:
-    """Store the number of tasks that each queue holds, for producers that cannot count them.
+    def settings(self, kind: Kind | None = None) -> list[Settings]:
+        """Read every setting that is set, queues before targets, each ascending by name."""
+        found = []
+        with reading(self._database.engine) as connection:
+            for each, table in _TABLES.items():
+                if kind in (None, each):
+                    for row in connection.execute(select(table).order_by(table.c.name)):
+                        value = queue_settings.decode(row.knobs)
+                        found.append(
+                            Settings(each, row.name, value, row.version, row.updated_at_us)
+                        )
+        return found
 
-    Only queues with settings have a row for it. It is not audited, as no operator does it.
+    def change(
+        self, kind: Kind, name: str, changes: Mapping[str, Any], *, dry_run: bool = False
+    ) -> SettingsChange:
+        """Change some settings of a queue or a target. Workers follow within 5 s.
 
-    Args:
-        held: queue -> tasks.
-    """
+        Args:
+            changes: setting -> value; None sets the default.
 
-    def put(connection: Connection) -> None:
-        here = now_us(connection)
-        for name, count in sorted(held.items()):
-            row = update(queue).where(queue.c.name == name)
-            connection.execute(row.values(held=count, held_at_us=here))
+        Raises:
+            InvalidName, InvalidPolicy: nothing was changed; the message names the setting.
+        """
+        if kind == "queue":
+            validate.old_queue(name)
+        validate.name(name, kind)
 
-    write(engine, put)
+        def change(connection: Connection) -> SettingsChange:
+            before = _locked(connection, kind, name)
+            after = queue_settings.changed(before, changes, kind)
+            if dry_run or after == before:
+                return SettingsChange(kind, name, before, after, None)
+            return _put(connection, kind, name, before, after, f"{kind}.set")
 
+        return write(self._database.engine, change)
 
-def listed(engine: Engine, kind: Kind | None = None) -> list[Settings]:
-    """Read every setting that is set, queues before targets, each ascending by name."""
-    found = []
-    with reading(engine) as connection:
-        for each, table in _TABLES.items():
-            if kind in (None, each):
-                for row in connection.execute(select(table).order_by(table.c.name)):
-                    value = queue_settings.decode(row.knobs)
-                    found.append(Settings(each, row.name, value, row.version, row.updated_at_us))
-    return found
+    def rollback(self, audit_id: str) -> SettingsChange:
+        """Undo one change: set its settings to the values that they had before it.
 
+        Other settings keep their present values, so a later change of another setting is not lost.
 
-def turn(
-    engine: Engine,
-    kind: Kind,
-    name: str,
-    changes: Mapping[str, Any],
-    *,
-    by: str | None = None,
-    dry_run: bool = False,
-) -> SettingsChange:
-    """Change some settings of a queue or a target. Workers follow within 5 s.
+        Raises:
+            ConfigError: there is no such change, or it did not change settings.
+        """
 
-    Args:
-        changes: setting -> value; None sets the default.
+        def change(connection: Connection) -> SettingsChange:
+            row = connection.execute(
+                select(audit_table).where(audit_table.c.audit_id == audit_id)
+            ).first()
+            if row is None:
+                raise ConfigError(f"no change {audit_id[:64]!r}: `late knobs --history` lists them")
+            kind, _, name = row.subject.partition(":")
+            if kind not in _TABLES or row.before is None or row.after is None:
+                raise ConfigError(f"{row.action} of {row.subject} was no change of knobs")
+            old, new = queue_settings.decode(row.before), queue_settings.decode(row.after)
+            touched = {
+                field: getattr(old, field)
+                for field in queue_settings.NAMES
+                if getattr(old, field) != getattr(new, field)
+            }
+            before = _locked(connection, _kind(kind), name)
+            after = queue_settings.changed(before, touched, _kind(kind))
+            if after == before:
+                return SettingsChange(_kind(kind), name, before, after, None)
+            return _put(connection, _kind(kind), name, before, after, f"{kind}.rollback")
 
-    Raises:
-        InvalidName, InvalidPolicy: nothing was changed; the message names the setting.
-    """
-    if kind == "queue":
-        validate.old_queue(name)
-    validate.name(name, kind)
+        return write(self._database.engine, change)
 
-    def change(connection: Connection) -> SettingsChange:
-        before = _locked(connection, kind, name)
-        after = queue_settings.changed(before, changes, kind)
-        if dry_run or after == before:
-            return SettingsChange(kind, name, before, after, None)
-        return _put(connection, kind, name, before, after, f"{kind}.set", by)
+    def publish_held(self, held: Mapping[str, int]) -> None:
+        """Store the number of tasks that each queue holds, for producers that cannot count them.
 
-    return write(engine, change)
+        Only queues with settings have a row for it. It is not audited, as no operator does it.
 
+        Args:
+            held: queue -> tasks.
+        """
 
-def rollback(engine: Engine, audit_id: str, *, by: str | None = None) -> SettingsChange:
-    """Undo one change: set its settings to the values that they had before it.
+        def put(connection: Connection) -> None:
+            here = now_us(connection)
+            for name, count in sorted(held.items()):
+                row = update(queue).where(queue.c.name == name)
+                connection.execute(row.values(held=count, held_at_us=here))
 
-    Other settings keep their present values, so a later change of another setting is not lost.
-
-    Raises:
-        ConfigError: there is no such change, or it did not change settings.
-    """
-
-    def change(connection: Connection) -> SettingsChange:
-        row = connection.execute(
-            select(audit_table).where(audit_table.c.audit_id == audit_id)
-        ).first()
-        if row is None:
-            raise ConfigError(f"no change {audit_id[:64]!r}: `late knobs --history` lists them")
-        kind, _, name = row.subject.partition(":")
-        if kind not in _TABLES or row.before is None or row.after is None:
-            raise ConfigError(f"{row.action} of {row.subject} was no change of knobs")
-        old, new = queue_settings.decode(row.before), queue_settings.decode(row.after)
-        touched = {
-            field: getattr(old, field)
-            for field in queue_settings.NAMES
-            if getattr(old, field) != getattr(new, field)
-        }
-        before = _locked(connection, _kind(kind), name)
-        after = queue_settings.changed(before, touched, _kind(kind))
-        if after == before:
-            return SettingsChange(_kind(kind), name, before, after, None)
-        return _put(connection, _kind(kind), name, before, after, f"{kind}.rollback", by)
-
-    return write(engine, change)
+        write(self._database.engine, put)
 
 
 def _kind(text: str) -> Kind:
@@ -180,7 +177,6 @@ def _put(
     before: QueueSettings,
     after: QueueSettings,
     action: str,
-    by: str | None,
 ) -> SettingsChange:
     table, here = _TABLES[kind], now_us(connection)
     values = {"knobs": queue_settings.encode(after), "updated_at_us": here}
@@ -194,32 +190,6 @@ def _put(
             update(table).where(table.c.name == name).values(version=known + 1, **values)
         )
     audit_id = audit.record(
-        connection, action=action, subject=f"{kind}:{name}", by=by, before=before, after=after
+        connection, action=action, subject=f"{kind}:{name}", before=before, after=after
     )
     return SettingsChange(kind, name, before, after, audit_id)
-
-
-class QueueControl(Part):
-    """Settings of queues and targets. See `Control` for what all methods raise."""
-
-    def live(self) -> Live:
-        """Read every setting, for workers."""
-        return live(self._database.engine)
-
-    def settings(self, kind: Kind | None = None) -> list[Settings]:
-        """Read queues and targets that have settings; each kind is ascending by name."""
-        return listed(self._database.engine, kind)
-
-    def change(
-        self, kind: Kind, name: str, changes: Mapping[str, Any], *, dry_run: bool = False
-    ) -> SettingsChange:
-        """Change settings (setting -> value, None for the default). Workers follow within 5 s."""
-        return turn(self._database.engine, kind, name, changes, dry_run=dry_run)
-
-    def rollback(self, audit_id: str) -> SettingsChange:
-        """Undo one change of settings. Settings that it did not change stay as they are."""
-        return rollback(self._database.engine, audit_id)
-
-    def publish_held(self, held: Mapping[str, int]) -> None:
-        """Store the number of tasks that the bounded queues hold, for producers in SQL."""
-        publish(self._database.engine, held)

@@ -19,6 +19,8 @@ from late.errors import ConfigError
 from late.model.cron import check, next_due_us
 from late.model.ids import new_id
 from late.model.task import Options, Schedule, TaskId
+from late.model.ticks import in_order
+from late.payload.terms import is_bound
 from late.schema.engine import reading, write
 from late.schema.tables import schedule
 
@@ -28,32 +30,114 @@ _DECLARED = (
 )  # fmt: skip
 
 
-def sync(engine: Engine, specs: Sequence[Schedule]) -> list[str]:
-    """Insert missing schedules, update changed ones, and return the names that were written.
+class ScheduleControl(Part):
+    """Recurring tasks. See `Control` for what all methods raise."""
 
-    A schedule keeps its shard for ever, as a task does. Its next due time is computed again, from
-    the database's time, only when its rule or zone has changed. Several workers may do this at
-    the same time; the rows are locked in the order of their names.
+    def sync(self, specs: Sequence[Schedule]) -> list[str]:
+        """Insert missing schedules, update changed ones, and return the names that were written.
 
-    Raises:
-        ConfigError: a name is declared twice.
-        InvalidCron: a rule or zone is not valid; nothing is written.
-    """
-    names = [spec.name for spec in specs]
-    if len(set(names)) != len(names):
-        twice = sorted({name for name in names if names.count(name) > 1})
-        raise ConfigError(f"schedule {twice[0]!r} is declared twice")
-    for spec in specs:
-        check(spec.rule, spec.zone)
-    if not specs:
-        return []
-    # Usually nothing has changed, and this read takes no lock.
-    with reading(engine) as connection:
-        stored = _stored(connection, names)
-        if all(spec.name in stored and not _changes(spec, stored[spec.name]) for spec in specs):
+        A schedule keeps its shard for ever, as a task does. Its next due time is computed again,
+        from the database's time, only when its rule, zone or anchor has changed. Several workers
+        may do this at the same time; the rows are locked in the order of their names.
+
+        Raises:
+            ConfigError: a name is declared twice.
+            InvalidCron: a rule or zone is not valid; nothing is written.
+        """
+        names = [spec.name for spec in specs]
+        if len(set(names)) != len(names):
+            twice = sorted({name for name in names if names.count(name) > 1})
+            raise ConfigError(f"schedule {twice[0]!r} is declared twice")
+        for spec in specs:
+            check(spec.rule, spec.zone)
+        if not specs:
             return []
-    ordered = sorted(specs, key=lambda spec: spec.name)
-    return write(engine, lambda connection: _sync(connection, ordered))
+        # Usually nothing has changed, and this read takes no lock.
+        with reading(self._database.engine) as connection:
+            stored = _stored(connection, names)
+            if all(spec.name in stored and not _changes(spec, stored[spec.name]) for spec in specs):
+                return []
+        ordered = sorted(specs, key=lambda spec: spec.name)
+        return write(self._database.engine, lambda connection: _sync(connection, ordered))
+
+    def all(self, shards: Collection[int] | None = None) -> list[Schedule]:
+        """Read the schedules of these shards, or all when None, ascending by name."""
+        statement = select(schedule).order_by(schedule.c.name)
+        if shards is not None:
+            statement = statement.where(schedule.c.shard_id.in_(sorted(shards)))
+        with reading(self._database.engine) as connection:
+            return [schedule_of(row._mapping) for row in connection.execute(statement)]
+
+    def pause(self, name: str) -> Schedule:
+        """Fire no more ticks until `resume`. Tasks of earlier ticks continue.
+
+        A shard's owner reads its schedules every few seconds, and a tick may fire until then.
+        Pausing a paused schedule changes nothing.
+
+        Raises:
+            ConfigError: there is no such schedule.
+        """
+        return _switch(self._database.engine, name, paused=True)
+
+    def resume(self, name: str) -> Schedule:
+        """Fire again, from the next due time after now.
+
+        Ticks that came due during the pause are left out with every catch-up policy, because an
+        operator decided that they should not run. Resuming a schedule that is not paused changes
+        nothing.
+
+        Raises:
+            ConfigError: there is no such schedule.
+        """
+        return _switch(self._database.engine, name, paused=False)
+
+    def run(self, name: str) -> TaskId:
+        """Enqueue the schedule's task now, besides its ticks, and return the task's id.
+
+        The due time stays as it is. The task does not count as a tick, so overlap `skip` ignores
+        it; with overlap `queue` it runs in order with the ticks. A paused schedule can be run too.
+
+        Raises:
+            ConfigError: there is no such schedule, or its payload is sealed for its due times
+                alone.
+        """
+
+        def enqueue(connection: Connection) -> TaskId:
+            row = _one(connection, name)
+            if is_bound(row["payload"]):
+                raise ConfigError(
+                    f"schedule {name!r} is sealed for its due times and nothing else: enqueue task "
+                    f"{row['task_name']!r} from the application"
+                )
+            task_id = new_id(row["shard_id"])
+            connection.execute(
+                insert(log_table_of(connection)).values(
+                    shard_id=row["shard_id"],
+                    task_id=task_id,
+                    queue=row["queue"],
+                    name=row["task_name"],
+                    payload=row["payload"],
+                    options=_options(row),
+                )
+            )
+            _audited(connection, "run", name, task_id)
+            return task_id
+
+        return write(self._database.engine, enqueue)
+
+    def remove(self, name: str) -> None:
+        """Remove a schedule that is no longer in the code. Tasks of its ticks continue.
+
+        Raises:
+            ConfigError: there is no such schedule.
+        """
+
+        def forget(connection: Connection) -> None:
+            _one(connection, name)
+            connection.execute(delete(schedule).where(schedule.c.name == name))
+            _audited(connection, "remove", name)
+
+        write(self._database.engine, forget)
 
 
 def _sync(connection: Connection, specs: Sequence[Schedule]) -> list[str]:
@@ -71,7 +155,7 @@ def _sync(connection: Connection, specs: Sequence[Schedule]) -> list[str]:
         changed = _changes(spec, row)
         if not changed:
             continue
-        if {"rule", "zone"} & changed.keys():
+        if {"rule", "zone", "anchor_us"} & changed.keys():
             anchor = spec.anchor_us or now
             changed["anchor_us"] = anchor
             changed["next_due_at_us"] = _next(spec, anchor, now)
@@ -96,9 +180,8 @@ def _stored(
 
 
 def _changes(spec: Schedule, row: RowMapping) -> dict[str, Any]:
-    return {
-        field: getattr(spec, field) for field in _DECLARED if getattr(spec, field) != row[field]
-    }
+    fields = (*_DECLARED, "anchor_us") if spec.anchor_us else _DECLARED
+    return {field: getattr(spec, field) for field in fields if getattr(spec, field) != row[field]}
 
 
 def _next(spec: Schedule, anchor_us: int, after_us: int) -> int | None:
@@ -129,40 +212,6 @@ def _insert(connection: Connection, spec: Schedule, now: int) -> bool:
     return connection.execute(statement.returning(schedule.c.name)).first() is not None
 
 
-def listed(engine: Engine, shards: Collection[int] | None = None) -> list[Schedule]:
-    """Read the schedules of these shards, or all when None, ascending by name."""
-    statement = select(schedule).order_by(schedule.c.name)
-    if shards is not None:
-        statement = statement.where(schedule.c.shard_id.in_(sorted(shards)))
-    with reading(engine) as connection:
-        return [_value(row._mapping) for row in connection.execute(statement)]
-
-
-def pause(engine: Engine, name: str) -> Schedule:
-    """Fire no more ticks until `resume`. Tasks of earlier ticks continue.
-
-    A shard's owner reads its schedules every few seconds, and a tick may fire until then. Pausing
-    a paused schedule changes nothing.
-
-    Raises:
-        ConfigError: there is no such schedule.
-    """
-    return _switch(engine, name, paused=True)
-
-
-def resume(engine: Engine, name: str) -> Schedule:
-    """Fire again, from the next due time after now.
-
-    Ticks that came due during the pause are left out with every catch-up policy, because an
-    operator decided that they should not run. Resuming a schedule that is not paused changes
-    nothing.
-
-    Raises:
-        ConfigError: there is no such schedule.
-    """
-    return _switch(engine, name, paused=False)
-
-
 def _switch(engine: Engine, name: str, *, paused: bool) -> Schedule:
     def switch(connection: Connection) -> Schedule:
         row = _one(connection, name)
@@ -175,7 +224,7 @@ def _switch(engine: Engine, name: str, *, paused: bool) -> Schedule:
         connection.execute(update(schedule).where(schedule.c.name == name).values(**changed))
         if bool(row["paused"]) != paused:
             _audited(connection, "pause" if paused else "resume", name)
-        return _value(_one(connection, name))
+        return schedule_of(_one(connection, name))
 
     return write(engine, switch)
 
@@ -185,57 +234,12 @@ def _audited(connection: Connection, word: str, name: str, after: object = None)
     audit.record(connection, action=f"schedule.{word}", subject=subject, after=after)
 
 
-def run(engine: Engine, name: str) -> TaskId:
-    """Enqueue the schedule's task now, besides its ticks, and return the task's id.
-
-    The due time stays as it is. The task does not count as a tick, so overlap `skip` ignores it;
-    with overlap `queue` it runs in order with the ticks. A paused schedule can be run too.
-
-    Raises:
-        ConfigError: there is no such schedule.
-    """
-
-    def enqueue(connection: Connection) -> TaskId:
-        row = _one(connection, name)
-        task_id = new_id(row["shard_id"])
-        connection.execute(
-            insert(log_table_of(connection)).values(
-                shard_id=row["shard_id"],
-                task_id=task_id,
-                queue=row["queue"],
-                name=row["task_name"],
-                payload=row["payload"],
-                options=_options(row),
-            )
-        )
-        _audited(connection, "run", name, task_id)
-        return task_id
-
-    return write(engine, enqueue)
-
-
 def _options(row: RowMapping) -> str:
     """Return the template's options with the schedule's name, which a signature covers."""
     given = msgspec.json.decode(row["options"], type=Options) if row["options"] else Options()
-    options = msgspec.structs.replace(given, schedule=row["name"])
-    if row["overlap"] == "queue":
-        options = msgspec.structs.replace(options, ordering_key=f"schedule:{row['name']}"[:128])
+    options = in_order(given, row["name"], row["overlap"])
+    options = msgspec.structs.replace(options, schedule=row["name"])
     return msgspec.json.encode(options).decode()
-
-
-def remove(engine: Engine, name: str) -> None:
-    """Remove a schedule that is no longer in the code. Tasks of its ticks continue.
-
-    Raises:
-        ConfigError: there is no such schedule.
-    """
-
-    def forget(connection: Connection) -> None:
-        _one(connection, name)
-        connection.execute(delete(schedule).where(schedule.c.name == name))
-        _audited(connection, "remove", name)
-
-    write(engine, forget)
 
 
 def _one(connection: Connection, name: str) -> RowMapping:
@@ -247,7 +251,8 @@ def _one(connection: Connection, name: str) -> RowMapping:
     return row
 
 
-def _value(row: RowMapping) -> Schedule:
+def schedule_of(row: RowMapping) -> Schedule:
+    """Return the schedule in a row of its table."""
     return Schedule(
         **{field: row[field] for field in _DECLARED},
         name=row["name"],
@@ -257,31 +262,3 @@ def _value(row: RowMapping) -> Schedule:
         paused=bool(row["paused"]),
         open_task_id=row["open_task_id"],
     )
-
-
-class ScheduleControl(Part):
-    """Recurring tasks. See `Control` for what all methods raise."""
-
-    def sync(self, specs: Sequence[Schedule]) -> list[str]:
-        """Store the schedules that the code declares, and return the names that were written."""
-        return sync(self._database.engine, specs)
-
-    def all(self, shards: Collection[int] | None = None) -> list[Schedule]:
-        """Return the recurring tasks of `shards` (all when None), ascending by name."""
-        return listed(self._database.engine, shards)
-
-    def pause(self, name: str) -> Schedule:
-        """Fire no more ticks until it is resumed. Owners follow within seconds."""
-        return pause(self._database.engine, name)
-
-    def resume(self, name: str) -> Schedule:
-        """Fire again from the next due time after now. Ticks of the pause are left out."""
-        return resume(self._database.engine, name)
-
-    def run(self, name: str) -> TaskId:
-        """Enqueue its task now, besides its ticks, and return the task's id."""
-        return run(self._database.engine, name)
-
-    def remove(self, name: str) -> None:
-        """Remove a schedule that is no longer in the code."""
-        remove(self._database.engine, name)

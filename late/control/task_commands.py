@@ -10,10 +10,9 @@ from sqlalchemy import Connection, Engine, select
 
 from late import outbox
 from late.control import audit
-from late.control.database import Part
+from late.control.database import Part, on_engine
 from late.control.sql.rows import object_of
 from late.control.status import task
-from late.control.views import TaskView
 from late.errors import ConfigError, InvalidPayload, InvalidSchedule
 from late.model.ids import shard_of
 from late.model.task import TaskId
@@ -54,73 +53,11 @@ def _append(command: Command, connection: Connection) -> TaskId:
     return command_id
 
 
-def edit(engine: Engine, task_id: TaskId, payload: bytes, group: str | None) -> list[TaskId]:
-    """See `TaskControl.edit`."""
-    try:
-        given = msgspec.json.decode(payload)
-    except msgspec.DecodeError as error:
-        raise InvalidPayload(f"the payload is not JSON: {error}") from None
-    if not isinstance(given, dict):
-        raise InvalidPayload("the payload must be a JSON object: arguments by name")
-    shard_id = shard_of(task_id)
-
-    def work(connection: Connection) -> list[TaskId]:
-        found = connection.execute(
-            select(dead.c.consumer_group, dead.c.options).where(
-                dead.c.shard_id == shard_id,
-                dead.c.task_id == task_id,
-                *([] if group is None else [dead.c.consumer_group == group]),
-            )
-        ).all()
-        if not found:
-            raise ConfigError(f"no dead letter {task_id}" + (f" in {group}" if group else ""))
-        if any((object_of(row.options) or {}).get("codec") for row in found):
-            raise ConfigError(
-                f"the payload of {task_id} is not plain JSON: send it back from the application, "
-                "by app.redrive(tx, task_id, call=...)"
-            )
-        return [
-            _append(Command("redrive", task_id, row.consumer_group, payload=payload), connection)
-            for row in found
-        ]
-
-    return write(engine, work)
-
-
 class TaskControl(Part):
     """One task: its state, and commands about it. See `Control` for what all methods raise."""
 
-    def show(
-        self,
-        task_id: str,
-        *,
-        payload: bool = False,
-        group: str | None = None,
-        everywhere: bool = False,
-    ) -> TaskView:
-        """Read what is known about one task.
-
-        Its state is `unknown` if nothing is known, or if there is no such group. No whole table is
-        read; `docs/control.md` names the cost.
-
-        Args:
-            payload: include the payload, which may be confidential.
-            group: look in this group only.
-            everywhere: search the whole log of its shard, if the id does not lead to its row.
-
-        Raises:
-            InvalidName: the text is not a task id.
-        """
-        return task.show(
-            self._database.engine, task_id, payload=payload, group=group, everywhere=everywhere
-        )
-
-    def result(self, task_id: str, *, group: str) -> bytes | None:
-        """Read a task's outcome and its handler's return value, encoded as in `late.app.results`.
-
-        Returns None if the task has not ended, or if its result is not kept (any more).
-        """
-        return task.result(self._database.engine, task_id, group)
+    show = on_engine(task.show)
+    result = on_engine(task.result)
 
     def cancel(self, task_id: str, *, group: str | None = None) -> TaskId:
         """Ask that no attempt of a task starts any more, and return the command's id.
@@ -146,4 +83,35 @@ class TaskControl(Part):
             ConfigError: the task is not a dead letter, or its old payload is not plain JSON.
             InvalidPayload: the new payload is not a JSON object.
         """
-        return edit(self._database.engine, TaskId(task_id), payload, group)
+        try:
+            given = msgspec.json.decode(payload)
+        except msgspec.DecodeError as error:
+            raise InvalidPayload(f"the payload is not JSON: {error}") from None
+        if not isinstance(given, dict):
+            raise InvalidPayload("the payload must be a JSON object: arguments by name")
+        shard_id = shard_of(task_id)
+
+        def work(connection: Connection) -> list[TaskId]:
+            found = connection.execute(
+                select(dead.c.consumer_group, dead.c.options).where(
+                    dead.c.shard_id == shard_id,
+                    dead.c.task_id == task_id,
+                    *([] if group is None else [dead.c.consumer_group == group]),
+                )
+            ).all()
+            if not found:
+                raise ConfigError(f"no dead letter {task_id}" + (f" in {group}" if group else ""))
+            if any((object_of(row.options) or {}).get("codec") for row in found):
+                raise ConfigError(
+                    f"the payload of {task_id} is not plain JSON: send it back from the "
+                    "application, by app.redrive(tx, task_id, call=...)"
+                )
+            return [
+                _append(
+                    Command("redrive", TaskId(task_id), row.consumer_group, payload=payload),
+                    connection,
+                )
+                for row in found
+            ]
+
+        return write(self._database.engine, work)

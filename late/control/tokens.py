@@ -13,13 +13,14 @@ from late.control.sql.rows import now_us
 from late.errors import ConfigError
 from late.model import tokens
 from late.model.deployment_keys import DeploymentKey, accepted
+from late.model.rights import Scope
 from late.model.tokens import CERTIFICATE, Token
 from late.schema.engine import reading, write
 from late.schema.tables import secret, token
 
 NO_ROW = "late_secret has no row: restore it from a backup"
 _texts = msgspec.json.Decoder(tuple[str, ...])
-_scopes = msgspec.json.Decoder(tuple[tokens.Scope, ...])
+_scopes = msgspec.json.Decoder(tuple[Scope, ...])
 
 
 def listed(engine: Engine) -> list[Token]:

@@ -23,7 +23,8 @@ import asyncio
 import random
 import time
 from collections import deque
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
+from contextlib import asynccontextmanager
 from statistics import median
 
 from late import events
@@ -145,6 +146,14 @@ class Settler:
         while await self._settle_once():
             pass
 
+    @asynccontextmanager
+    async def exclusive(self) -> AsyncIterator[None]:
+        """Keep all settlements out of the block but those that it `write`s itself."""
+        async with self._writing:
+            if self._unresolved:
+                await self._resolve()
+            yield
+
     async def _until_due(self) -> None:
         while True:
             self._poked.clear()
@@ -164,23 +173,20 @@ class Settler:
         """Do one group commit. False if there was nothing, or nothing that could be settled."""
         async with self._writing:
             if not self._unresolved:
-                self._note_rate()
+                now = self._monotonic()
+                elapsed_s = now - self._collected_at
+                self._rate = self._outcomes / elapsed_s if elapsed_s > 0 else 0.0
+                self._collected_at = now
                 self._outcomes, self._due, self._urgent = 0, None, False
                 self._unresolved = list(self._collect())
             if not self._unresolved:
                 return False
             return await self._resolve()
 
-    def _note_rate(self) -> None:
-        now = self._monotonic()
-        elapsed_s = now - self._collected_at
-        self._rate = self._outcomes / elapsed_s if elapsed_s > 0 else 0.0
-        self._collected_at = now
-
     async def _resolve(self) -> bool:
         began = self._monotonic()
         try:
-            results = await self._write(self._unresolved)
+            results = await self.write(self._unresolved)
         except StoreError as error:
             if len(self._unresolved) > 1:
                 return await self._resolve_each()
@@ -206,7 +212,7 @@ class Settler:
         while self._unresolved:
             first = self._unresolved[0]
             try:
-                [result] = await self._write([first])
+                [result] = await self.write([first])
             except StoreError as error:
                 del self._unresolved[0]
                 self._on_error([first], error)
@@ -216,7 +222,7 @@ class Settler:
                 some = True
         return some
 
-    async def _write(self, settlements: list[Settlement]) -> list[SettleResult]:
+    async def write(self, settlements: Sequence[Settlement]) -> list[SettleResult]:
         """Return the store's results, repeating the call until it answers.
 
         Raises:

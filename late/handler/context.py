@@ -80,6 +80,11 @@ class _Attempt:
         return f"<{type(self).__name__} {self.name} {self.task_id} attempt {self.attempt}>"
 
     @property
+    def own(self) -> Attempt:
+        """The attempt, for `late` itself."""
+        return self._attempt
+
+    @property
     def task_id(self) -> TaskId:
         return self._attempt.record.task_id
 
@@ -214,6 +219,15 @@ class Context(_Attempt):
     """The context of `def` handlers."""
 
     __slots__ = ()
+
+    @property
+    def tx(self) -> Any:
+        """The transaction of a handler with `transaction=True`; see `late.handler.shared_context`.
+
+        Raises:
+            ConfigError: the task has none. `begin` and `once` open one.
+        """
+        raise ConfigError(f"{self.name}: ctx.tx is for @app.task(transaction=True)")
 
     @contextmanager
     def begin(self) -> Iterator[Any]:

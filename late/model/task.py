@@ -29,6 +29,8 @@ name begins with `PULL_POOL`."""
 PULL_POOL = "pull:"
 BATCH_POOL = "batch:"
 """The beginning of the name of a batch handler's pool; the task's name follows."""
+TRANSACTION_POOL = "transaction:local"
+"""The pool of tasks whose handlers share transactions with the record of their ends."""
 SHARDS_MAX = 4096
 """Twelve bits of a task id name its shard."""
 

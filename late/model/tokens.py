@@ -11,18 +11,13 @@ import hashlib
 import hmac
 import secrets
 from collections.abc import Collection
-from fnmatch import fnmatchcase
-from typing import Literal
 
 import msgspec
 
 from late.errors import ConfigError, InvalidName
 from late.model import validation as validate
+from late.model.rights import SCOPES, Caller, Scope, check_patterns, of_token
 
-Scope = Literal["enqueue", "consume", "view", "operate"]
-"""`view` allows the page for operators. `operate` allows that page, its commands and
-`/metrics`."""
-SCOPES: tuple[Scope, ...] = ("enqueue", "consume", "view", "operate")
 CERTIFICATE = "certificate"
 """A value in place of a hash: callers of this name have a client certificate and no secret."""
 _PREFIX = "late."
@@ -46,31 +41,6 @@ class Token(msgspec.Struct, frozen=True):
         if self.revoked_at_us is not None:
             return False
         return self.expires_at_us is None or now_us < self.expires_at_us
-
-
-class Caller(msgspec.Struct, frozen=True):
-    """The sender of a request, with its rights."""
-
-    name: str
-    scopes: frozenset[str]
-    queues: tuple[str, ...]
-    digest: str = ""
-    """The hash of its token. With another one it is another caller, also under the same name."""
-
-    def may(self, scope: Scope) -> bool:
-        return scope in self.scopes
-
-    def sees(self, queue: str) -> bool:
-        return any(fnmatchcase(queue, pattern) for pattern in self.queues)
-
-    @property
-    def sees_all(self) -> bool:
-        """True if it is for every queue, those of later too."""
-        return "*" in self.queues
-
-
-ANYBODY = Caller("anybody", frozenset(SCOPES), ("*",))
-"""The caller if no token is required, which is possible on this machine only."""
 
 
 def make(name: str) -> tuple[str, str]:
@@ -104,7 +74,9 @@ def admits(token: Token | None, text: str, now_us: int) -> Caller | None:
 
 
 def caller(token: Token) -> Caller:
-    return Caller(token.name, frozenset(token.scopes), token.queues, token.digest)
+    """Return the caller that a token stands for."""
+    rights = of_token(token.scopes, token.queues)
+    return Caller(token.name, rights, token.digest, actor=f"token:{token.name}")
 
 
 def checked(
@@ -125,11 +97,7 @@ def checked(
         raise ConfigError(
             f"scopes are enqueue, consume, view and operate, got {', '.join(wrong) or 'none'}"
         )
-    for pattern in queues:
-        if pattern != "*" and not validate.is_name(pattern.replace("*", "x")):
-            raise ConfigError(
-                f"queue pattern {pattern[:80]!r}: a name in which * stands for any text"
-            )
+    check_patterns(queues)
     if not queues:
         raise ConfigError("a token without queues could do nothing: give '*' for all")
     return name, tuple(scope for scope in SCOPES if scope in scopes), tuple(dict.fromkeys(queues))

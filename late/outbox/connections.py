@@ -15,7 +15,7 @@ import sqlite3
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
 from contextlib import asynccontextmanager, contextmanager, suppress
 from types import ModuleType
-from typing import Any
+from typing import TYPE_CHECKING, Any
 from urllib.parse import quote
 
 from late.errors import ConfigError, SchemaMismatch
@@ -24,6 +24,9 @@ from late.outbox.adapters.sqlite import AsyncSqlite
 from late.outbox.idle_connections import IdleConnections
 from late.outbox.pending_wakeups import noting
 from late.store.sqlite.guard import path_of
+
+if TYPE_CHECKING:
+    from late.outbox.adapters.psycopg_shared import PsycopgSharedTransactions
 
 BUSY_TIMEOUT_S = 5.0
 
@@ -80,6 +83,14 @@ async def begin_async(
             yield tx
     if shards:
         tell(frozenset(shards))
+
+
+def shared(url: str, most: int) -> PsycopgSharedTransactions:
+    """Return what makes shared transactions in a PostgreSQL database; see `late.outbox.shared`."""
+    _psycopg()
+    from late.outbox.adapters.psycopg_shared import PsycopgSharedTransactions
+
+    return PsycopgSharedTransactions(_conninfo(url), most)
 
 
 def load_driver(url: str) -> None:

@@ -17,7 +17,7 @@ from its page on.
 | run | `Dispatcher.run_one` | calls the handler |
 | classify | `late/handler/classify.py` | makes an outcome of how the handler ended |
 | decide | `core/ends.py: finished` | ends it, or parks it as `outcome_rules.py` says |
-| settle | `core/ends.py: next_settlement, settled` | makes that durable, with the settler |
+| settle | `ShardCore.settlement`, `core/ends.py: settled` | makes it durable, with the settler |
 | prune | `late/worker/maintenance.py` | removes its row when no group needs it |
 
 `scheduler.py` is the loop that carries events and effects between the cores and the store, the

@@ -131,4 +131,10 @@ class SettleSoon(msgspec.Struct, frozen=True):
     """Somebody waits for the settlement; else it may wait for others to share a transaction."""
 
 
-Effect = Read | Fetch | Load | Dispatch | SettleSoon
+class Replayed(msgspec.Struct, frozen=True):
+    """Second rows of these tasks were refused: somebody has copied rows of the log."""
+
+    task_ids: list[TaskId]
+
+
+Effect = Read | Fetch | Load | Dispatch | SettleSoon | Replayed

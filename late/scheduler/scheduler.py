@@ -25,7 +25,6 @@ from late.scheduler.core.window import NONE
 from late.scheduler.events_effects import (
     Care,
     Dispatch,
-    Effect,
     Event,
     Fetch,
     Finished,
@@ -36,6 +35,7 @@ from late.scheduler.events_effects import (
     PageRead,
     ParkedLoaded,
     Read,
+    Replayed,
     SchedulesRead,
     Settled,
     SettleSoon,
@@ -44,6 +44,7 @@ from late.scheduler.events_effects import (
 from late.scheduler.limits.limits import Limits
 from late.scheduler.pools import Pool, Slots, queued_by_group
 from late.scheduler.settings import CoreSettings
+from late.scheduler.turns import NEXT_US, Turns
 from late.store.base import Lease, Page, Settlement, SettleResult, Store, taken
 
 logger = logging.getLogger("late.scheduler")
@@ -118,10 +119,10 @@ class Scheduler:
         self._on_fenced = on_fenced
         self._settings = settings
         self._rng = rng or random.Random()
-        self._emitter = emitter
+        self.emitter = emitter
         self._reads: dict[Shard, Cursor] = {}
         self._behind: set[Shard] = set()  # the last page was full: there is more to read at once
-        self._turn = 0
+        self._turns = Turns()
         self._unseen: list[Shard] = []
         """Shards that the pass has not come to."""
         self._finished_since = 0
@@ -150,11 +151,6 @@ class Scheduler:
     def unrecorded(self) -> int:
         """Tasks that have ended, or are to be parked, and are not in the journal yet."""
         return sum(core.state.pending.unrecorded for core in self.cores.values())
-
-    @property
-    def fenced_total(self) -> int:
-        """Number of settlements that the journal has refused."""
-        return self.fenced.total()
 
     # ------------------------------------------------------------------ from the keeper
 
@@ -274,15 +270,16 @@ class Scheduler:
                 late = core.state.late_results - before
             if late:
                 self._count_late(shard, late)
-        if self._emitter.wants(events.ATTEMPT_FAILED):
-            report.failed(self._emitter, outcomes)
-        report.outages(self._emitter, self.limits.outages)
+        if self.emitter.wants(events.ATTEMPT_FAILED):
+            report.failed(self.emitter, outcomes)
+        if self.limits.outages.changed:
+            report.outages(self.emitter, self.limits.outages)
         self._finished_since += len(outcomes)
         self._work.set()
 
     def _count_late(self, shard: Shard, count: int) -> None:
         self.late_results[shard] += count
-        self._emitter.emit(events.LATE_RESULT, count=count, group=shard[0], shard=shard[1])
+        self.emitter.emit(events.LATE_RESULT, count=count, group=shard[0], shard=shard[1])
 
     def schedules(self, schedules: Sequence[Schedule], group: str) -> None:
         """Take in all schedules as the database has them; the owner of its shard fires each."""
@@ -319,7 +316,7 @@ class Scheduler:
             # Also one of a shard that was given up meanwhile: it is a former owner's all the same.
             self.fenced[shard] += 1
             epoch = settlement.epoch
-            self._emitter.emit(events.FENCED, group=shard[0], shard=shard[1], epoch=epoch)
+            self.emitter.emit(events.FENCED, group=shard[0], shard=shard[1], epoch=epoch)
         if core is None:
             return
         if result is SettleResult.FENCED:
@@ -329,7 +326,7 @@ class Scheduler:
         now_us = self._now_us()
         self.settlements += 1
         self._step(shard, core, Settled(now_us))
-        report.settled(self._emitter, settlement, now_us)
+        report.settled(self.emitter, settlement, now_us)
         self._changed.set()
         self._work.set()
 
@@ -359,8 +356,9 @@ class Scheduler:
         now_us, ends_s = self._now_us(), asyncio.get_running_loop().time() + TURN_S
         room, care = self._begin_pass(now_us)
         limited = self.limits.started
-        shards, self._unseen = self._unseen or self._in_turn(), []
+        shards, self._unseen = self._unseen or self._turns.order(self.cores), []
         left = len(shards)
+        self._turns.begin(room)
         asked = [n for n, free in self._rooms.items() if free > 0 and n.startswith(PULL_POOL)]
         wake_us = now_us + int(CALM_PASS_S * 1_000_000)
         soon_us = now_us + int(PASS_MAX_S * 1_000_000)
@@ -370,12 +368,15 @@ class Scheduler:
             if core is not None:
                 state = core.state
                 quiet = state.quiet_from_us <= now_us < state.quiet_until_us
-                if quiet and not (asked and state.unclaimed.may_have(asked)):
+                wanted = asked and state.unclaimed.may_have(asked)
+                if quiet and not wanted:
                     state.now_us = now_us
                     wake_us = min(wake_us, max(soon_us, state.quiet_until_us))
+                elif not wanted and self._turns.passes_over(room, len(shards) - left):
+                    wake_us = min(wake_us, now_us + NEXT_US)
                 else:
                     wake_us = min(wake_us, soon_us)
-                    share, marking = -(-room // left), state.suspects.marking
+                    share, marking = self._turns.share(room, left), state.suspects.marking
                     rooms = {name: -(-free // left) for name, free in self._rooms.items()}
                     room -= self._step(shard, core, Grant(now_us, share, care, rooms))
                     room -= state.suspects.marking - marking
@@ -417,13 +418,6 @@ class Scheduler:
         self.limits.begin(mine, self._shards_total(), now_us)
         return room, care
 
-    def _in_turn(self) -> list[Shard]:
-        """Return all shards, each time with another one first."""
-        shards = list(self.cores)
-        self._turn += 1
-        first = self._turn % len(shards) if shards else 0
-        return shards[first:] + shards[:first]
-
     def _room(self, most: int) -> int:
         now = asyncio.get_running_loop().time()
         elapsed = now - self._passed_at
@@ -439,25 +433,24 @@ class Scheduler:
         """Take a step and carry out its effects; return how many attempts were started."""
         started = 0
         for effect in core.step(event):
-            started += self._carry_out(shard, core, effect)
+            match effect:
+                case Dispatch():
+                    count = len(effect.attempts)
+                    self.emitter.emit(events.DISPATCHED, count=count, group=shard[0])
+                    started += self._dispatch(effect.attempts)
+                case Read():
+                    self._reads[shard] = effect.cursor
+                    if shard in self._behind:  # else the tailer's own pace is right
+                        self._read_soon()
+                case SettleSoon():
+                    self._settle_soon(effect.outcomes, effect.urgent)
+                case Replayed():
+                    report.replayed(self.emitter, shard, effect.task_ids)
+                case Load() | Fetch():
+                    call = asyncio.get_running_loop().create_task(self._ask(shard, core, effect))
+                    self._calls.add(call)
+                    call.add_done_callback(self._calls.discard)
         return started
-
-    def _carry_out(self, shard: Shard, core: ShardCore, effect: Effect) -> int:
-        match effect:
-            case Dispatch():
-                self._emitter.emit(events.DISPATCHED, count=len(effect.attempts), group=shard[0])
-                return self._dispatch(effect.attempts)
-            case Read():
-                self._reads[shard] = effect.cursor
-                if shard in self._behind:  # else the tailer's own pace is right
-                    self._read_soon()
-            case SettleSoon():
-                self._settle_soon(effect.outcomes, effect.urgent)
-            case Load() | Fetch():
-                call = asyncio.get_running_loop().create_task(self._ask(shard, core, effect))
-                self._calls.add(call)
-                call.add_done_callback(self._calls.discard)
-        return 0
 
     def _dispatch(self, attempts: list[Attempt]) -> int:
         """Hand attempts to their pools; return how many went to the worker's own."""

@@ -8,15 +8,15 @@ keeps a stale copy of the schedule out.
 
 from __future__ import annotations
 
-import hashlib
 from collections.abc import Sequence
-from datetime import UTC, datetime
 
 import msgspec
 
 from late.errors import InvalidCron
 from late.model.cron import dues_us
-from late.model.task import NewTask, Options, Schedule, TaskId
+from late.model.task import Schedule, TaskId
+from late.model.ticks import tick
+from late.payload.terms import is_bound
 from late.store.base import Tick
 
 GRACE_US = 60_000_000
@@ -110,38 +110,10 @@ def fire(schedule: Schedule, now_us: int) -> Tick:
         chosen = []
     if schedule.overlap == "skip":
         chosen = [] if schedule.open_task_id is not None else chosen[-1:]
+    bound = is_bound(schedule.payload)
     return Tick(
         schedule=schedule.name,
         due_at_us=due,
         next_due_at_us=following,
-        tasks=tuple(_task(schedule, moment) for moment in chosen),
+        tasks=tuple(tick(schedule, moment, is_bound=bound) for moment in chosen),
     )
-
-
-def _task(schedule: Schedule, due_us: int) -> NewTask:
-    options = msgspec.json.decode(schedule.options, type=Options) if schedule.options else Options()
-    ordering_key = options.ordering_key
-    if schedule.overlap == "queue":
-        ordering_key = f"schedule:{schedule.name}"[:128]
-    due_at = datetime.fromtimestamp(due_us // 1_000_000, UTC)
-    return NewTask(
-        shard_id=schedule.shard_id,
-        task_id=_tick_id(schedule, due_us),
-        queue=schedule.queue,
-        name=schedule.task_name,
-        payload=schedule.payload,
-        headers=msgspec.json.encode(
-            {"late-schedule": schedule.name, "late-due": due_at.isoformat()}
-        ).decode(),
-        options=msgspec.json.encode(
-            msgspec.structs.replace(options, schedule=schedule.name, ordering_key=ordering_key)
-        ).decode(),
-    )
-
-
-def _tick_id(schedule: Schedule, due_us: int) -> TaskId:
-    """A UUIDv7 of the tick itself: the same tick has the same id, whoever computes it."""
-    digest = hashlib.blake2b(f"{schedule.name}|{due_us}".encode(), digest_size=8).digest()
-    high = f"{due_us // 1000:012x}"
-    low = f"{int.from_bytes(digest, 'big') & (2**62 - 1) | 2**63:016x}"
-    return TaskId(f"{high[:8]}-{high[8:]}-7{schedule.shard_id:03x}-{low[:4]}-{low[4:]}")

@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from late import events
-from late.model.task import Outcome
+from late.model.task import Outcome, TaskId
 from late.scheduler.limits.outages import Outages
 from late.store.base import Settlement
 
@@ -91,3 +91,14 @@ def outages(emitter: events.Emitter, outages: Outages) -> None:
     for (group, queue, name), began in outages.take_changes():
         event = events.OUTAGE_BEGAN if began else events.OUTAGE_ENDED
         emitter.emit(event, group=group, queue=queue, name=name)
+
+
+def replayed(emitter: events.Emitter, shard: tuple[str, int], task_ids: Sequence[TaskId]) -> None:
+    """Tell of second rows of tasks: one event for all, so that a flood of them is no flood here."""
+    emitter.emit(
+        events.REPLAYED,
+        count=len(task_ids),
+        group=shard[0],
+        shard=shard[1],
+        task=task_ids[0],
+    )

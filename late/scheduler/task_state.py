@@ -120,6 +120,10 @@ class Entry(msgspec.Struct, gc=False, eq=False):
             errors=self.errors,
         )
 
+    def is_of(self, record: Record) -> bool:
+        """Return whether it was made of this row of the log: no two have one position."""
+        return self.record.position == record.position
+
     @property
     def order(self) -> tuple[int, str]:
         """Sort key among tasks of one ordering key."""

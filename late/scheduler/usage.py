@@ -33,10 +33,12 @@ class _Row:
         "delayed",
         "lateness_us",
         "retries",
+        "tenant",
         "waiting",
     )
 
-    def __init__(self) -> None:
+    def __init__(self, tenant: str | None) -> None:
+        self.tenant = tenant
         self.count = self.bytes = self.retries = self.lateness_us = self.delayed = 0
         # Added up and put into buckets by the settlement, many at once: half as dear as one by one.
         self.waiting: list[int] = []
@@ -82,6 +84,10 @@ def _no_less_than_0(durations: list[int]) -> list[int]:
     return durations if min(durations, default=0) >= 0 else [max(0, us) for us in durations]
 
 
+_NO_ROW = _Row(None)
+"""Stands before the first row of a loop, and counts nothing."""
+
+
 class UsageCounters:
     """Adds up attempts, ends and arrivals per (queue, name, target, outcome, tenant).
 
@@ -108,11 +114,16 @@ class UsageCounters:
         if word in _REPEATED and attempt.number == 1:
             row.retries += 1  # the next one is no first either, and does not show it
 
+    @property
+    def has_lost(self) -> bool:
+        """True while attempts are counted whose process has gone."""
+        return any(outcome == LOST for _, _, _, outcome, _ in self._rows)
+
     def add_done(self, outcomes: Iterable[Outcome]) -> None:
         """Do as `add` for each, under `done`: the way of nearly all."""
         # As in `add_arrived`: those that end together are mostly of one task.
         queue = name = target = None
-        row, tenant_of = _Row(), self._tenant_of
+        row = _NO_ROW
         for outcome in outcomes:
             attempt = outcome.attempt
             record = attempt.record
@@ -120,7 +131,7 @@ class UsageCounters:
                 row = self._row(record, outcome.target, "done")
                 name, target = record.name, outcome.target
                 # A queue with a fair key has a tenant for each task, others have none for any.
-                queue = record.queue if tenant_of(record) is None else None
+                queue = record.queue if row.tenant is None else None
             row.count += 1
             row.bytes += len(record.payload)
             row.ran(attempt, outcome)
@@ -148,12 +159,12 @@ class UsageCounters:
         """Count records that the checkpoint has come to cover, with their ages."""
         # The records of one page are mostly of one task: the row of the last one is at hand.
         queue = name = None
-        row, tenant_of = _Row(), self._tenant_of
+        row = _NO_ROW
         for entry in entries:
             record = entry.record
             if record.queue != queue or record.name != name:
                 row = self._row(record, "", ENQUEUED)
-                name, queue = record.name, record.queue if tenant_of(record) is None else None
+                name, queue = record.name, record.queue if row.tenant is None else None
             row.waiting.append(now_us - record.created_at_us)
             row.count += 1
 
@@ -164,7 +175,7 @@ class UsageCounters:
         key = (record.queue, record.name, target, word, tenant)
         row = self._rows.get(key)
         if row is None:
-            row = self._rows[key] = _Row()
+            row = self._rows[key] = _Row(tenant)
         return row
 
     def _told(self, tenant: str) -> str:

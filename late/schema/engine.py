@@ -229,7 +229,7 @@ def writing(engine: Engine) -> Iterator[Connection]:
     repeated; others use `write`.
     """
     with (
-        _turn(engine),
+        _turn(str(engine.url)) if engine.dialect.name.startswith("spanner") else nullcontext(),
         translated(),
         engine.connect().execution_options(late_write=True) as connection,
         connection.begin(),
@@ -238,12 +238,9 @@ def writing(engine: Engine) -> Iterator[Connection]:
         yield connection
 
 
-def _turn(engine: Engine) -> AbstractContextManager[None]:
+def _turn(url: str) -> AbstractContextManager[None]:
     """Wait for the other transactions of this process on Spanner's emulator, which allows one at a
-    time. On other databases there is no wait."""
-    url = str(engine.url)
-    if not is_spanner(url):
-        return nullcontext()
+    time."""
     from late.schema.spanner.address import turn
 
     return turn(url)
@@ -257,7 +254,7 @@ def reading(engine: Engine) -> Iterator[Connection]:
         options = {"isolation_level": "REPEATABLE READ", "postgresql_readonly": True}
     if engine.dialect.name == "cockroachdb":  # its default, which a role can change
         options = {"isolation_level": "SERIALIZABLE", "postgresql_readonly": True}
-    if is_spanner(str(engine.url)):
+    if engine.dialect.name.startswith("spanner"):
         options = {"read_only": True}
     with (
         translated(),

@@ -103,69 +103,47 @@ def log_table(dialect: str, meta: MetaData) -> Table:
     - Spanner: `created_at`, the commit timestamp. Its DDL is in `late.schema.spanner.ddl`.
     - CockroachDB: no column. Every version of a row has a commit timestamp of its own.
     """
-    if dialect == "spanner+spanner":
-        return _log_spanner(meta)
-    body: list[Any] = [
+    spanner, embedded = dialect == "spanner+spanner", dialect == "sqlite"
+    shard_id = Column(
+        "shard_id",
+        Integer if spanner or embedded else SmallInteger,
+        primary_key=not embedded,
+        autoincrement=False,
+        nullable=False,
+    )
+    columns: list[Any] = [
+        shard_id,
+        Column("task_id", TaskIdType, primary_key=not embedded, nullable=False),
         Column("queue", Text, nullable=False),
         Column("name", Text, nullable=False),
         Column("payload", Payload, nullable=False),
         Column("headers", Text),
         Column("options", Text),
+    ]
+    if spanner:
+        moment = text("PENDING_COMMIT_TIMESTAMP()")
+        position = Column("created_at", DateTime(timezone=True), primary_key=True, default=moment)
+        return Table("late_task", meta, shard_id, position, *columns[1:])
+    columns += [
         Column("created_at_us", BigInteger, nullable=False, server_default=text(NOW_US[dialect])),
+        CheckConstraint("shard_id between 0 and 4095", name="late_task_shard"),
     ]
     if dialect == "postgresql":
-        return Table(
-            "late_task",
-            meta,
-            Column("shard_id", SmallInteger, primary_key=True, autoincrement=False),
-            Column("xid", Xid8, primary_key=True, server_default=text("pg_current_xact_id()")),
-            Column("task_id", TaskIdType, primary_key=True),
-            *body,
-            CheckConstraint("shard_id between 0 and 4095", name="late_task_shard"),
-            postgresql_partition_by="RANGE (xid)",
-        )
+        xid = Column("xid", Xid8, primary_key=True, server_default=text("pg_current_xact_id()"))
+        by = "RANGE (xid)"
+        return Table("late_task", meta, shard_id, xid, *columns[1:], postgresql_partition_by=by)
     if dialect == "cockroachdb":
-        return Table(
-            "late_task",
-            meta,
-            Column("shard_id", SmallInteger, primary_key=True, autoincrement=False),
-            Column("task_id", TaskIdType, primary_key=True),
-            *body,
-            CheckConstraint("shard_id between 0 and 4095", name="late_task_shard"),
-        )
+        return Table("late_task", meta, *columns)
     return Table(
         "late_task",
         meta,
         Column("seq", Integer, primary_key=True, autoincrement=True),
-        Column("shard_id", Integer, nullable=False),
-        Column("task_id", TaskIdType, nullable=False),
-        *body,
+        *columns,
         # An explicit negative rowid would never be read. An explicit 2^63-1 would make every later
         # insert fail.
         CheckConstraint("seq between 1 and 4611686018427387904", name="late_task_seq"),
-        CheckConstraint("shard_id between 0 and 4095", name="late_task_shard"),
         Index("late_task_shard_seq", "shard_id", "seq"),
         sqlite_autoincrement=True,
-    )
-
-
-def _log_spanner(meta: MetaData) -> Table:
-    return Table(
-        "late_task",
-        meta,
-        Column("shard_id", Integer, primary_key=True, autoincrement=False),
-        Column(
-            "created_at",
-            DateTime(timezone=True),
-            primary_key=True,
-            default=text("PENDING_COMMIT_TIMESTAMP()"),
-        ),
-        Column("task_id", TaskIdType, primary_key=True),
-        Column("queue", Text, nullable=False),
-        Column("name", Text, nullable=False),
-        Column("payload", Payload, nullable=False),
-        Column("headers", Text),
-        Column("options", Text),
     )
 
 

@@ -230,6 +230,18 @@ class SettleResult(Enum):
     """Another settlement has this `seq`: the shard belongs to someone else."""
 
 
+class Fate(Enum):
+    """The fate of a transaction that carries settlements and other people's writes."""
+
+    COMMITTED = "committed"
+    ROLLED_BACK = "rolled back"
+    """Nothing of it is there, and nothing will be."""
+    REFUSED = "refused"
+    """The same, because the journal refused one of the settlements."""
+    UNKNOWN = "unknown"
+    """The answer was lost: the journal knows, or will."""
+
+
 class NameEnds(msgspec.Struct, frozen=True, array_like=True):
     """Says how the last tasks of one name ended in one worker. Times are the database's, in µs."""
 

@@ -14,9 +14,12 @@ import msgspec
 from late.app.app import App, Call, Task
 from late.errors import KeyConflict, UnknownTask
 from late.handler.batch import Batch
+from late.handler.classify import returned
 from late.handler.context import AsyncContext, Context
 from late.handler.outcomes import AlreadyDone, Discard, Signal
+from late.handler.shared_context import SharedContext
 from late.model.task import Attempt, NewTask, Options, Record, TaskId
+from late.outbox.shared import open_shared
 from late.payload.command import decode
 
 LIMIT = 1_000
@@ -159,6 +162,8 @@ class Box:
             url=self._app.url,
             beat=lambda attempt: None,
         )
+        if isinstance(context, Context) and task.transaction:
+            return _in_transaction(task, context, kwargs, self._app.url)
         return task.fn(context, **kwargs)
 
 
@@ -212,6 +217,29 @@ def _alone(task: Task[Any, Any], value: Any) -> Any:
     task.fn(batch)
     check()
     return None
+
+
+def _in_transaction(
+    task: Task[Any, Any], context: Context, kwargs: dict[str, Any], url: str
+) -> Any:
+    """Run a task with `transaction=True` in a transaction of its own, of the app's database.
+
+    Raises:
+        ConfigError: the app's database is not PostgreSQL.
+    """
+    transactions = open_shared(url, task=task.name)
+    tx = transactions.begin()
+    try:
+        value = task.fn(SharedContext(context, tx.connection), **kwargs)
+        if returned(value).kind == "done":
+            tx.last()
+            _, error = tx.commit(())
+            if error is not None:
+                raise error
+    finally:
+        tx.close()
+        transactions.close()
+    return value
 
 
 def _settle(result: Any) -> None:

@@ -19,11 +19,13 @@ from late.control import Filter, audit
 from late.control.queue_settings import SettingsChange
 from late.errors import ConfigError, InvalidTask
 from late.model.queue_settings import Kind, encode
+from late.model.rights import Role
 from late.web.csrf import Stale
 from late.web.formats import when
 from late.web.models import dead_letters as dead
 from late.web.models import queues, shards
 from late.web.page_context import PageContext, Visitor, back
+from late.web.rules import check_queue
 from late.web.views import Screens
 
 T = TypeVar("T")
@@ -64,7 +66,7 @@ class Actions:
 
     async def _do(self, visitor: Visitor, call: Callable[..., T], *args: Any, **kwargs: Any) -> T:
         """Call the control plane in the visitor's name, and make the next page look anew."""
-        with audit.acting(f"{visitor.caller.name}@page"):
+        with audit.acting(visitor.caller.actor):
             result = await in_thread(call, *args, **kwargs)
         self._context.snapshots.forget()
         return result
@@ -94,7 +96,7 @@ class Actions:
         )  # fmt: skip
 
     async def _effects(self, name: str, turned: SettingsChange) -> list[str]:
-        seen = await self._context.snapshots.seen()
+        seen = await self._context.snapshots.seen()  # of the queue that is changed
         ours = [queue for queue in seen.status.queues if queue.queue == name]
         paces = [pace for (_, queue), pace in seen.paces.items() if queue == name]
         return queues.effects(turned.before, turned.after, ours, paces)
@@ -118,6 +120,8 @@ class Actions:
         sent = {name: fields[name] for name in MOVE_FIELDS if fields.get(name)}
         try:
             which, how = dead.which(fields), _how(command, fields)
+            role: Role = "admin" if command == "purge" else "operate"
+            check_queue(visitor.caller, which.queue, role)
             call = (
                 self._context.control.dead_letters.purge
                 if command == "purge"
@@ -144,15 +148,23 @@ class Actions:
 
     # --- tasks
 
+    async def _task(self, request: Request, visitor: Visitor) -> str:
+        """The id of the task in the path, whose queue the visitor may operate."""
+        task_id: str = request.path_params["task_id"]
+        if not visitor.caller.may_all("operate"):
+            found = await in_thread(self._context.control.tasks.show, task_id)
+            check_queue(visitor.caller, found.queue, "operate")
+        return task_id
+
     async def cancel(self, request: Request, visitor: Visitor, fields: Fields) -> Response:
-        task_id = request.path_params["task_id"]
+        task_id = await self._task(request, visitor)
         await self._do(
             visitor, self._context.control.tasks.cancel, task_id, group=fields.get("group")
         )
         return back(f"tasks/{task_id}", "cancelled")
 
     async def redrive_one(self, request: Request, visitor: Visitor, fields: Fields) -> Response:
-        task_id = request.path_params["task_id"]
+        task_id = await self._task(request, visitor)
         which = Filter(task_id=task_id, group=fields.get("group") or None)
         moved = await self._do(visitor, self._context.control.dead_letters.redrive, which)
         if not moved.count:
@@ -160,18 +172,16 @@ class Actions:
         return back(f"tasks/{task_id}", "redriven", count=moved.count)
 
     async def edit(self, request: Request, visitor: Visitor, fields: Fields) -> Response:
-        task_id = request.path_params["task_id"]
+        task_id = await self._task(request, visitor)
         text, group = fields.get("payload", ""), fields.get("group") or None
         try:
             await self._do(
                 visitor, self._context.control.tasks.edit, task_id, text.encode(), group=group
             )
         except (ConfigError, InvalidTask) as error:
-            if visitor.may_read:
-                return await self._screens.task(
-                    request, visitor, problem=str(error), status=400, payload=text, whole=True
-                )
-            raise
+            return await self._screens.task(
+                request, visitor, problem=str(error), status=400, payload=text, whole=True
+            )
         return back(f"tasks/{task_id}", "edited")
 
     # --- groups and schedules
@@ -213,6 +223,10 @@ class Actions:
             "resume": (control.schedules.resume, "resumed"),
             "run": (control.schedules.run, "ran"),
         }
+        if not visitor.caller.may_all("operate"):
+            known = await in_thread(control.schedules.all)
+            queue = next((each.queue for each in known if each.name == name), None)
+            check_queue(visitor.caller, queue, "operate")
         call, word = calls[command]
         await self._do(visitor, call, name)
         return back("schedules", word)

@@ -11,12 +11,12 @@ from __future__ import annotations
 import hashlib
 import hmac
 import secrets
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Protocol
 from urllib.parse import parse_qsl, urlsplit
 
 from late.errors import LateError
-from late.model.tokens import Caller
+from late.model.rights import Caller
 
 POLICY = (
     "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self'; connect-src 'self';"
@@ -36,7 +36,8 @@ FORM_BYTES = 128 * 1024
 FORM_S = 10.0
 """Seconds in which a browser must send a form."""
 FIELDS_MAX = 100
-SEED, TOKEN = "late_seed", "late_token"
+PATH_MAX = 500
+SEED, TOKEN, SESSION, SIGN_IN = "late_seed", "late_token", "late_session", "late_signin"
 """Names of the cookies."""
 _SEED_LENGTH = 43
 EXPIRED = (
@@ -71,6 +72,27 @@ class Gate(Protocol):
         """No token is asked for; only this machine is served then."""
         ...
 
+    @property
+    def signs_in(self) -> bool:
+        """There is a provider at which people sign in."""
+        ...
+
+    async def prepare(self, authorization: str | None) -> None:
+        """Have what `admit` needs."""
+
+    async def begin(self, path: str) -> tuple[str, str]:
+        """Begin a sign-in that leads to `path`; return an address to go to, and a cookie."""
+        ...
+
+    async def finish(
+        self, sent: Mapping[str, str], cookie: str | None, *, address: str
+    ) -> tuple[str, str]:
+        """End a sign-in; return the session's cookie and the path to go to."""
+        ...
+
+    async def sign_out(self, caller: Caller) -> None:
+        """End a person's session."""
+
     async def over(self, caller: Caller) -> None:
         """Wait until the caller's token is not valid any more."""
 
@@ -84,6 +106,8 @@ class Gate(Protocol):
         certificate: tuple[str, ...],
         *,
         address: str,
+        session: str | None = None,
+        headers: Sequence[tuple[bytes, bytes]] = (),
     ) -> Caller:
         """Return the caller; raises an error that `told` knows."""
         ...
@@ -100,6 +124,17 @@ class Gate(Protocol):
 def new_seed() -> str:
     """Make a seed for a browser that has none."""
     return secrets.token_urlsafe(32)
+
+
+def own_path(text: str, root: str) -> str:
+    """Return a path of the page, or the page's root for any other text.
+
+    A link to a sign-in may come from anywhere. It must not lead to another site afterwards, and a
+    browser takes more for an address than one would think.
+    """
+    plain = text.isascii() and text.isprintable() and len(text) <= PATH_MAX
+    odd = any(part in text for part in ("\\", "//", "..", " "))
+    return text if plain and not odd and text.startswith(root) else root
 
 
 def is_seed(text: str | None) -> bool:

@@ -12,14 +12,15 @@ from starlette.responses import HTMLResponse, RedirectResponse, Response
 
 from late.control import Control
 from late.control.dead_letters.commands import RATE_MAX, RATE_MIN
-from late.model.tokens import Caller
+from late.model.rights import Caller, Role
 from late.web import csrf
 from late.web import static_files as files
 from late.web.cost_report import Reports
 from late.web.csrf import Gate
 from late.web.formats import age, short
 from late.web.render import Renderer
-from late.web.snapshot import SnapshotReader
+from late.web.rules import RULES, Denied, Hidden, narrowed
+from late.web.snapshot import Snapshot, SnapshotReader
 from late.web.usage_today import Today
 
 ROOT = "/ui/"
@@ -64,10 +65,23 @@ class Visitor(msgspec.Struct, frozen=True):
     seed: str
     token: str
     """The token of this visitor's forms."""
-    may_change: bool = False
-    may_read: bool = False
-    """The visitor may read payloads."""
+    changes: bool = False
+    """The page takes changes of those who may make them."""
     has_session: bool = False
+
+    def may_change(self, role: Role = "operate", queue: str | None = None) -> bool:
+        """Tell whether to offer a change: of this queue, or of any when None."""
+        return self.changes and self.caller.may(role, queue)
+
+    @property
+    def sees_all(self) -> bool:
+        """Tell whether every queue is the visitor's to see."""
+        return self.caller.may_all("view")
+
+    @property
+    def may_administer(self) -> bool:
+        """Tell whether to offer changes of what is not of one queue."""
+        return self.changes and self.caller.may_all("admin")
 
 
 class PageContext:
@@ -103,15 +117,17 @@ class PageContext:
         self.files, names = files.load()
         self._renderer = Renderer(names, ROOT)
 
+    async def seen(self, visitor: Visitor) -> Snapshot:
+        """The last look, as far as it is of the visitor's queues; see `SnapshotReader.seen`."""
+        return narrowed(await self.snapshots.seen(), visitor.caller)
+
     def visitor(self, caller: Caller, seed: str, *, has_session: bool = False) -> Visitor:
         """Make the visitor: the caller with its rights on the page."""
-        operates = caller.may("operate")
         return Visitor(
             caller=caller,
             seed=seed,
             token=csrf.form_token(self.key, seed, caller.name),
-            may_change=self.changes and operates,
-            may_read=operates,
+            changes=self.changes,
             has_session=has_session,
         )
 
@@ -137,11 +153,13 @@ class PageContext:
         again = request.url.path + (f"?{request.url.query}" if request.url.query else "")
         frame = {
             "title": short(title, 160),
-            "screens": SCREENS,
+            "screens": [each for each in SCREENS if _may_open(each[0], visitor.caller)],
             "here": here,
-            "caller": visitor.caller.name,
-            "may_change": visitor.may_change,
-            "may_read": visitor.may_read,
+            "caller": visitor.caller.actor if visitor.caller.outside else visitor.caller.name,
+            "read_only": not visitor.may_change(),
+            "may_change": visitor.may_change(),
+            "may_purge": visitor.may_change("admin"),
+            "may_read": False,
             "has_session": visitor.has_session,
             "token": visitor.token,
             "live": live and request.method == "GET",
@@ -155,6 +173,14 @@ class PageContext:
             "form": "",
         }
         return HTMLResponse(self._renderer.page(template, **{**frame, **model}), status)
+
+
+def _may_open(screen: str, caller: Caller) -> bool:
+    try:
+        RULES[screen].check(caller, {})
+    except (Denied, Hidden):
+        return False
+    return True
 
 
 def back(path: str, done: str, *, count: int | None = None, rate: float | None = None) -> Response:

@@ -2,25 +2,27 @@
 
 from __future__ import annotations
 
-import asyncio
 import logging
 from collections.abc import Awaitable, Callable
 from functools import partial
 from urllib.parse import quote
 
+import msgspec
 from starlette.convertors import register_url_convertor
 from starlette.requests import ClientDisconnect, Request
 from starlette.responses import RedirectResponse, Response, StreamingResponse
 from starlette.routing import Route
 
-from late.errors import LateError
-from late.model.tokens import Caller
+from late.model.rights import NOBODY, Caller
 from late.web import csrf
 from late.web.actions import Action, Actions
-from late.web.csrf import SEED, TOKEN, Foreign, Stale
+from late.web.csrf import SEED, SESSION, TOKEN, Stale
 from late.web.event_stream import Streams
 from late.web.page_context import ROOT, PageContext, Visitor
 from late.web.path_values import ShardInPath, TextInPath
+from late.web.rules import RULES, Denied, Hidden, Rule
+from late.web.shard_views import ShardScreens
+from late.web.sign_in import SignIns, address_of, read_form, set_cookie
 from late.web.views import Screens
 
 logger = logging.getLogger("late.web")
@@ -30,13 +32,8 @@ Endpoint = Callable[[Request], Awaitable[Response]]
 register_url_convertor("text", TextInPath())
 register_url_convertor("shard", ShardInPath())
 KEEP_FILES = "public, max-age=31536000, immutable"
-STRANGER = Caller("", frozenset(), ())
 TITLES = {401: "Session expired", 404: "Not found", 409: "Changed meanwhile", 503: "Not now"}
 """Titles of error pages, by their status."""
-
-
-class Denied(LateError):
-    """The caller is known and may not do that."""
 
 
 class OperatorPage:
@@ -64,7 +61,7 @@ class OperatorPage:
 
     def routes(self) -> list[Route]:
         """The routes for a Starlette application, which may have others."""
-        shown = Screens(self._context)
+        shown, places = Screens(self._context), ShardScreens(self._context)
         actions = Actions(self._context, shown).routes()
         screens: dict[str, Screen] = {
             "": shown.overview,
@@ -74,8 +71,8 @@ class OperatorPage:
             "targets/{name:text}": shown.target,
             "groups": shown.groups,
             "groups/{group:text}": shown.group,
-            "shards": shown.shards,
-            "shards/{group:text}/{shard:shard}": shown.shard,
+            "shards": places.shards,
+            "shards/{group:text}/{shard:shard}": places.shard,
             "tasks": shown.tasks,
             "tasks/{task_id:text}": shown.task,
             "dead": shown.dead,
@@ -90,22 +87,23 @@ class OperatorPage:
             Route("/", _home),
             Route(ROOT.rstrip("/"), _home),
             Route(f"{ROOT}static/{{name}}", self._file),
-            Route(f"{ROOT}login", self._guarded(self._login_form, stranger=True)),
-            Route(f"{ROOT}login", self._login, methods=["POST"]),
-            Route(f"{ROOT}logout", self._logout, methods=["POST"]),
+            *SignIns(self._context, self).routes(),
             Route(f"{ROOT}live", self._live),
-            *(Route(ROOT + path, self._guarded(each)) for path, each in screens.items()),
             *(
-                Route(ROOT + path, self._acting(each), methods=["POST"])
+                Route(ROOT + path, self.guarded(each, RULES[path]))
+                for path, each in screens.items()
+            ),
+            *(
+                Route(ROOT + path, self._acting(each, RULES[path]), methods=["POST"])
                 for path, each in actions.items()
             ),
             # The last one: an unknown path below the root gets a page, and not the API's JSON.
-            Route(ROOT + "{path:path}", self._guarded(self._nowhere), methods=["GET"]),
+            Route(ROOT + "{path:path}", self.guarded(self._nowhere, RULES[""]), methods=["GET"]),
         ]
 
     # --- visitors
 
-    def _admit(self, request: Request) -> Caller:
+    async def admit(self, request: Request) -> Caller:
         """Return the caller.
 
         Raises the gate's errors, and `Denied` for a caller that may not look.
@@ -114,85 +112,66 @@ class OperatorPage:
         given = request.headers.get("authorization") or (f"Bearer {kept}" if kept else None)
         certificate = tuple(request.scope.get("late.certificate", ()))
         host, address = request.headers.get("host"), address_of(request)
-        caller = self._context.gate.admit(given, host, certificate, address=address)
-        if not (caller.may("view") or caller.may("operate")):
-            raise Denied("this token has neither the scope 'view' nor 'operate'")
-        if not caller.sees("*"):
-            raise Denied("the page is of all queues, and this token is not for all of them")
+        gate = self._context.gate
+        await gate.prepare(given)
+        caller = gate.admit(
+            given,
+            host,
+            certificate,
+            address=address,
+            session=request.cookies.get(SESSION),
+            headers=request.scope["headers"],
+        )
+        if not caller.may("view"):
+            raise Denied("this page takes the role 'view': a token's scope 'view' or 'operate'")
         return caller
 
-    def _visitor(self, request: Request, caller: Caller) -> Visitor:
+    def visitor(self, request: Request, caller: Caller) -> Visitor:
         seed = request.cookies.get(SEED)
         return self._context.visitor(
             caller,
             seed if seed is not None and csrf.is_seed(seed) else csrf.new_seed(),
-            has_session=TOKEN in request.cookies,
+            has_session=TOKEN in request.cookies or SESSION in request.cookies,
         )
 
     # --- around every route
 
-    def _guarded(self, screen: Screen, *, stranger: bool = False) -> Endpoint:
-        """Make the endpoint of a screen for callers that may look, or for `stranger`s too."""
+    def guarded(self, screen: Screen, rule: Rule | None) -> Endpoint:
+        """Make the endpoint of a screen for whom the rule lets in; None lets in everybody."""
 
         async def endpoint(request: Request) -> Response:
-            visitor = self._visitor(request, STRANGER)
+            visitor = self.visitor(request, NOBODY)
             try:
-                if not stranger:
-                    visitor = self._visitor(request, self._admit(request))
+                if rule is not None:
+                    visitor = self.visitor(request, await self.admit(request))
+                    rule.check(visitor.caller, request.path_params)
                 response = await screen(request, visitor)
             except ClientDisconnect:
                 return Response(status_code=499)
             except Exception as error:
-                response = self._failed(request, visitor, error)
-            return self._dressed(request, visitor, response)
+                response = self.failed(request, visitor, error)
+            return self.dressed(request, visitor, response)
 
         return endpoint
 
-    def _acting(self, action: Action) -> Endpoint:
+    def _acting(self, action: Action, rule: Rule) -> Endpoint:
         """Make the endpoint of an action: it checks the form, and that the caller may change."""
 
         async def act(request: Request, visitor: Visitor) -> Response:
-            fields = await self._form(request, visitor.caller)
+            fields = await read_form(request, self._context.key, visitor.caller)
             self._context.gate.check(visitor.caller)
             if not self._context.changes:
                 raise Denied("this page is read-only: late serve --web-changes")
-            if not visitor.may_change:
-                raise Denied(
-                    "this token may look and may not change anything: that needs 'operate'"
-                )
+            rule.check(visitor.caller, request.path_params)
             return await action(request, visitor, fields)
 
-        return self._guarded(act)
+        # A form is checked first: its answer then says that the session is over.
+        return self.guarded(act, msgspec.structs.replace(rule, role="view"))
 
-    async def _form(self, request: Request, caller: Caller) -> dict[str, str]:
-        kind = request.headers.get("content-type", "").partition(";")[0].strip().lower()
-        if kind != "application/x-www-form-urlencoded":
-            raise Foreign("this is no form of this page")
-        body = b""
-        try:
-            async with asyncio.timeout(csrf.FORM_S):
-                async for part in request.stream():
-                    body += part
-                    if len(body) > csrf.FORM_BYTES:
-                        raise Foreign(
-                            "this form is larger than any of this page, so nothing was done"
-                        )
-        except TimeoutError:
-            raise Foreign(f"this form had not come whole after {csrf.FORM_S:g} s") from None
-        found = csrf.fields(body)
-        csrf.check_form(
-            self._context.key,
-            request.cookies.get(SEED),
-            caller.name,
-            found.get("token"),
-            request.headers,
-        )
-        return found
-
-    def _failed(self, request: Request, visitor: Visitor, error: Exception) -> Response:
-        status, text = self._told(error)
+    def failed(self, request: Request, visitor: Visitor, error: Exception) -> Response:
+        status, text = self.told(error)
         if status == 401 and request.method == "GET":
-            return RedirectResponse(f"{ROOT}login", 303)
+            return RedirectResponse(self._login_at(request), 303)
         title = error.title if isinstance(error, Stale) else TITLES.get(status, "Refused")
         if status == 400 and request.method == "GET":
             title = "Nothing to show"
@@ -202,28 +181,31 @@ class OperatorPage:
             request, visitor, "problem.html", title, status=status, problem=text, form=form
         )
 
-    def _told(self, error: Exception) -> tuple[int, str]:
+    def _login_at(self, request: Request) -> str:
+        if not self._context.gate.signs_in:
+            return f"{ROOT}login"
+        here = request.url.path + (f"?{request.url.query}" if request.url.query else "")
+        return f"{ROOT}login?next={quote(csrf.own_path(here, ROOT), safe='')}"
+
+    def told(self, error: Exception) -> tuple[int, str]:
         if isinstance(error, Stale):
             return 409, str(error)
         if isinstance(error, Denied):
             return 403, str(error)
+        if isinstance(error, Hidden):
+            return 404, str(error)
         status, text = self._context.gate.told(error)
         if status == 500:
             logger.error("a page failed: %s", type(error).__name__, exc_info=error)
         return status, text
 
-    def _dressed(self, request: Request, visitor: Visitor, response: Response) -> Response:
+    def dressed(self, request: Request, visitor: Visitor, response: Response) -> Response:
         for name, value in csrf.HEADERS.items():
             response.headers.setdefault(name, value)  # a report has its own, which are stricter
         response.headers["Cache-Control"] = "no-store"
         if request.cookies.get(SEED) != visitor.seed:
-            self._cookie(response, SEED, visitor.seed)
+            set_cookie(response, SEED, visitor.seed, secure=self._context.secure)
         return response
-
-    def _cookie(self, response: Response, name: str, value: str) -> None:
-        response.set_cookie(
-            name, value, path=ROOT, secure=self._context.secure, httponly=True, samesite="strict"
-        )
 
     # --- routes of its own
 
@@ -240,43 +222,11 @@ class OperatorPage:
             request, visitor, "problem.html", "Not found", status=404, problem=problem
         )
 
-    async def _login_form(self, request: Request, visitor: Visitor) -> Response:
-        return self._context.page(request, visitor, "login.html", "Sign in")
-
-    async def _login(self, request: Request) -> Response:
-        visitor = self._visitor(request, STRANGER)
-        try:
-            fields = await self._form(request, STRANGER)
-            secret, address = fields.get("secret", ""), address_of(request)
-            self._context.gate.check_address(address)
-            host = request.headers.get("host")
-            self._context.gate.admit(f"Bearer {secret}", host, (), address=address)
-            response: Response = RedirectResponse(ROOT, 303)
-            if not self._context.gate.open:
-                self._cookie(response, TOKEN, secret)
-        except Exception as error:
-            status, text = self._told(error)
-            text = "This token is not valid." if status == 401 else text
-            response = self._context.page(
-                request, visitor, "login.html", "Sign in", status=status, problem=text
-            )
-        return self._dressed(request, visitor, response)
-
-    async def _logout(self, request: Request) -> Response:
-        visitor = self._visitor(request, STRANGER)
-        try:
-            await self._form(request, self._admit(request))
-            response: Response = RedirectResponse(f"{ROOT}login", 303)
-            response.delete_cookie(TOKEN, path=ROOT)
-        except Exception as error:
-            response = self._failed(request, visitor, error)
-        return self._dressed(request, visitor, response)
-
     async def _live(self, request: Request) -> Response:
         try:
-            caller = self._admit(request)
+            caller = await self.admit(request)
         except Exception as error:
-            return Response(status_code=self._told(error)[0], headers=dict(csrf.HEADERS))
+            return Response(status_code=self.told(error)[0], headers=dict(csrf.HEADERS))
         if self._streams.full:
             return Response(status_code=503, headers={"Retry-After": "60"})
         headers = {**csrf.HEADERS, "Cache-Control": "no-store"}
@@ -293,11 +243,6 @@ class OperatorPage:
         if packs:
             headers["Content-Encoding"] = "gzip"
         return Response(file.packed if packs else file.plain, headers=headers, media_type=file.kind)
-
-
-def address_of(request: Request) -> str:
-    """The address of the caller, or of the proxy before it."""
-    return "" if request.client is None else request.client.host
 
 
 def form_at(request: Request) -> str:

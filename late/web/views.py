@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import partial
 from typing import Any
 from urllib.parse import quote
 
@@ -27,10 +28,9 @@ from late.web.models import (
     shards as places,
 )
 from late.web.page_context import ROOT, PageContext, Visitor
-from late.web.snapshot import Snapshot
+from late.web.queries import group_asked, groups_of, number_asked, seen_at
+from late.web.rules import check_queue
 
-TERMS = 1_000
-"""Settlements of a shard that are read to find its terms."""
 DECISIONS = 100
 AUDITED = 20
 LINES = 50
@@ -44,23 +44,25 @@ class Screens:
         self._context = context
 
     async def overview(self, request: Request, visitor: Visitor) -> Response:
-        seen = await self._context.snapshots.seen()
+        seen = await self._context.seen(visitor)
         return self._context.page(
             request, visitor, "overview.html", "Overview", live=True, charts=True,
-            model=overview.overview(seen), points=list(self._context.snapshots.points),
-            **_seen(seen),
+            model=overview.overview(seen),
+            # The chart is of all queues.
+            points=list(self._context.snapshots.points) if visitor.sees_all else [],
+            **seen_at(seen),
         )  # fmt: skip
 
     async def queues(self, request: Request, visitor: Visitor) -> Response:
-        seen = await self._context.snapshots.seen()
+        seen = await self._context.seen(visitor)
         asked = request.query_params
-        text, group = asked.get("text", "")[:128], _group(request, seen)
+        text, group = asked.get("text", "")[:128], group_asked(request, seen)
         page = queues.listed(
             queues.rows(seen), text=text, group=group, after=asked.get("after", "")
         )
         return self._context.page(
             request, visitor, "queues.html", "Queues", live=True, page=page, text=text,
-            group=group, groups=[each.name for each in seen.groups], **_seen(seen),
+            group=group, groups=groups_of(seen), **seen_at(seen),
         )  # fmt: skip
 
     async def queue(self, request: Request, visitor: Visitor, **more: Any) -> Response:
@@ -72,13 +74,13 @@ class Screens:
         name = request.query_params.get("name", "").strip()
         if name:
             return RedirectResponse(f"{ROOT}targets/{quote(name[:128], safe='')}", 303)
-        seen = await self._context.snapshots.seen()
+        seen = await self._context.seen(visitor)
         found = {
             name: {each.name: each.after for each in queues.preview(QueueSettings(), settings)}
             for name, settings in sorted(seen.targets.items())[:LINES]
         }
         return self._context.page(
-            request, visitor, "targets.html", "Targets", targets=found, **_seen(seen)
+            request, visitor, "targets.html", "Targets", targets=found, **seen_at(seen)
         )
 
     async def target(self, request: Request, visitor: Visitor, **more: Any) -> Response:
@@ -89,7 +91,7 @@ class Screens:
         self, request: Request, visitor: Visitor, kind: Kind, **more: Any
     ) -> Response:
         context, name = self._context, request.path_params["name"]
-        seen = await context.snapshots.seen()
+        seen = await context.seen(visitor)
         # Not those of the snapshot: a form must begin with the present values.
         settings = await in_thread(self.settings, kind, name)
         audit = await in_thread(
@@ -104,7 +106,10 @@ class Screens:
             rows=rows if kind == "queue" else [],
             fields=queues.form(settings, defaults, kind, model["sent"]), before=encode(settings),
             audit=audit,
-            **_seen(seen), **model,
+            may_change=(
+                visitor.may_change("operate", name) if kind == "queue" else visitor.may_administer
+            ),
+            **seen_at(seen), **model,
         )  # fmt: skip
 
     def settings(self, kind: Kind, name: str) -> QueueSettings:
@@ -113,16 +118,16 @@ class Screens:
         return (live.queues if kind == "queue" else live.targets).get(name, QueueSettings())
 
     async def groups(self, request: Request, visitor: Visitor) -> Response:
-        seen = await self._context.snapshots.seen()
+        seen = await self._context.seen(visitor)
         return self._context.page(
             request, visitor, "groups.html", "Consumer groups", live=True, groups=seen.groups,
-            signals=seen.signals, level=places.group_level, **_seen(seen),
+            signals=seen.signals, level=places.group_level, **seen_at(seen),
         )  # fmt: skip
 
     async def group(self, request: Request, visitor: Visitor, **more: Any) -> Response:
         """Show one group; `more` is a preview of a reset, or its problem."""
         name = request.path_params["group"]
-        seen = await self._context.snapshots.seen()
+        seen = await self._context.seen(visitor)
         group = next((each for each in seen.groups if each.name == name), None)
         if group is None:
             raise ConfigError(f"no consumer group {name[:128]!r}")
@@ -132,29 +137,8 @@ class Screens:
         }  # fmt: skip
         return self._context.page(
             request, visitor, "group.html", f"Group {name}", live=model["reset"] is None,
-            group=group, level=places.group_level, **_seen(seen), **model,
-        )  # fmt: skip
-
-    async def shards(self, request: Request, visitor: Visitor) -> Response:
-        seen = await self._context.snapshots.seen()
-        group = _group(request, seen)
-        page = places.shards(seen, group=group, after=_number(request, "after", -1))
-        group = group or (page.groups[0] if page.groups else "")
-        return self._context.page(
-            request, visitor, "shards.html", "Shards and owners", live=True, page=page,
-            group=group, **_seen(seen),
-        )  # fmt: skip
-
-    async def shard(self, request: Request, visitor: Visitor) -> Response:
-        group, shard_id = request.path_params["group"], request.path_params["shard"]
-        found = await in_thread(
-            self._context.control.status.owners, limit=TERMS, only=(group, shard_id)
-        )
-        if not found.shards:
-            raise ConfigError(f"no shard {shard_id} in the group {group[:128]!r}")
-        return self._context.page(
-            request, visitor, "shard.html", f"Shard {shard_id} of {group}",
-            view=found.shards[0], seen_us=found.now_us,
+            group=group, level=places.group_level, may_change=visitor.may_administer,
+            **seen_at(seen), **model,
         )  # fmt: skip
 
     async def tasks(self, request: Request, visitor: Visitor) -> Response:
@@ -169,15 +153,20 @@ class Screens:
 
         `more` is the text that was typed as its new payload, and the problem with it.
         """
-        wants = request.query_params.get("payload") == "1" and visitor.may_read
-        found = await in_thread(
-            self._context.control.tasks.show, request.path_params["task_id"], payload=wants
-        )
+        show, task_id = self._context.control.tasks.show, request.path_params["task_id"]
+        wants = request.query_params.get("payload") == "1"
+        if wants and not visitor.caller.may_all("operate"):
+            queue = (await in_thread(show, task_id)).queue
+            wants = queue is not None and visitor.caller.may("operate", queue)
+        found = await in_thread(show, task_id, payload=wants)
+        check_queue(visitor.caller, found.queue)
         payload, whole = task.payload(found)
         model = {"payload": payload, "whole": whole, **more}
         return self._context.page(
             request, visitor, "task.html", f"Task {found.name or found.task_id}", live=not wants,
             task=found, lives=task.lives(found), **model,
+            may_change=visitor.may_change("operate", found.queue),
+            may_read=visitor.caller.may("operate", found.queue),
         )  # fmt: skip
 
     async def dead(self, request: Request, visitor: Visitor, **more: Any) -> Response:
@@ -185,6 +174,9 @@ class Screens:
         model: dict[str, Any] = {"rehearsal": None, "command": "", "sent": {}, **more}
         asked = model["sent"] or request.query_params
         chosen = dead.which(asked)
+        if chosen.queue is None and not visitor.sees_all:
+            return await self._dead_of(request, visitor)
+        check_queue(visitor.caller, chosen.queue)
         found = await in_thread(
             self._context.control.dead_letters.page, chosen, limit=dead.LOOKED_AT
         )
@@ -195,14 +187,25 @@ class Screens:
         return self._context.page(
             request, visitor, "dead.html", "Dead letters",
             page=dead.causes(found.letters, found.before_us), chosen=fields,
-            said=dead.said(chosen), looked=LOOKED, typed=typed, filtered=filtered, **model,
+            said=dead.said(chosen), looked=LOOKED, typed=typed, filtered=filtered, choose=None,
+            may_change=visitor.may_change("operate", chosen.queue),
+            may_purge=visitor.may_change("admin", chosen.queue), **model,
+        )  # fmt: skip
+
+    async def _dead_of(self, request: Request, visitor: Visitor) -> Response:
+        """Let a visitor choose one of some queues: the latest of all would be those of others."""
+        seen = await self._context.seen(visitor)
+        names = sorted({each.queue for each in seen.status.queues if each.dead.n})
+        return self._context.page(
+            request, visitor, "dead.html", "Dead letters", page=dead.causes(()),
+            chosen=dict.fromkeys(dead.FIELDS), choose=names, rehearsal=None,
         )  # fmt: skip
 
     async def timers(self, request: Request, visitor: Visitor) -> Response:
         """Show parked tasks. The screen is not live, because each visit asks every shard."""
-        seen = await self._context.snapshots.seen()
-        group = _group(request, seen)
-        from_us = _number(request, "from", 0)
+        seen = await self._context.seen(visitor)
+        group = group_asked(request, seen)
+        from_us = number_asked(request, "from", 0)
         found = await in_thread(
             self._context.control.status.timers,
             group=group or None,
@@ -212,8 +215,9 @@ class Screens:
         now_us = seen.status.now_us + int(self._context.snapshots.age_s * 1e6)
         return self._context.page(
             request, visitor, "timers.html", "Timers", group=group,
-            groups=[each.name for each in seen.groups], page=timers.timers(found, now_us),
-            **_seen(seen),
+            groups=groups_of(seen),
+            page=timers.timers(found, now_us, ours=partial(visitor.caller.may, "view")),
+            **seen_at(seen),
         )  # fmt: skip
 
     async def schedules(self, request: Request, visitor: Visitor, **more: Any) -> Response:
@@ -221,19 +225,20 @@ class Screens:
         found = [
             each
             for each in await in_thread(self._context.control.schedules.all)
-            if each.name > after
+            if each.name > after and visitor.caller.may("view", each.queue)
         ]
         return self._context.page(
             request, visitor, "schedules.html", "Schedules", live=True, schedules=found[:LINES],
+            operable={each.name for each in found if visitor.may_change("operate", each.queue)},
             following=len(found) > LINES, **more,
         )  # fmt: skip
 
     async def workers(self, request: Request, visitor: Visitor) -> Response:
-        seen = await self._context.snapshots.seen()
+        seen = await self._context.seen(visitor)
         return self._context.page(
             request, visitor, "workers.html", "Workers", live=True,
             workers=seen.status.workers[:LINES], others=seen.status.workers[LINES:],
-            vanished=places.vanished(seen)[:LINES], **_seen(seen),
+            vanished=places.vanished(seen)[:LINES], **seen_at(seen),
         )  # fmt: skip
 
     async def autoscaler(self, request: Request, visitor: Visitor) -> Response:
@@ -253,15 +258,21 @@ class Screens:
     async def cost(self, request: Request, visitor: Visitor) -> Response:
         context = self._context
         await context.today.look()
-        seen = await context.snapshots.seen()
-        found = cost.lines(context.today.shares, seen.queues)
+        seen = await context.seen(visitor)
+        shares = {
+            key: share
+            for key, share in context.today.shares.items()
+            if visitor.caller.may("view", key[1])
+        }
+        found = cost.lines(shares, seen.queues)
+        reports = context.reports if visitor.sees_all else None
         return context.page(
             request, visitor, "cost.html", "Usage of today", whole=context.today.whole,
             reading=context.today.reading,
             lines=found[:LINES], rest=cost.together(found[LINES:]), others=len(found[LINES:]),
-            since_us=context.today.since_us, reports=context.reports is not None,
-            report=None if context.reports is None else await in_thread(context.reports.newest),
-            **_seen(seen),
+            since_us=context.today.since_us, reports=reports is not None,
+            report=None if reports is None else await in_thread(reports.newest),
+            **seen_at(seen),
         )  # fmt: skip
 
     async def report(self, request: Request, visitor: Visitor) -> Response:
@@ -274,25 +285,3 @@ class Screens:
                 problem="There is no cost report to show.",
             )  # fmt: skip
         return HTMLResponse(page, headers=dict(HEADERS))
-
-
-def _seen(seen: Snapshot) -> dict[str, Any]:
-    return {"seen_us": seen.status.now_us}
-
-
-def _group(request: Request, seen: Snapshot) -> str:
-    """The group that is asked for, if any.
-
-    Raises:
-        ConfigError: there is no such group. An empty list would suggest that all is well.
-    """
-    name = request.query_params.get("group", "")[:128]
-    if name and name not in {each.name for each in seen.groups}:
-        raise ConfigError(f"no consumer group {name!r}")
-    return name
-
-
-def _number(request: Request, name: str, default: int) -> int:
-    """A whole number of the query; `default` if it is not one."""
-    text = request.query_params.get(name, "")
-    return int(text) if text.isascii() and text.isdigit() and len(text) < 19 else default

@@ -24,6 +24,7 @@ import msgspec
 
 from late.errors import ConfigError
 from late.observability.metrics import CONTENT_TYPE
+from late.worker.refusals import Refusals
 
 PATIENCE_S = 5.0
 REQUEST_BYTES = 8_192
@@ -72,6 +73,7 @@ class Health:
         self._state = state
         self._metrics = metrics
         self._open: dict[asyncio.StreamWriter, None] = {}
+        self._refusals = Refusals("health")
         if fd is not None:
             self._socket = _inherited(fd)
             return
@@ -107,6 +109,7 @@ class Health:
             oldest = next(iter(self._open))
             del self._open[oldest]
             oldest.transport.abort()
+            self._refusals.add("idle")
         try:
             async with asyncio.timeout(PATIENCE_S):
                 line = await reader.readline()

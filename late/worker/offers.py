@@ -10,7 +10,16 @@ from typing import TYPE_CHECKING
 from late.dispatcher.offers.pool import OfferPool
 from late.dispatcher.offers.runner import OfferRunner
 from late.model.offers import Offer
-from late.model.task import HELD_US, Attempt, OpenTask, Outcome, Policy, Record, ShardId
+from late.model.task import (
+    HELD_US,
+    TRANSACTION_POOL,
+    Attempt,
+    OpenTask,
+    Outcome,
+    Policy,
+    Record,
+    ShardId,
+)
 from late.scheduler.core.transitions import adopt
 from late.scheduler.limits.limits import LOCAL_POOL
 from late.scheduler.pools import Pool
@@ -147,6 +156,8 @@ class WorkerOffers:
         policy = policy_of(queue, name, self._policies)
         if policy is None or policy.target == LOCAL_POOL:
             return policy
+        if policy.target == TRANSACTION_POOL:  # Only the owner of the shard can settle in it.
+            return None
         pool = self._pools.get(policy.target)
         return None if pool is None or pool.room <= 0 else policy
 

@@ -15,7 +15,7 @@ from late.dispatcher.push.pool import RemotePool
 from late.errors import ConfigError
 from late.handler.classify import Scrub
 from late.model.targets import FILE_VARIABLE, Target, configured
-from late.model.task import BATCH_POOL, PULL, Outcome, Policy, ShardId
+from late.model.task import BATCH_POOL, PULL, TRANSACTION_POOL, Outcome, Policy, ShardId
 from late.payload import codec as codecs
 from late.worker.offers import WorkerOffers
 
@@ -143,7 +143,8 @@ def check_targets(app: Registered, pools: Mapping[str, object]) -> None:
         ConfigError: it names target and task.
     """
     for what, policy in _named(app).items():
-        local = policy.target in ("local", PULL) or policy.target.startswith(BATCH_POOL)
+        own = ("local", PULL, TRANSACTION_POOL)
+        local = policy.target in own or policy.target.startswith(BATCH_POOL)
         if not local and policy.target not in pools:
             raise ConfigError(
                 f"{what} goes to target {policy.target!r}, which is neither in"

@@ -26,10 +26,8 @@ from late.app.backpressure import BacklogPublisher
 from late.clock import DatabaseClock
 from late.concurrency import in_thread
 from late.config import Members, WorkerConfig
-from late.dispatcher.batches import BatchPool
 from late.dispatcher.dispatcher import Dispatcher
 from late.dispatcher.pull.pools import Pulls
-from late.dispatcher.push.pool import RemotePool
 from late.dispatcher.settler import Settler
 from late.errors import LateError, StoreError
 from late.model.lanes import Layout
@@ -58,6 +56,7 @@ from late.worker.settings_sync import SettingsSync
 from late.worker.shared_control import SharedControl
 from late.worker.stall_monitor import StallMonitor
 from late.worker.startup import open_store_at_start
+from late.worker.transactions import transaction_pool_of
 
 if TYPE_CHECKING:
     from late.control.queue_settings import Live
@@ -216,8 +215,8 @@ class Worker:
         self.scheduler.change_settings(live.queues, live.targets)
         self.backlog.follow(live)
 
-    def _remote(self) -> dict[str, RemotePool | BatchPool]:
-        return remote_pools(
+    def _remote(self) -> dict[str, Any]:
+        pools = remote_pools(
             self.app,
             worker_id=self.id,
             now_us=self.clock.now_us,
@@ -225,6 +224,7 @@ class Worker:
             trusted=lambda: self.trusted,
             rng=self._rng,
         )
+        return {**pools, **transaction_pool_of(self, self._rng)}
 
     def _pulls(self) -> Pulls:
         return Pulls(

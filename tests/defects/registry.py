@@ -384,6 +384,12 @@ _ALL = (
         API + "test_a_receipt_of_a_foreign_queue_looks_like_a_forged_one", r"assert 204 == 404",
     ),
     Defect(
+        "shared-unfenced", "a shared transaction of handlers commits without the fence",
+        s.shared_without_the_fence,
+        "tests/integration/test_postgres_shared.py::test_a_former_owner_loses_the_effects_too",
+        r"\(1, \['takeover'\]\)|Fate.COMMITTED", fast=True,
+    ),
+    Defect(
         "effects-unfenced", "a run whose shard was taken over still commits its effects",
         d.claim_without_a_fence,
         "tests/integration/test_effects.py::"

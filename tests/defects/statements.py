@@ -25,6 +25,9 @@ from late.store.postgres import (
     prune as postgres_prune,
 )
 from late.store.postgres import (
+    shared_transaction as postgres_shared,
+)
+from late.store.postgres import (
     statements as postgres_sql,
 )
 from late.store.postgres import (
@@ -59,6 +62,18 @@ def scalar_cursor() -> None:
         postgres_sql, "FRAME", "s.cur::text",
         "pg_snapshot_xmax(s.cur)::text || ':' || pg_snapshot_xmax(s.cur)::text || ':'",
     )  # fmt: skip
+
+
+def shared_without_the_fence() -> None:
+    """A transaction of handlers writes its settlement unless there is one, as a repeat might."""
+
+    def statements_of(settlements: Sequence[Settlement]) -> Iterable[Any]:
+        (journal, values), *others = postgres_journal.statements_of(settlements)
+        checked = journal[journal.index("case when") : journal.index(" end,") + len(" end")]
+        yield journal.replace(checked, "u.owner") + " on conflict do nothing", values
+        yield from others
+
+    replace(postgres_shared, "statements_of", statements_of)
 
 
 def covers_beyond_the_key() -> None:

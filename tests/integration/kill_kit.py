@@ -23,11 +23,12 @@ TTL_S = 1.0
 
 
 class Fleet:
-    """Workers of `kill_app`, as a supervisor would run them.
+    """Workers of an app, as a supervisor would run them.
 
     Args:
         environment: what differs for them from this process.
         groups: consumer groups that they serve; the app's own when none.
+        app: where they find it.
     """
 
     def __init__(
@@ -36,8 +37,10 @@ class Fleet:
         folder: Path,
         environment: Mapping[str, str] | None = None,
         groups: Sequence[str] = (),
+        app: str = "tests.integration.kill_app:app",
     ) -> None:
         self.folder = folder
+        self._app = app
         self.processes: list[subprocess.Popen[bytes]] = []
         self.killed: set[int] = set()
         self._groups = [text for name in groups for text in ("--group", name)]
@@ -59,7 +62,7 @@ class Fleet:
                         "-m",
                         "late.cli",
                         "worker",
-                        "tests.integration.kill_app:app",
+                        self._app,
                         *self._groups,
                     ],
                     env=self._environment,

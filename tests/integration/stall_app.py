@@ -27,8 +27,8 @@ async def _settle(self: Settler, settlements: list[Settlement]) -> list[SettleRe
     return await _write(self, settlements)
 
 
-_write = Settler._write
-Settler._write = _settle  # type: ignore[method-assign]
+_write = Settler.write
+Settler.write = _settle  # type: ignore[method-assign]
 
 
 @app.task()

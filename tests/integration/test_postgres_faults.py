@@ -160,7 +160,7 @@ async def test_a_heartbeat_is_not_compiled(url: str, monkeypatch: pytest.MonkeyP
         connection.execute(f'alter database "{name}" set jit = on')  # as it is by default
     store = await open_store(url)
     assert (await store.heartbeat(ME, 60)).shards == (7,)
-    monkeypatch.setattr("late.store.postgres.statements.NO_JIT", "select 1")
+    monkeypatch.setattr("late.store.postgres.statements.SHARDS_PLAN", "select 1")
     assert (await store.heartbeat(ME, 60)).shards == (8,)
     await store.close()
 

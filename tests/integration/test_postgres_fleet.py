@@ -11,6 +11,7 @@ from contextlib import AsyncExitStack
 from typing import Any
 
 import msgspec
+import psycopg
 import pytest
 
 from late.control import Control
@@ -21,6 +22,7 @@ from late.store.base import Lease, LeaseView, Membership
 from late.store.common import fleet_view
 from late.store.common.fleet_view import FleetView
 from late.store.postgres import statements as sql
+from late.store.postgres.connection import rows_of
 from late.store.postgres.membership import PostgresFleet
 from late.store.postgres.store import PostgresStore
 from late.testing.servers.postgres import PostgresServer, find_binaries
@@ -389,3 +391,46 @@ async def _beside(url: str, rng: random.Random) -> None:
     elif act != "nothing":
         with producer(url) as writer:
             await asyncio.to_thread(writer.execute, act)
+
+
+PREPARED = "select name from pg_prepared_statements where statement like '%late_worker%'"
+
+
+async def prepared(store: PostgresStore) -> set[str]:
+    """Read the names of the heartbeats that the store's connection has prepared."""
+    async with store._pools.working.use() as connection:
+        return {name for (name,) in await rows_of(connection, PREPARED)}
+
+
+async def test_a_heartbeat_to_the_server_itself_is_planned_once(store: PostgresStore) -> None:
+    await settled(store)
+    found = await prepared(store)
+    assert found
+    assert all(int(name.removeprefix("_pg3_")) > 1_000 for name in found), "of no other session"
+    for _ in range(3):
+        await store.heartbeat(counting("me"), TTL_S)
+    assert await prepared(store) == found
+
+
+async def test_behind_a_pooler_nothing_is_prepared(
+    url: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    # A pooler tells the client a number of its own in place of the server's process.
+    monkeypatch.setattr(psycopg.ConnectionInfo, "backend_pid", 1)
+    store = await open_store(url)
+    try:
+        await settled(store)
+        assert await prepared(store) == set()
+    finally:
+        await store.close()
+
+
+async def test_after_a_lost_plan_heartbeats_go_on_without_one(store: PostgresStore) -> None:
+    await settled(store)
+    async with store._pools.working.use() as connection:
+        # The driver would take notice of a plain `deallocate`.
+        await connection.execute("do $$ begin execute 'deallocate all'; end $$")
+    with pytest.raises(TransactionAborted, match="26000"):
+        await store.heartbeat(counting("me"), TTL_S)
+    assert names(await store.heartbeat(counting("me"), TTL_S)) == ["me"]
+    assert await prepared(store) == set(), "what stands between may lose it again"

@@ -22,7 +22,7 @@ from schemathesis.specs.openapi.checks import (
 from late.api.deliveries import TakeRequest
 from late.api.http.openapi import document
 from late.api.service import Service
-from late.model.tokens import Caller
+from late.model.rights import Caller
 from tests.unit.api_kit import served
 
 CHECKS = [

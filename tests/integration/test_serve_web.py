@@ -44,6 +44,41 @@ async def test_the_page_alone_has_no_worker_and_no_api(tmp_path: Path) -> None:
         await server.stop()
 
 
+async def test_the_page_alone_has_a_health_port_that_tells_of_a_blocked_loop(
+    tmp_path: Path,
+) -> None:
+    url = f"sqlite:///{tmp_path}/page.db"
+    migrate.upgrade(url)
+    settings = config.load({}, health_port=0, stall_s=0.4)
+    told: list[int] = []
+    unfollow = events.default.subscribe(
+        lambda _, values: told.append(values["port"]), [events.HEALTH_SERVED]
+    )
+    server = Server(late.App(url), ServeSettings(http_port=0, roles=("web",)), settings=settings)
+    await server.start()
+    unfollow()
+    try:
+        call = Client(told[0])
+        assert (await call("GET", "/livez")).status == 200
+        assert (await call("GET", "/readyz")).json["ready"]
+        assert b"late_trust_lost_total" in (await call("GET", "/metrics")).body
+
+        def until_stalled() -> None:
+            """Block this loop, which is the page's."""
+            while call.now("GET", "/livez").status != 503:
+                pass
+            assert call.now("GET", "/readyz").json["reason"] == "it stalls"
+
+        until_stalled()
+        async with asyncio.timeout(30):
+            while (await call("GET", "/livez")).status != 200:
+                pass
+    finally:
+        await server.stop()
+    with pytest.raises(ConnectionRefusedError):
+        await call("GET", "/livez")
+
+
 async def test_the_page_says_that_a_group_lags_by_the_setting_of_the_alarm(tmp_path: Path) -> None:
     url = f"sqlite:///{tmp_path}/page.db"
     migrate.upgrade(url)

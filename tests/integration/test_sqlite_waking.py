@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import errno
 import os
 import sqlite3
 import subprocess
@@ -167,6 +168,7 @@ async def test_without_the_file_tasks_are_found_by_polling(
         assert not made.ready
         assert not await made.announce()
     assert "tasks are found by polling" in caplog.text
+    assert os.strerror(errno.ENOENT) in caplog.text
 
 
 PRODUCER = """
@@ -230,3 +232,20 @@ def test_off_means_off() -> None:
     url = "sqlite:////nowhere.db"
     assert wake_ups_of(url, WorkerConfig(waking="off")) is None
     assert open_wake_ups(url, listen_url=None, prepared=False) is not None
+
+
+def test_a_look_that_is_due_at_once_is_not_asked_for_its_time(path: Path) -> None:
+    """uvloop makes a handle without a time of such a timer."""
+    uvloop = pytest.importorskip("uvloop")
+    made = SqliteWakeUps(f"sqlite:///{path}")
+
+    async def ask_twice() -> None:
+        made._loop = asyncio.get_running_loop()
+        made._look_at(0.0)
+        first = made._timer
+        made._look_at(made._loop.time() + 9)
+        assert made._timer is first
+        await made.withdraw()
+
+    with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
+        runner.run(ask_twice())

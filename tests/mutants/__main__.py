@@ -22,7 +22,7 @@ from pathlib import Path
 from late.schema.spanner.address import HOST_VARIABLE
 from tests.mutants.areas import AREAS, ROOT
 from tests.mutants.coverage_map import CoverageMap, record
-from tests.mutants.runner import Mutant, Verdict, copy, try_all
+from tests.mutants.runner import ForkServer, Mutant, Verdict, try_all
 from tests.servers import URL_VARIABLE, postgres_url, spanner_host, stop_servers
 
 GOAL = 0.95
@@ -36,7 +36,7 @@ def main() -> int:
     parser.add_argument("--count", type=int, default=400)
     parser.add_argument("--areas", nargs="+", choices=AREAS, default=list(AREAS))
     parser.add_argument("--workers", type=int, default=2)
-    parser.add_argument("--seen", type=Path, help="a coverage that an earlier run has kept")
+    parser.add_argument("--seen", type=Path, nargs="+", help="coverage that earlier runs have kept")
     parser.add_argument("--verbose", action="store_true", help="say of each what has found it")
     parser.add_argument("--save", action="store_true", help="write docs/figures/mutants.json")
     asked = parser.parse_args()
@@ -44,16 +44,18 @@ def main() -> int:
         if server is not None:  # one for all
             os.environ[variable] = server
     try:
-        seen = asked.seen or ROOT / ".late" / "mutants" / "coverage"
+        seen = asked.seen or [ROOT / ".late" / "mutants" / "coverage"]
         if asked.seen is None:
-            record(seen)
+            record(seen[0])
         mutants = make(asked.seed, asked.count // len(asked.areas), asked.areas)
         with tempfile.TemporaryDirectory(prefix="late-mutants-") as folder:
-            places = [Path(folder, str(number)) for number in range(asked.workers)]
-            for place in places:
-                copy(place)
+            servers = [ForkServer(Path(folder, str(number))) for number in range(asked.workers)]
             tell = _tell_each if asked.verbose else _tell
-            verdicts = try_all(mutants, places, CoverageMap(seen), tell)
+            try:
+                verdicts = try_all(mutants, servers, CoverageMap(*seen), tell)
+            finally:
+                for server in servers:
+                    server.close()
     finally:
         stop_servers()
     return report(asked.seed, verdicts, save=asked.save)

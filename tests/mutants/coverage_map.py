@@ -30,40 +30,60 @@ SUITES = (
     "tests/integration/test_lease_keepers.py",
 )
 """All but tests that raise errors in other threads: there the tracer of the coverage hangs."""
+SLOW = tuple(
+    f"tests/unit/test_{name}.py"
+    for name in ("simulation", "core_property", "bench_overload", "bench_guard", "cockroach_model")
+)
+"""Units that take longest: the last of them."""
 
 
 class CoverageMap:
     """The tests that see each line.
 
     Args:
-        path: the file with the coverage.
+        paths: the files with the coverage.
     """
 
-    def __init__(self, path: Path) -> None:
-        self._data = CoverageData(str(path))
-        self._data.read()
+    def __init__(self, *paths: Path) -> None:
+        self._data = [CoverageData(str(path)) for path in paths]
+        for data in self._data:
+            data.read()
 
     def of(self, module: str, line: int) -> list[str]:
         """Return the names of the tests that run a line or the `await` before it, those of units
-        first; for a line that runs as its module is imported, of all that use its folder."""
+        first, of these the ones named after the module; for a line that runs as its module is
+        imported, of all that use the module, or if there are none its folder."""
         lines = self._contexts(ROOT / module)
         tree = ast.parse((ROOT / module).read_text())
+        own = lines_of_statement(tree.body, line)
         found = {
             test
-            for one in (line, *awaits_before(tree.body, line))
+            for one in (*own, *awaits_before(tree.body, line))
             for test in _tests(lines.get(one, ()))
         }
-        if not found:
-            found = {
+        if not found and any("" in lines.get(one, ()) for one in own):
+            found = {test for contexts in lines.values() for test in _tests(contexts)} or {
                 test
                 for path in sorted((ROOT / module).parent.glob("*.py"))
                 for contexts in self._contexts(path).values()
                 for test in _tests(contexts)
             }
-        return sorted(found, key=lambda test: (not test.startswith("tests/unit"), test))
+        stem, store = Path(module).stem, Path(module).parent.name
+        ranks = {
+            test: (
+                not test.startswith("tests/unit"), stem not in test, store not in test,
+                test.startswith(SLOW), test,
+            )
+            for test in found
+        }  # fmt: skip
+        return sorted(found, key=ranks.__getitem__)
 
     def _contexts(self, path: Path) -> dict[int, list[str]]:
-        return self._data.contexts_by_lineno(str(path))
+        found: dict[int, list[str]] = {}
+        for data in self._data:
+            for line, contexts in data.contexts_by_lineno(str(path)).items():
+                found.setdefault(line, []).extend(contexts)
+        return found
 
 
 def awaits_before(statements: Sequence[ast.stmt], line: int) -> set[int]:
@@ -87,6 +107,25 @@ def awaits_before(statements: Sequence[ast.stmt], line: int) -> set[int]:
                 if block[0].lineno <= line <= (block[-1].end_lineno or 0):
                     found = awaits_before(block, line) or found
     return found
+
+
+def lines_of_statement(statements: Sequence[ast.stmt], line: int) -> range:
+    """Return the lines of the innermost statement at a line, of one with a body those before it: of
+    a text that goes over several lines only the first may be seen to run."""
+    for statement in statements:
+        if not statement.lineno <= line <= (statement.end_lineno or 0):
+            continue
+        inner = [
+            block
+            for name in ("body", "orelse", "finalbody", "handlers", "cases")
+            for block in _blocks(getattr(statement, name, []))
+        ]
+        for block in inner:
+            if block[0].lineno <= line <= (block[-1].end_lineno or 0):
+                return lines_of_statement(block, line)
+        ends = min((block[0].lineno - 1 for block in inner), default=statement.end_lineno or line)
+        return range(statement.lineno, max(ends, line) + 1)
+    return range(line, line + 1)
 
 
 def _blocks(part: Sequence[ast.AST]) -> list[list[ast.stmt]]:

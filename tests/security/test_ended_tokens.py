@@ -23,6 +23,7 @@ from late.model import tokens
 from late.model.tokens import CERTIFICATE, Token
 from late.schema import migrate
 from late.v1 import queue_pb2, queue_pb2_grpc
+from late.web import routes
 from late.worker.background import BackgroundService
 from tests.integration.serve_kit import Serving, fleet, serving
 from tests.unit.api_kit import Client, Served, served
@@ -262,7 +263,7 @@ async def test_a_form_that_ends_after_its_token_changes_nothing(
     async with page(tmp_path, tokens=stored) as it:
         it.client.headers["Authorization"] = f"Bearer {text}"
         token = await it.token()
-        gate, form = it.site._context.gate, it.site._form
+        gate, form = it.site._context.gate, routes.read_form
 
         async def slow(*arguments: Any) -> Any:
             fields = await form(*arguments)
@@ -270,7 +271,7 @@ async def test_a_form_that_ends_after_its_token_changes_nothing(
             await gate._access.load()  # type: ignore[attr-defined]
             return fields
 
-        monkeypatch.setattr(it.site, "_form", slow)
+        monkeypatch.setattr(routes, "read_form", slow)
         answer = await it.post("groups/default/pause", token=token)
         assert answer.status_code == 401
         assert "paused" not in {group.state for group in it.control.groups.all()}

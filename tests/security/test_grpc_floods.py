@@ -6,7 +6,7 @@ import asyncio
 import logging
 import socket
 from collections.abc import AsyncIterator, Callable
-from contextlib import asynccontextmanager, contextmanager
+from contextlib import ExitStack, asynccontextmanager, contextmanager
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -17,7 +17,7 @@ import pytest
 import late
 from late.api.fleet import peers
 from late.api.grpc.server import RpcServer
-from late.api.limits import LOOKAHEAD_BYTES
+from late.api.limits import LOOKAHEAD_BYTES, STREAMS
 from late.api.peer_keys import Keyring
 from late.v1 import queue_pb2
 from tests.security.http2 import Http2
@@ -25,7 +25,8 @@ from tests.unit.api_kit import KEY, served
 
 UNARY = ("/late.v1.Queue/Enqueue", "/late.v1.Queue/Stats")
 METHODS = (*UNARY, "/late.v1.Queue/Consume", f"/{peers.SERVICE}/Take", "/late.v1.Handler/Execute")
-OK, INVALID_ARGUMENT, DEADLINE_EXCEEDED, RESOURCE_EXHAUSTED, UNAUTHENTICATED = 0, 3, 4, 8, 16
+OK, CANCELLED, INVALID_ARGUMENT, DEADLINE_EXCEEDED = 0, 1, 3, 4
+RESOURCE_EXHAUSTED, UNAUTHENTICATED = 8, 16
 BEGUN = b"\0" + (3 * 1024 * 1024).to_bytes(4, "big") + b"\x0a" * 2 * 1024 * 1024
 """A message of 3 MiB, two of which come."""
 PEER = {"late-peer": peers.password(KEY)}
@@ -166,3 +167,23 @@ async def test_another_protocol_is_cut_off(tmp_path: Path, sent: bytes) -> None:
             async with grpc.aio.insecure_channel(f"127.0.0.1:{it.rpc.port}") as channel:
                 stats = channel.unary_unary(UNARY[1], queue_pb2.StatsRequest.SerializeToString)
                 await stats(queue_pb2.StatsRequest(), timeout=20)
+
+
+async def test_waiting_calls_of_strangers_do_not_cancel_those_of_others(tmp_path: Path) -> None:
+    """The server's loop is held up, as by a flood, so that all calls wait in gRPC."""
+    async with served(tmp_path, auth=True) as it:
+        token = it.token("v", "view")
+        await it.service.access.load()
+        with ExitStack() as strangers, connection(it.rpc.port) as caller:
+            for _ in range(31):
+                one = strangers.enter_context(connection(it.rpc.port))
+                for _ in range(STREAMS):
+                    one.call(UNARY[1])
+            streams = [caller.call(UNARY[1], authorization=f"Bearer {token}") for _ in range(12)]
+            for stream in streams:
+                caller.send(stream, message(b""), end=True)
+
+            def answers() -> list[int | None]:
+                return [caller.status(each) for each in streams]
+
+            assert CANCELLED not in await asyncio.to_thread(answers)

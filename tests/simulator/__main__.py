@@ -80,6 +80,9 @@ def main() -> int:
     parser.add_argument("--first", type=int, default=0, help="the first seed")
     parser.add_argument("--jobs", type=int, default=os.cpu_count() or 1)
     parser.add_argument("--minutes", type=float, help="begin no world after so long")
+    parser.add_argument(
+        "--until-broken", action="store_true", help="end with the first that breaks"
+    )
     parser.add_argument("--save", type=Path, help="write what it adds up to into this file")
     asked = parser.parse_args()
     tally = Tally()
@@ -90,6 +93,8 @@ def main() -> int:
             tally.add(result)
             if result.error is not None:
                 print(f"seed {result.plan.seed} broke: {result.error}", flush=True)
+                if asked.until_broken:
+                    return 1
             if tally.sums["worlds"] % EVERY == 0 and tally.sums["worlds"] < asked.seeds:
                 print(tally.line, flush=True)
             if asked.minutes is not None and tally.took_s > 60 * asked.minutes:

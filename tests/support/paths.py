@@ -19,14 +19,17 @@ class Trace:
     Attributes:
         calls: (file below `late/`, qualified name) of each, in their order. A generator counts each
             time that it goes on.
+        roots: the qualified name of the outermost function of `late` around each of them: the loop
+            that it is a part of.
     """
 
     def __init__(self) -> None:
         self.calls: list[tuple[str, str]] = []
+        self.roots: list[str] = []
 
     def start(self) -> None:
         """Forget earlier calls and note those that follow."""
-        self.calls = []
+        self.calls, self.roots = [], []
         sys.setprofile(self._note)
 
     def stop(self) -> list[tuple[str, str]]:
@@ -54,3 +57,9 @@ class Trace:
         code = frame.f_code
         if event == "call" and code.co_filename.startswith(ROOT):
             self.calls.append((code.co_filename.removeprefix(ROOT), code.co_qualname))
+            around: FrameType | None = frame
+            while around is not None:
+                if around.f_code.co_filename.startswith(ROOT):
+                    code = around.f_code
+                around = around.f_back
+            self.roots.append(code.co_qualname)

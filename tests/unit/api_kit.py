@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import http.client
 import json
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -17,6 +17,7 @@ from late.api.deliveries import Local
 from late.api.grpc.server import RpcServer
 from late.api.http import routes as interface
 from late.api.http.uvicorn_server import HttpServer
+from late.api.identity.services import Services
 from late.api.limits import Pace
 from late.api.peer_keys import Keyring
 from late.api.producer import Producer
@@ -92,7 +93,13 @@ class Served:
 
 @asynccontextmanager
 async def served(
-    folder: Path, *, auth: bool = False, app: late.App | None = None, pace: Pace | None = None
+    folder: Path,
+    *,
+    auth: bool = False,
+    app: late.App | None = None,
+    pace: Pace | None = None,
+    services: Services | None = None,
+    now_us: Callable[[], int] = lambda: NOW_US,
 ) -> AsyncIterator[Served]:
     """Everything but a worker: the queue `payments` is fed through `rig`."""
     url = f"sqlite:///{folder}/served.db"
@@ -105,7 +112,8 @@ async def served(
     keys = Keyring.of(KEY)
     source = Local(pools, worker="w-1", groups=["default"], codec=JSON, keys=keys)
     control = Control(url)
-    access = Access(control.tokens.all if auth else None, now_us=lambda: NOW_US, pace=pace)
+    read = control.tokens.all if auth else None
+    access = Access(read, now_us=now_us, pace=pace, services=services)
     producer = Producer(app, routed=pools)
     service = Service(
         producer, source, access, look=control.status.read, group="default", keys=keys

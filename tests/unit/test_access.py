@@ -25,6 +25,7 @@ from late.api.settings import ServeSettings
 from late.control import Control
 from late.errors import ConfigError
 from late.model import tokens
+from late.model.rights import SCOPES, Caller, of_token
 from late.schema import migrate
 from late.schema.engine import make_engine, reading
 from late.schema.tables import audit, token
@@ -39,7 +40,7 @@ TASKS = "/v1/queues/payments/tasks"
 
 async def test_every_scope_allows_its_own(tmp_path: Path) -> None:
     async with served(tmp_path, auth=True) as it:
-        texts = {scope: it.token(scope, scope) for scope in tokens.SCOPES}
+        texts = {scope: it.token(scope, scope) for scope in SCOPES}
         await it.service.access.load()
         found = {}
         for scope, text in texts.items():
@@ -147,8 +148,8 @@ def test_a_token_expires_and_only_its_hash_is_kept(tmp_path: Path) -> None:
     assert text is not None
     assert tokens.name_of(text) == "web"
     before = row.created_at_us + 999_999
-    assert tokens.admits(row, text, before) == tokens.Caller(
-        "web", frozenset({"enqueue"}), ("pay*",), row.digest
+    assert tokens.admits(row, text, before) == Caller(
+        "web", of_token(["enqueue"], ("pay*",)), row.digest, actor="token:web"
     )
     assert tokens.admits(row, text, before + 1) is None
     engine = make_engine(url)

@@ -95,7 +95,9 @@ class Fake:
         assert binary
         return _Cursor(self)
 
-    async def execute(self, statement: str, values: Any = None) -> Answer:
+    async def execute(
+        self, statement: str, values: Any = None, *, prepare: bool | None = None
+    ) -> Answer:
         self.sent.append(" ".join(statement.split()))
         self.fail_at(statement)
         for part, rows in self.answers.items():
@@ -125,7 +127,9 @@ class _Cursor:
     def __init__(self, fake: Fake) -> None:
         self._fake, self._answer = fake, Answer([], 0)
 
-    async def execute(self, statement: str, values: Any = None) -> None:
+    async def execute(
+        self, statement: str, values: Any = None, *, prepare: bool | None = None
+    ) -> None:
         self._answer = await self._fake.execute(statement, values)
 
     async def fetchall(self) -> list[Any]:
@@ -409,7 +413,9 @@ class Server:
         self.info = type("Info", (), {"dbname": "db", "server_version": 250200})()
         self.pgconn = type("Conn", (), {"parameter_status": lambda *_: b"CockroachDB"})()
 
-    async def execute(self, statement: str, values: Any = None) -> Answer:
+    async def execute(
+        self, statement: str, values: Any = None, *, prepare: bool | None = None
+    ) -> Answer:
         if statement == cockroach_sql.META:
             return Answer(list(self.meta.items()), 1)
         if statement == cockroach_sql.ADOPT:

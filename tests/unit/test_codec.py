@@ -120,6 +120,29 @@ def test_the_seal_round_trips_with_every_key(seal: Any) -> None:
         rotated.open(seal(keys=KEYS, current="k1").seal(b"{}", SUBJECT), SUBJECT)
 
 
+@pytest.mark.parametrize(
+    ("seal", "stored"),
+    [
+        (
+            Signed,
+            "4c5331026b31b20a 91699a82580d979a 1b1da6ae71b7e7ac edcc188b7ff66c44 0cc169adad01 "
+            "7b2263656e747322 3a317d ",
+        ),
+        (
+            Encrypted,
+            "4c4531026b318255 d489eeb4993f827c a2cc0d6d44afee81 d06110de697cdf51 1f650f5274cb "
+            "7bebe67773a6af ",
+        ),
+    ],
+)
+def test_what_versions_before_have_sealed_stays_readable(seal: Any, stored: str) -> None:
+    for bind in ("read", "write"):
+        opens = seal(keys=KEYS, current="k2", bind_options=bind)
+        assert opens.open(bytes.fromhex(stored), SUBJECT) == b'{"cents":1}'
+    with pytest.raises(DecodeError, match="without the task's options"):
+        seal(keys=KEYS, current="k2", bind_options="require").open(bytes.fromhex(stored), SUBJECT)
+
+
 @pytest.mark.parametrize("field", Subject._fields)
 @pytest.mark.parametrize("seal", SEALS)
 def test_a_seal_cannot_be_moved_to_another_task(seal: Any, field: str) -> None:

@@ -19,7 +19,8 @@ class Table:
 
     def __init__(self, most: int, of_address: int) -> None:
         self.closed: list[int] = []
-        self.connections = Connections(most, of_address)
+        self.refused: list[str] = []
+        self.connections = Connections(most, lambda address: of_address, self.refused.append)
         self._next = 0
 
     def add(self, host: str, *, busy: bool = False) -> Connection | None:
@@ -110,7 +111,7 @@ def test_strangers_are_ended_and_admitted_connections_are_not() -> None:
     with ExitStack() as stack:
         listener = stack.enter_context(socket.create_server(("127.0.0.1", 0)))
         port = listener.getsockname()[1]
-        strangers = Strangers(8)
+        strangers = Strangers(8, lambda reason, count: None)
         for _ in range(3):  # the first look only learns which connections there are
             clients, peers = [], []
             for _ in range(12):
@@ -148,7 +149,7 @@ def is_open(client: socket.socket) -> bool:
 def test_the_other_end_is_read_as_grpc_names_it(
     peer: str, expected: tuple[str, int] | None
 ) -> None:
-    strangers = Strangers(8)
+    strangers = Strangers(8, lambda reason, count: None)
     strangers.admitted(peer)
     assert strangers._known == ({expected} if expected else set())
 

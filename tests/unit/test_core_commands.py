@@ -93,6 +93,26 @@ def test_the_last_success_of_a_cancelled_task_counts() -> None:
     assert usage == {("job", "done"), ("late.cancel", "discarded")}
 
 
+def test_a_look_that_failed_has_found_nothing_out() -> None:
+    """Or a cancel would end as one of a task that is gone, and the task would run."""
+    world = World()
+    task = world.enqueue(delay_us=600 * SECOND)
+    world.read_page()
+    settle(world)
+    world.take_over()  # its row is in the table, and not in memory
+    answers(world)
+    command = world.command("cancel", task)
+    world.read_page()
+    world.grant(0)
+    assert len(world.answers) == 1
+    world.fail_answer()
+    world.grant(0)
+    answers(world)
+    settle(world)
+    assert world.final == {task: "ended", command: "ended"}
+    assert not world.starts
+
+
 def test_a_far_task_is_put_off_without_coming_into_the_window() -> None:
     world = World()
     task = world.enqueue(delay_us=60 * SECOND)

@@ -10,12 +10,19 @@ from hypothesis import strategies as st
 from late.model.task import Options
 from tests.sizes import Budget
 from tests.unit.core_world import SECOND, World
+from tests.unit.shared_world import share
 
 KINDS = ["done", "done", "done", "failed", "failed", "snooze", "discard", "died", "not_capable"]
 
 
 def random_life(
-    seed: int, steps: int, *, deaths: bool, keys: bool, commands: bool = False
+    seed: int,
+    steps: int,
+    *,
+    deaths: bool,
+    keys: bool,
+    commands: bool = False,
+    shared: bool = False,
 ) -> World:
     """Let a world live for `steps` random steps, then drain it."""
     world = World(seed)
@@ -47,7 +54,9 @@ def random_life(
                 if rng.random() < 0.1:
                     world.fail_answer()
             case 8 | 9:
-                if world.running:
+                if world.running and shared and rng.random() < 0.5:
+                    share_some(world, deaths=deaths)
+                elif world.running:
                     finish_one(world)
             case 10:
                 world.write()
@@ -112,6 +121,20 @@ def finish_one(world: World) -> None:
         after = world.rng.choice([0, SECOND, 5 * SECOND])
     error = "boom" if kind == "failed" else None
     world.finish(attempt, kind=kind, after_us=after, error=error, jitter=world.rng.random())
+
+
+def share_some(world: World, *, deaths: bool) -> None:
+    rng = world.rng
+    attempts = rng.sample(world.running, rng.randint(1, len(world.running)))
+    fates = ["committed", "committed", "rolled back", "replaced", *(["died"] if deaths else [])]
+    share(world, attempts, rng.choice(fates))
+
+
+@settings(max_examples=300, deadline=None, suppress_health_check=list(HealthCheck))
+@given(seed=st.integers(0, 2**32), keys=st.booleans(), deaths=st.booleans())
+@Budget(3.0, floor=40).limit
+def test_shared_transactions_end_each_task_once(seed: int, keys: bool, deaths: bool) -> None:
+    random_life(seed, 500, deaths=deaths, keys=keys, commands=True, shared=True)
 
 
 @settings(max_examples=150, deadline=None, suppress_health_check=list(HealthCheck))

@@ -56,6 +56,16 @@ def test_what_came_due_keeps_its_priority() -> None:
     assert queue.take(9).index("low") == 8
 
 
+def test_a_queue_that_is_added_to_knows_its_length() -> None:
+    queue: ReadyQueue[int] = ReadyQueue()
+    for items in ([1, 2], [], [3, 4, 5]):
+        queue.push_all(items)
+    assert len(queue) == 5
+    assert [queue.pop() for _ in range(5)] == [1, 2, 3, 4, 5]
+    with pytest.raises(IndexError):
+        queue.pop()
+
+
 @pytest.mark.parametrize("seed", range(20))
 def test_several_are_taken_as_one_by_one(seed: int) -> None:
     rng = random.Random(seed)

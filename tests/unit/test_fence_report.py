@@ -83,12 +83,12 @@ async def test_a_fence_is_counted_for_a_shard_that_was_lost_meanwhile() -> None:
     it.own(7)
     it.scheduler.lost(SHARD)
     it.scheduler.settled(settlement(7), SettleResult.FENCED)
-    assert it.scheduler.fenced_total == 1
+    assert it.scheduler.fenced.total() == 1
     assert it.forgotten == []
     # And for one that was acquired anew, whose state it must leave alone.
     it.own(9)
     it.scheduler.settled(settlement(7), SettleResult.FENCED)
-    assert it.scheduler.fenced_total == 2
+    assert it.scheduler.fenced.total() == 2
     assert SHARD in it.scheduler.cores
     assert [v["epoch"] for name, v in it.heard if name == "fenced"] == [7, 7]
 

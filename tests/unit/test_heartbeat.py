@@ -100,6 +100,8 @@ async def test_it_beats_at_once_from_a_thread_of_its_own() -> None:
         assert view.workers == (ME,)
         assert until == heart.beat.trusted_until
         assert began + 54 <= until <= time.monotonic() + 54
+        assert heart.beat._thread is not None
+        assert heart.beat._thread.daemon, "a connection that hangs keeps no process from its end"
     assert heart.pulse.threads == {"late-heartbeat"}
     assert heart.heard[0][0] == "heartbeat"
 
@@ -210,6 +212,25 @@ async def test_a_blocked_event_loop_does_not_stop_it() -> None:
             await heart.view()
 
 
+async def test_a_loop_that_was_blocked_is_handed_the_last_view_alone() -> None:
+    heart = Heart(ttl_s=60, every_s=0.001)
+    go_on = threading.Event()
+
+    def wait_after_five() -> None:
+        if len(heart.pulse.beats) == 6:
+            go_on.wait(TIMEOUT_S)
+
+    heart.pulse.on_beat = wait_after_five
+    async with beating(heart):
+        for _ in range(6):
+            assert heart.pulse.beaten.acquire(timeout=TIMEOUT_S)  # blocks this loop, on purpose
+        view, _ = await heart.view()
+        more = heart.views.qsize()
+        go_on.set()
+    assert more == 0
+    assert view.now_us == 10, "an open and a beat, five times: the last view"
+
+
 async def test_a_hurry_brings_the_next_beat_forward() -> None:
     heart = Heart(ttl_s=3600)
     async with beating(heart):
@@ -239,6 +260,11 @@ async def test_a_good_bye_that_fails_does_not_matter() -> None:
         await heart.view()
         heart.pulse.faults = [StoreUnavailable("x")]
     assert heart.pulse.calls[-1] == ("close", 0)
+
+
+def test_three_beats_fit_into_the_time_to_live() -> None:
+    assert Heart(ttl_s=60).beat._every_s == 20
+    assert Heart(ttl_s=60, every_s=7).beat._every_s == 7
 
 
 def test_stopping_what_never_started_is_fine() -> None:

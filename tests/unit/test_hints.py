@@ -29,6 +29,17 @@ def test_a_hint_asks_for_a_look_at_once() -> None:
     assert math.isinf(hints.due_s), "one look, and no more"
 
 
+def test_a_hint_waits_until_a_look_begins() -> None:
+    hints = Hints(POLL_MIN_S)
+    assert not hints.waits
+    for hear in (hints.heard, hints.told):
+        hear(5.0)
+        assert hints.waits, "another one would say nothing new"
+        hints.begin(5.0)
+        assert not hints.waits
+        hints.end(5.0, True)
+
+
 def test_a_hint_that_comes_too_early_leads_to_a_few_quick_looks() -> None:
     hints = Hints(POLL_MIN_S)
     hints.heard(1.0)

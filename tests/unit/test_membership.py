@@ -108,6 +108,13 @@ def test_a_worker_is_told_once_that_it_is_not_on_the_list() -> None:
     assert names.heard == [("not_a_member", {"member": "a", "members": "b"})]
 
 
+def test_who_is_not_in_the_view_is_told_nothing() -> None:
+    names = Names()
+    members = MemberList(Members.parse("static:b"), "w-a", emitter=names.emitter)
+    assert weights(members.view(fleet("b", "c")), GROUP) == {"w-b": 1.0}
+    assert names.heard == []
+
+
 async def test_who_waits_for_the_first_answer_is_not_told_that_it_is_not_on_the_list() -> None:
     """A healthy worker would warn at each start; and one that is not listed would not show the
     list, because it is told once, before there is one."""
@@ -177,6 +184,8 @@ async def test_a_look_up_that_hangs_costs_one_thread_and_no_answer() -> None:
         assert names.asked.acquire(timeout=1)
         assert names.asked.acquire(timeout=1)
         assert not names.asked.acquire(blocking=False), "no second one beside it"
+        assert members._asking is not None
+        assert members._asking.daemon, "it keeps no process from its end"
         names.more.set()
         await until(lambda: members.names == {"a", "b"})
     assert names.heard[0][1]["error"].startswith("no answer within")

@@ -1,8 +1,9 @@
-"""The tool that breaks lines at random: what it tries, what it restores, what it reports."""
+"""The tool that breaks lines at random: what it tries, what finds it, what it reports."""
 
 from __future__ import annotations
 
 import ast
+import json
 import subprocess
 import sys
 from collections.abc import Sequence
@@ -13,9 +14,9 @@ import pytest
 from tests.mutants import coverage_map, runner
 from tests.mutants.__main__ import report
 from tests.mutants.areas import AREAS, ROOT, modules
-from tests.mutants.coverage_map import awaits_before
+from tests.mutants.coverage_map import awaits_before, lines_of_statement
 from tests.mutants.equivalents import EQUIVALENTS
-from tests.mutants.runner import Mutant, Verdict, attempt
+from tests.mutants.runner import ForkServer, Mutant, Verdict, attempt
 
 MUTANT = Mutant("prune", "late/some.py", 1, "AddNot", "if a:", "if not a:", "if not a:\n    b\n")
 
@@ -57,23 +58,83 @@ def test_what_is_listed_as_equivalent_is_still_there() -> None:
         (-1, "not over after 1 s", "not over after 1 s"),
     ],
 )
-def test_a_mutant_is_tried_on_the_copy_and_taken_back(
+def test_what_pytest_says_is_the_verdict(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, code: int, output: str, found_by: str
 ) -> None:
-    module = tmp_path / MUTANT.module
-    module.parent.mkdir()
-    module.write_text("if a:\n    b\n")
-    before, tried = module.stat().st_mtime_ns, []
+    monkeypatch.setattr(ForkServer, "pytest", lambda server, arguments: (code, output))
+    server = ForkServer(tmp_path)
+    assert attempt(server, MUTANT, CoverageMap()).found_by == found_by  # type: ignore[arg-type]
+    assert json.loads((tmp_path / "mutant.json").read_text())["code"] == MUTANT.code
 
-    def run(place: Path, command: Sequence[str]) -> tuple[int, str]:
-        tried.append((place / MUTANT.module).read_text())
-        return code, output
 
-    monkeypatch.setattr(runner, "run", run)
-    assert attempt(tmp_path, MUTANT, CoverageMap()).found_by == found_by  # type: ignore[arg-type]
-    assert tried == [MUTANT.code]
-    assert module.read_text() == "if a:\n    b\n"
-    assert module.stat().st_mtime_ns == before
+def test_a_test_that_fails_once_has_found_nothing_and_the_others_go_on(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    tests, failures = ["a::first", "a::second[x y]", "a::third"], ["a::first", "", "a::second[x y]"]
+    tried = []
+
+    def pytest(server: ForkServer, arguments: Sequence[str]) -> tuple[int, str]:
+        tried.append((server.place / "tests.txt").read_text().split("\n"))
+        failed = failures.pop(0) if failures else tried[-1][0]
+        return (1, f"FAILED {failed} - AssertionError") if failed else (0, "1 passed")
+
+    monkeypatch.setattr(ForkServer, "pytest", pytest)
+    assert runner._pytest(ForkServer(tmp_path), tests) == "a::second[x y]"
+    assert tried == [tests, tests[:1], tests[1:], tests[1:2]]
+
+
+LINES = """\
+def limit():
+    from late.scheduler.retry_delay import retry_delay_us
+    return retry_delay_us
+
+
+def test_it():
+    assert limit() == 17
+"""
+
+
+@pytest.mark.parametrize(("code", "found"), [("retry_delay_us = 17\n", 0), ("x = 1 / 0\n", 1)])
+def test_a_fork_runs_the_changed_module_and_the_tree_stays_as_it_is(
+    tmp_path: Path, code: str, found: int
+) -> None:
+    test, module = tmp_path / "test_it.py", "late/scheduler/retry_delay.py"
+    test.write_text(LINES)
+    before = (ROOT / module).read_bytes()
+    server = ForkServer(tmp_path / "place")
+    try:
+        server.put(Mutant("loop", module, 1, "AddNot", "", "", code))
+        arguments = ["-q", "-pno:cacheprovider", f"--rootdir={tmp_path}", str(test)]
+        assert server.pytest(arguments)[0] == found
+    finally:
+        server.close()
+    assert (ROOT / module).read_bytes() == before
+
+
+TEXT = """\
+QUERY = (
+    "select"
+    " all"
+)
+
+
+def read(rows):
+    for row in rows:
+        take(
+            row,
+        )
+    return (
+        1
+    )
+"""
+
+
+@pytest.mark.parametrize(
+    ("line", "lines"),
+    [(3, {1, 2, 3, 4}), (8, {8}), (10, {9, 10, 11}), (13, {12, 13, 14}), (5, {5})],
+)
+def test_the_lines_of_a_statement(line: int, lines: set[int]) -> None:
+    assert set(lines_of_statement(ast.parse(TEXT).body, line)) == lines
 
 
 TIMED_OUT = """\
@@ -138,11 +199,9 @@ def test_a_line_that_runs_after_a_time_out_has_its_test(
 def test_a_run_of_tests_that_says_nothing_is_no_finding(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    (tmp_path / "late").mkdir()
-    (tmp_path / MUTANT.module).write_text("if a:\n    b\n")
-    monkeypatch.setattr(runner, "run", lambda place, command: (4, "no such test"))
+    monkeypatch.setattr(ForkServer, "pytest", lambda server, arguments: (4, "no such test"))
     with pytest.raises(RuntimeError, match="no such test"):
-        attempt(tmp_path, MUTANT, CoverageMap())  # type: ignore[arg-type]
+        attempt(ForkServer(tmp_path), MUTANT, CoverageMap())  # type: ignore[arg-type]
 
 
 def test_the_score_decides(capsys: pytest.CaptureFixture[str]) -> None:

@@ -4,6 +4,7 @@ what starts is held up by what has run and is not recorded, not by what is only 
 from __future__ import annotations
 
 import asyncio
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from typing import Any, cast
@@ -13,6 +14,7 @@ import pytest
 from late.model.task import Attempt, Cursor, Epoch, Outcome, Policy, ShardId
 from late.scheduler import scheduler as scheduling
 from late.scheduler.scheduler import Scheduler
+from late.scheduler.turns import GRAIN, NEXT_US
 from late.store.base import Lease, Page, SettleResult, Store
 from tests.conformance.kit import record
 
@@ -55,11 +57,10 @@ def made(
         cast(Store, Empty()),
         policies or {"n": Policy()},
         slots=slots,
-        concurrency=16,
         now_us=lambda: 1,
         settle_soon=lambda outcomes, urgent: None,
         read_soon=lambda: None,
-        **options,
+        **({"concurrency": 16} | options),
     )
     scheduler.acquired([Lease("g", s, "me", Epoch(1), 1, Cursor(""), (), {}) for s in shards])
     return scheduler
@@ -148,3 +149,44 @@ async def test_what_has_run_elsewhere_and_is_not_recorded_holds_starts_up_there_
     scheduler.settled(scheduler.collect()[0], SettleResult.SETTLED)
     scheduler._pass()
     assert pool.got
+
+
+def busy(concurrency: int, shards: int, tasks: int) -> tuple[Slots, Scheduler]:
+    """A worker with so many tasks ready in each of its shards."""
+    slots = Slots()
+    numbers = [ShardId(number) for number in range(shards)]
+    scheduler = made(slots, numbers, concurrency=concurrency)
+    for shard in numbers:
+        some = [record(shard_id=shard, name="n", created_at_us=1) for _ in range(tasks)]
+        scheduler.pages("g", [Page(shard, some, Cursor("a"), "w", more=False, now_us=1)])
+    return slots, scheduler
+
+
+async def test_of_many_shards_each_gets_many_starts_in_its_turn(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """One after the other, and none again before all have had a turn."""
+    monkeypatch.setattr(scheduling, "READAHEAD_MAX", 0)
+    monkeypatch.setattr(scheduling, "UNRECORDED_MAX", 10_000)
+    monkeypatch.setattr(scheduling, "TURN_S", 60.0)
+    slots, scheduler = busy(concurrency=256, shards=64, tasks=40)
+    turns: list[int] = []
+    for _ in range(8):
+        wake_us = scheduler._pass()
+        granted = Counter(attempt.record.shard_id for attempt in slots.got)
+        assert set(granted.values()) == {GRAIN}
+        assert len(granted) == 256 // GRAIN
+        assert wake_us <= 1 + NEXT_US, "the others are not left for long"
+        turns += granted
+        scheduler.finished([Outcome(attempt, "done", 1, 1) for attempt in slots.got])
+        slots.got = []
+    assert sorted(turns) == list(range(64))
+
+
+async def test_few_slots_are_shared_by_all_shards(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(scheduling, "TURN_S", 60.0)
+    slots, scheduler = busy(concurrency=16, shards=5, tasks=40)
+    scheduler._pass()
+    granted = Counter(attempt.record.shard_id for attempt in slots.got)
+    assert len(granted) >= 4
+    assert max(granted.values()) == 4

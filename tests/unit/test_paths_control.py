@@ -54,6 +54,6 @@ def test_a_redrive_of_three_letters_is_one_change_and_few_steps(tmp_path: Path) 
     assert (result.exit_code, result.output) == (0, "sent back 3 dead letters\n")
     begun = [text for text in texts if text.startswith("BEGIN")]
     assert begun == ["BEGIN", "BEGIN", "BEGIN IMMEDIATE"], "the schema, the plan, one change"
-    assert len(trace.functions) <= 80
-    assert len(trace.files) <= 23
-    assert len(texts) <= 31
+    assert len(trace.functions) <= 65
+    assert len(trace.files) <= 20
+    assert len(texts) <= 26

@@ -125,6 +125,7 @@ def test_a_group_without_a_checkpoint_holds_everything() -> None:
     assert not journal.settled(0, [(0, 5, FIRST_ID)])
     assert journal.floor(0) == 0
     assert journal.settled(0, []), "where nothing is, nothing is held"
+    assert LastCheckpoints(frozenset(), {}).floor(0) == 0, "nobody has settled anything"
 
 
 @given(cursors(), snapshots(least=40), XIDS, st.integers(0, 3))

@@ -12,8 +12,9 @@ import pytest
 from late.model.task import Cursor, Epoch, ShardId
 from late.store.base import Settlement
 from late.store.postgres import statements as sql
+from late.store.postgres.cursor import parse
 from late.store.postgres.journal import ROWS_MAX, statements_of
-from late.store.postgres.tail import _flushed
+from late.store.postgres.tail import _caught_up, _flushed
 from tests.conformance.kit import parked, record
 
 
@@ -60,3 +61,19 @@ async def test_what_is_not_on_disk_is_flushed_at_once_and_handed_out_once_it_is(
 
     asked = [sql.FLUSH] + [sql.FLUSHED] * (len(answers) - 1)
     assert connection.sent == [(statement, ("0/10",)) for statement in asked]
+
+
+@pytest.mark.parametrize(
+    ("cursors", "caught_up"),
+    [
+        (["9:9:", "9:9:"], True),
+        (["9:9:", "8:8:"], False),
+        (["9:9:", f"9:9:|12:12:@10,{record(1).task_id}"], False),
+        ([f"9:9:|12:12:@10,{record(1).task_id}"], False),
+    ],
+)
+def test_shards_have_caught_up_at_the_end_of_one_snapshot(
+    cursors: list[str], caught_up: bool
+) -> None:
+    windows = {("g", shard): parse(Cursor(text)) for shard, text in enumerate(cursors)}
+    assert _caught_up(windows) is caught_up  # type: ignore[arg-type]

@@ -25,6 +25,7 @@ from late.errors import (
 )
 from late.schema.spanner.errors import CLASSES, translate
 from late.store import open_store
+from late.store.spanner import guard as spanner_guard
 from late.store.spanner import membership as spanner_fleet
 from late.store.spanner import prune as spanner_prune
 from late.store.spanner.client import _Database
@@ -198,3 +199,29 @@ def test_a_transaction_that_got_no_session_leaves_its_thread_usable() -> None:
     for _ in range(2):  # the second one was "nested"
         with pytest.raises(api.NotFound):
             database.run_in_transaction(lambda tx: None)
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [("Table not found: late_meta", SchemaMismatch), ("Database not found: d", api.NotFound)],
+)
+def test_a_database_without_our_tables_is_not_one_that_is_missing(
+    text: str, expected: type[Exception]
+) -> None:
+    class Snapshot:
+        def __enter__(self) -> Snapshot:
+            return self
+
+        def __exit__(self, *_: object) -> None: ...
+
+        def execute_sql(self, _: str) -> list[tuple[str]]:
+            return [("GOOGLE_STANDARD_SQL",)]
+
+        def read(self, *_: object) -> None:
+            raise api.NotFound(text)
+
+    class Database:
+        snapshot = Snapshot
+
+    with pytest.raises(expected):
+        spanner_guard.facts(Database(), URL)

@@ -63,3 +63,14 @@ def test_the_line_goes_on_where_it_ended() -> None:
     assert then > first[-1]
     assert not line.over(first[-1])
     assert line.over(then)
+
+
+def test_a_short_measurement_says_less_than_a_long_one() -> None:
+    queue = ThrottledQueue()
+    assert queue.measure(0) is None
+    queue.starts = 10
+    assert queue.measure(S) == 10.0
+    queue.starts = 10
+    assert queue.measure(S + S // 4) == 10.0 + (40.0 - 10.0) / 4
+    queue.starts = 20
+    assert queue.measure(3 * S + S // 4) == 10.0, "two seconds: all that counts"

@@ -16,6 +16,9 @@ from late.errors import LateError
 from late.handler.context import Context
 from late.outbox import connect
 from late.schema import migrate
+from late.store.base import WorkerInfo
+from late.store.postgres.connection import rows_of
+from late.store.postgres.store import PostgresStore
 from late.store.postgres.wake_ups import PostgresWakeUps
 from late.testing.servers.postgres import PostgresServer
 from tests.integration.kill_app import app, count
@@ -116,6 +119,18 @@ def waiting(url: str) -> int:
     with Control(url) as control:
         [queue] = control.status.read().queues
     return queue.depth.n
+
+
+async def test_heartbeats_behind_it_prepare_nothing(bouncer: PgBouncer) -> None:
+    store = PostgresStore(f"{bouncer.url}/postgres")
+    await store.open()
+    try:
+        for _ in range(3):
+            await store.heartbeat(WorkerInfo("me", "here", ("default",)), 60)
+        async with store._pools.working.use() as connection:
+            assert await rows_of(connection, "select name from pg_prepared_statements") == []
+    finally:
+        await store.close()
 
 
 async def test_a_worker_behind_it_announces_nothing(bouncer: PgBouncer) -> None:

@@ -8,6 +8,7 @@ from collections.abc import Callable
 from typing import Any, TypeVar
 
 import late
+from late.api.identity.settings import IdentitySettings
 from late.api.server import Server
 from late.api.settings import ServeSettings
 from late.web.routes import OperatorPage
@@ -29,10 +30,16 @@ class Served:
         port: int = 0,
         every_s: float | None = 0.2,
         reports: str | None = None,
+        identity: IdentitySettings | None = None,
     ) -> None:
         self._every_s = every_s
         listen = ServeSettings(
-            http_port=port, roles=("web",), web_changes=changes, auth=auth, reports=reports
+            http_port=port,
+            roles=("web",),
+            web_changes=changes,
+            auth=auth,
+            reports=reports,
+            identity=identity or IdentitySettings(),
         )
         self._server = Server(late.App(url), listen)
         self._ready = threading.Event()

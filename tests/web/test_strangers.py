@@ -212,7 +212,7 @@ def test_who_may_look_finds_nothing_to_press_and_is_refused(
         olga.shows("12.50")
         olga.go(served.root + "groups/audit")
         olga.follow(lambda: olga.press("button", "Pause"))
-        assert control.audit.entries(limit=1)[0].actor == "olga@page"
+        assert control.audit.entries(limit=1)[0].actor == "token:olga"
         olga.follow(lambda: olga.press("button", "Sign out"))
         olga.go(served.root + "queues")
         assert olga.text("h1") == "Sign in"

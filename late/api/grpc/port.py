@@ -41,6 +41,10 @@ def bounds(
         ("grpc.http2.bdp_probe", 0),
         ("grpc.http2.lookahead_bytes", limits.LOOKAHEAD_BYTES),
         ("grpc.so_reuseport", 0),
+        # Calls that the loop has not seen yet. Beyond 1,000, which strangers open at once, gRPC
+        # cancels some by chance, also those of callers.
+        ("grpc.server.max_pending_requests", 8_000),
+        ("grpc.server.max_pending_requests_hard_limit", 8_000),
     ]
 
 

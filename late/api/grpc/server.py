@@ -22,10 +22,11 @@ from late.api.grpc.strangers import Strangers
 from late.api.grpc.stream import Stream
 from late.api.service import Service
 from late.api.sign_ins import address_of
-from late.model.tokens import Caller
+from late.model.rights import Caller
 from late.observability import traces
 from late.v1 import queue_pb2
 from late.worker.file_limit import file_limit
+from late.worker.refusals import Refusals
 
 logger = logging.getLogger("late.api")
 
@@ -74,7 +75,7 @@ class RpcServer:
             ConfigError: the address is taken, or is not one of this machine.
         """
         most = limits.connections_of(file_limit())
-        strangers = Strangers(most)
+        strangers = Strangers(most, Refusals("grpc").add)
         options = [*bounds(message=limits.MESSAGE_BYTES, connections=most), *_OPTIONS]
         server = grpc.aio.server(options=options, maximum_concurrent_rpcs=limits.RPCS)
         if self._queue is not None:
@@ -169,8 +170,10 @@ class _Queue:
         """Admit the caller and run `work` for it; every error becomes its gRPC status."""
         try:
             given = dict(context.invocation_metadata() or ()).get("authorization")
+            shown = given if isinstance(given, str) else None
+            await self._service.access.prepare(shown)
             caller = self._service.access.admit(
-                given if isinstance(given, str) else None,
+                shown,
                 names_of_peer(context.auth_context() or {}),
                 interface="grpc",
                 address=address_of(context.peer()),

@@ -13,12 +13,12 @@ import asyncio
 import os
 import socket
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import suppress
 from pathlib import Path
 from urllib.parse import unquote
 
-from late.api.connections import source_of
+from late.api.connections import bound_of, source_of
 from late.concurrency import in_thread
 
 LOOK_EVERY_S = 0.25
@@ -34,10 +34,12 @@ class Strangers:
     Args:
         most: connections that gRPC accepts there. Strangers may have half of them, and one address
             of them half of these.
+        refused: told of those that were ended: the reason and how many.
     """
 
-    def __init__(self, most: int) -> None:
+    def __init__(self, most: int, refused: Callable[[str, int], object]) -> None:
         self._most = most
+        self._refused = refused
         self._known: set[Peer] = set()
         self._gone: set[Peer] = set()
         self._since: dict[Peer, int] = {}
@@ -88,14 +90,16 @@ class Strangers:
         by_source: dict[str, list[Peer]] = {}
         for peer in sorted(strangers, key=lambda each: -self._since[each]):
             by_source.setdefault(source_of(peer[0]), []).append(peer)
-        left, ended = len(strangers), []
-        for mine in by_source.values():
-            while len(mine) > self._most // 4:
+        room, ended = self._most // 2, []
+        for source, mine in by_source.items():
+            while len(mine) > bound_of(source, room):
                 ended.append(mine.pop())
-                left -= 1
-        while left > self._most // 2:
+        of_address = len(ended)
+        while len(strangers) - len(ended) > room:
             ended.append(max(by_source.values(), key=len).pop())
-            left -= 1
+        for reason, count in (("address", of_address), ("total", len(ended) - of_address)):
+            if count:
+                self._refused(reason, count)
         return ended
 
 

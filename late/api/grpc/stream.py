@@ -15,7 +15,7 @@ from late.api.receipts import StaleReceipt, UnknownReceipt
 from late.api.service import Service
 from late.concurrency import run_until
 from late.handler.classify import Verdict
-from late.model.tokens import Caller
+from late.model.rights import Caller
 from late.v1 import queue_pb2
 
 BATCH = 64

@@ -38,7 +38,9 @@ class Acceptor:
         connections: Connections,
         make: Callable[[], Served],
         context: ssl.SSLContext | None,
+        refused: Callable[[str], object],
     ) -> None:
+        self._refused = refused
         self._listener = listener
         self._connections = connections
         self._make = make
@@ -88,5 +90,7 @@ class Acceptor:
         if task.cancelled() or error is not None:
             self._connections.remove(entry)
             stream.close()
+        if error is not None and self._context is not None:
+            self._refused("handshake")
         if error is not None and not isinstance(error, OSError):  # of TLS is one, too
             logger.error("a connection failed: %s", type(error).__name__, exc_info=error)

@@ -11,10 +11,14 @@ from typing import Any
 import msgspec
 
 from late.api import schemas
+from late.model import validation as validate
 
 _NAME = {"type": "string", "pattern": r"^[A-Za-z0-9._:-]{1,128}$"}
-_QUEUE = {"name": "queue", "in": "path", "required": True, "schema": _NAME}
-_GROUP = {"name": "group", "in": "query", "required": False, "schema": _NAME}
+_QUEUE_NAME = {"type": "string", "pattern": r"^(?!late\.|\.{1,2}$)[A-Za-z0-9._:-]{1,128}$"}
+_QUEUE = {"name": "queue", "in": "path", "required": True, "schema": _QUEUE_NAME}
+_GROUP_NAME = {"type": "string", "pattern": r"^[A-Za-z0-9._:-]{0,128}$"}
+"""An empty one stands for the default group."""
+_GROUP = {"name": "group", "in": "query", "required": False, "schema": _GROUP_NAME}
 _BODIES = (schemas.Put, schemas.PutMany, schemas.Receive, schemas.Ack, schemas.Nack, schemas.Extend)
 _ANSWERS = (schemas.Accepted, schemas.Pulled, schemas.QueueStats)
 _ERRORS = {
@@ -42,6 +46,10 @@ def document() -> dict[str, Any]:
         "required": ["error", "message"],
         "properties": {"error": {"type": "string"}, "message": {"type": "string"}},
     }
+    _tell_rules(components["Put"])
+    components["PutMany"]["properties"]["tasks"]["maxItems"] = validate.BATCH_TASKS_MAX
+    components["Receive"]["properties"]["group"] = _or_null(_GROUP_NAME)
+    components["Receive"]["properties"]["names"]["anyOf"][0]["items"] = _NAME
     components["Pulled"]["properties"]["payload"] = {"type": "object"}
     components["Ack"]["properties"]["result"] = {"description": "Any JSON, at most 256 KiB."}
     return {
@@ -54,6 +62,38 @@ def document() -> dict[str, Any]:
             "securitySchemes": {"token": {"type": "http", "scheme": "bearer"}},
         },
     }
+
+
+def _tell_rules(put: dict[str, Any]) -> None:
+    """Add the rules of a task's values, which `late.model.validation` checks."""
+    fields = put["properties"]
+    fields["name"] = _NAME
+    fields["queue"] = _or_null(_QUEUE_NAME)
+    for name in ("ordering_key", "unique_key"):
+        fields[name] = _or_null(_NAME)
+    reach = validate.PRIORITY_MAX
+    fields["priority"] = _or_null({"type": "integer", "minimum": -reach, "maximum": reach})
+    for name in ("delay_s", "expires_s", "unique_for_s"):
+        fields[name] = _or_null({"type": "number", "maximum": validate.DELAY_S_MAX})
+    fields["unique_for_s"]["anyOf"][0]["exclusiveMinimum"] = 0
+    put["allOf"] = [
+        {"not": _both("at", "delay_s")},
+        {"not": _both("expires_at", "expires_s")},
+        *(
+            {"if": _both(name), "then": _both("unique_key")}
+            for name in ("unique_for_s", "on_conflict")
+        ),
+    ]
+
+
+def _both(*names: str) -> dict[str, Any]:
+    """The schema of an object that has these fields, and none of them is null."""
+    given = {name: {"not": {"type": "null"}} for name in names}
+    return {"required": [*names], "properties": given}
+
+
+def _or_null(schema: dict[str, Any]) -> dict[str, Any]:
+    return {"anyOf": [dict(schema), {"type": "null"}], "default": None}
 
 
 def _paths() -> dict[str, Any]:

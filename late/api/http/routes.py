@@ -25,7 +25,7 @@ from late.api.service import Service
 from late.api.web_auth import Gate
 from late.concurrency import run_until
 from late.dispatcher.push import responses
-from late.model.tokens import Caller
+from late.model.rights import Caller
 from late.observability import traces
 from late.observability.metrics import CONTENT_TYPE
 
@@ -159,7 +159,7 @@ class _Api:
 
     async def metrics(self, request: Request, caller: Caller) -> Response:
         demand(caller, "operate")
-        if not caller.sees("*"):
+        if not caller.may_all("operate"):
             raise Forbidden("metrics are of all queues, and this token is not for all of them")
         assert self._metrics is not None
         return Response(await self._metrics(), headers={**_HEADERS, "Content-Type": CONTENT_TYPE})
@@ -174,7 +174,7 @@ class _Api:
 
         async def endpoint(request: Request) -> Response:
             try:
-                return await handler(request, self._admit(request))
+                return await handler(request, await self._admit(request))
             except ClientDisconnect:
                 return Response(status_code=499)
             except Exception as error:
@@ -188,11 +188,12 @@ class _Api:
         self._service.access.check(caller)
         return body
 
-    def _admit(self, request: Request) -> Caller:
+    async def _admit(self, request: Request) -> Caller:
         names = tuple(request.scope.get("late.certificate", ()))
         given, host = request.headers.get("authorization"), request.headers.get("host")
         address = "" if request.client is None else request.client.host
         gate = Gate(self._service.access)
+        await self._service.access.prepare(given)
         return gate.admit(given, host, names, address=address, interface="http")
 
 

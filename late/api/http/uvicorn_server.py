@@ -13,6 +13,7 @@ import socket
 import ssl
 from collections.abc import Iterator
 from contextlib import contextmanager
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -21,11 +22,12 @@ import uvicorn
 from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 
 from late.api.certificates import names_of
-from late.api.connections import Connection, Connections
+from late.api.connections import Connection, Connections, bound_of
 from late.api.http.acceptor import Acceptor
 from late.api.limits import BODY_S, HEADER_S, connections_of, loopback
 from late.errors import ConfigError
 from late.worker.file_limit import file_limit
+from late.worker.refusals import Refusals
 
 HEAD_BYTES = 32 * 1024
 KEEP_ALIVE_S = 75
@@ -177,8 +179,9 @@ class _Server(uvicorn.Server):
         def make() -> _Protocol:
             return _Protocol(self.config, self.server_state, self.lifespan.state)
 
-        connections = Connections(most, most // 2)
-        self._acceptor = Acceptor(self._listener, connections, make, self.config.ssl)
+        refused = Refusals("http").add
+        connections = Connections(most, partial(bound_of, most=most), refused)
+        self._acceptor = Acceptor(self._listener, connections, make, self.config.ssl, refused)
 
     async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
         if self._acceptor is not None:

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from late.control.database import Database, Part
-from late.control.groups import groups, lag, retention
+from late.control.database import Database, Part, on_engine
+from late.control.groups import groups, lag
 from late.control.groups import reset as resets
+from late.control.groups import retention as retentions
 from late.control.groups import wait as waits
-from late.control.views import GroupView, Reset, Status, Waited
+from late.control.views import GroupView, Status
 
 
 class GroupControl(Part):
@@ -52,26 +53,9 @@ class GroupControl(Part):
         groups.pause(self._database.engine, name, paused=False)
         return self.get(name)
 
-    def delete(self, name: str) -> None:
-        """Remove a group with its timers and dead letters. The log then keeps nothing for it."""
-        groups.remove(self._database.engine, name)
-
-    def reset(self, name: str, to: str | int, *, dry_run: bool = False) -> Reset:
-        """Let a group read from `beginning`, from `now`, or from a time in microseconds."""
-        return resets.reset(self._database.engine, name, to, dry_run=dry_run)
-
-    def require(self, names: Sequence[str]) -> None:
-        """Check that all of `names` are registered; workers call this."""
-        groups.check(self._database.engine, names)
-
-    def wait(self, group: str, token: str, *, timeout_s: float | None = None) -> Waited:
-        """Wait until the group has settled every task that was created no later than `token`."""
-        return waits.wait(self._database.engine, group, token, timeout_s=timeout_s)
-
-    def retention(self) -> float:
-        """Return the seconds for which the log keeps tasks that every group has settled."""
-        return retention.get(self._database.engine)
-
-    def set_retention(self, keep_s: float) -> float:
-        """Keep settled tasks for so many seconds, for later creations and resets; 0 keeps none."""
-        return retention.put(self._database.engine, keep_s)
+    delete = on_engine(groups.remove)
+    reset = on_engine(resets.reset)
+    require = on_engine(groups.check)
+    wait = on_engine(waits.wait)
+    retention = on_engine(retentions.get)
+    set_retention = on_engine(retentions.put)

@@ -71,7 +71,7 @@ class _Shard(msgspec.Struct, frozen=True):
         return positions.ahead(connection, self.shard_id, self.before.cursor, self.old)
 
 
-def reset(engine: Engine, name: str, to: str | int, *, dry_run: bool) -> Reset:
+def reset(engine: Engine, name: str, to: str | int, *, dry_run: bool = False) -> Reset:
     """Let the group read from `to`: `beginning`, `now`, or a time in microseconds.
 
     Raises:

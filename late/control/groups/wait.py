@@ -38,8 +38,10 @@ EVERY_MAX_S = 1.0
 _MILLISECOND_US = 1_000
 
 
-def wait(engine: Engine, name: str, token: str, *, timeout_s: float | None) -> Waited:
-    """Return when all is settled, or after `timeout_s` with the count of unsettled tasks.
+def wait(engine: Engine, name: str, token: str, *, timeout_s: float | None = None) -> Waited:
+    """Wait until the group has settled every task that was created no later than `token`.
+
+    Returns when all is settled, or after `timeout_s` with the count of unsettled tasks.
 
     Args:
         timeout_s: the longest wait in seconds; None waits without limit.

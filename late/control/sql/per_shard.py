@@ -94,7 +94,15 @@ def lateral_rows(
         types: of these values; by default what Python's are taken for.
     """
     if connection.dialect.name == EMBEDDED:
-        yield from _one_by_one(connection, leg, asked, types)
+        # One statement of one leg, made once and run for each: the driver keeps it prepared.
+        if not asked:
+            return
+        taken = _types(asked[0], types)
+        of = leg(*(bindparam(name, type_=type_) for name, type_ in taken.items())).subquery()
+        statement = select(bindparam("leg", type_=BigInteger()).label("leg"), *of.c)
+        for place, values in enumerate(asked):
+            named = dict(zip(taken, values, strict=True))
+            yield from connection.execute(statement, {"leg": place, **named}).all()
         return
     if connection.dialect.name not in LATERAL:
         yield from union_rows(connection, [leg(*values) for values in asked], rows=rows)
@@ -103,23 +111,6 @@ def lateral_rows(
     for start in range(0, len(asked), size):
         some = list(zip(range(start, len(asked)), asked[start : start + size], strict=False))
         yield from connection.execute(*_lateral(leg, some, types)).all()
-
-
-def _one_by_one(
-    connection: Connection,
-    leg: Callable[..., Select[Any]],
-    asked: Sequence[tuple[int | str, ...]],
-    known: Sequence[TypeEngine[Any]],
-) -> Iterator[Row[Any]]:
-    """One statement of one leg, made once and run for each: the driver keeps it prepared."""
-    if not asked:
-        return
-    types = _types(asked[0], known)
-    of = leg(*(bindparam(name, type_=type_) for name, type_ in types.items())).subquery()
-    statement = select(bindparam("leg", type_=BigInteger()).label("leg"), *of.c)
-    for place, values in enumerate(asked):
-        named = dict(zip(types, values, strict=True))
-        yield from connection.execute(statement, {"leg": place, **named}).all()
 
 
 def _types(

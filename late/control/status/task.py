@@ -110,7 +110,10 @@ def _with_traces(connection: Connection, view: TaskInGroup, task_id: str) -> Tas
 
 
 def result(engine: Engine, task_id: str, group: str) -> bytes | None:
-    """See `TaskControl.result`."""
+    """Read a task's outcome and its handler's return value, encoded as in `late.app.results`.
+
+    Returns None if the task has not ended, or if its result is not kept (any more).
+    """
     shard_of(task_id)
     with reading(engine) as connection:
         return _result(connection, task_id, group)

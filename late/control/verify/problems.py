@@ -19,7 +19,7 @@ REMEDIES: Mapping[str, str] = {
     "open_twice": "it may run more than once at the next takeover; then the shard is sound",
     "two_places": "it will run more than once; `late show` names its rows: delete all but one",
     "ended_twice": "do not redrive it; `late dead purge --id` if it shall not run again",
-    "logged_twice": "it runs once per row; a producer must make a new id for every task",
+    "logged_twice": "it may run once per row: a producer has used an id twice, or a row was copied",
     "held_forever": "enqueue the task again and delete its row of late_timer",
     "key_held": "nobody can enqueue with this key: delete its row of late_unique",
     "tick_held": "the schedule waits for it: set late_schedule.open_task_id to NULL",

@@ -117,6 +117,10 @@ ALERTS: tuple[Alert, ...] = (
           # Not `increase`: a series that begins at one has no increase.
           "sum by (schedule) (late_schedules_disabled_total) > 0", "0m",
           "The schedule {{ $labels.schedule }} cannot be read or never fires again."),
+    Alert("LateRowsCopied", "page",
+          "sum by (group, shard) (late_replays_refused_total) > 0", "0m",
+          "Somebody has copied rows of the log, in the shard {{ $labels.shard }} of the group "
+          "{{ $labels.group }}."),
     Alert("LatePausedForLong", "ticket",
           "min_over_time((max by (scope, limited) (late_paused))[24h:5m]) == 1", "0m",
           "The {{ $labels.scope }} {{ $labels.limited }} is paused for a day."),

@@ -110,6 +110,8 @@ _count("late_results_dropped_total", "Results of attempts whose shard had gone t
 _count("late_already_done_total", "Tasks whose effects (ctx.once) were there already: they ran "
        "twice, and had their effects once. Not from child processes.", "group queue task",
        events.ALREADY_DONE)  # fmt: skip
+_count("late_replays_refused_total", "Second rows of tasks that were refused: copies of rows.",
+       "group shard", events.REPLAYED, "count")  # fmt: skip
 _count("late_fenced_total", "Settlements that were refused: the shard has another owner.",
        "group shard", events.FENCED)  # fmt: skip
 _count("late_settlements_refused_total", "Settlements that the database will never take: their "
@@ -170,6 +172,9 @@ _count("late_sign_ins_failed_total", "Callers that have shown no valid token, ea
        "the log.", "interface", events.SIGN_IN_FAILED)  # fmt: skip
 _count("late_sign_ins_slowed_total", "Those that came after too many others of their address, "
        "without a line.", "interface", events.SIGN_IN_SLOWED)  # fmt: skip
+_count("late_connections_refused_total", "Connections that a port (http, grpc, health) refused or "
+       "ended: for the bound of their address or of the port, for a handshake that did not end, or "
+       "idle, for another one.", "port reason", events.CONNECTION_REFUSED, "count")  # fmt: skip
 
 # --- the autoscaler ------------------------------------------------------------------------------
 

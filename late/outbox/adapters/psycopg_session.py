@@ -13,16 +13,17 @@ from __future__ import annotations
 
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
 from contextlib import asynccontextmanager, contextmanager, suppress
-from typing import Any, cast
+from typing import Any, TypeVar, cast
 
 import psycopg
 from psycopg import generators
 from psycopg.abc import PQGen
 from psycopg.pq import ConnStatus, ExecStatus, PipelineStatus, TransactionStatus
-from psycopg.pq.abc import PGconn
+from psycopg.pq.abc import PGconn, PGresult
 
 from late.outbox.idle_connections import IdleConnections
 
+C = TypeVar("C", bound=psycopg.Connection[Any])
 _OPTIONS: dict[str, Any] = {"prepare_threshold": None}
 """A PgBouncer that pools transactions gives a session, with what was prepared in it, to others."""
 
@@ -57,7 +58,7 @@ def connect(
     Raises:
         psycopg.errors.InFailedSqlTransaction: the block has swallowed an error of the database.
     """
-    tx = None if idle is None else _kept(idle)
+    tx = None if idle is None else _kept(idle, psycopg.Connection)
     kept = tx is not None
     if tx is None:
         tx = psycopg.Connection.connect(conninfo, **_OPTIONS)
@@ -80,7 +81,7 @@ def connect(
                 tx.rollback()
         raise
     finally:
-        _put(tx, idle)
+        put(tx, idle)
 
 
 @asynccontextmanager
@@ -113,7 +114,7 @@ async def connect_async(
                 await tx.rollback()
         raise
     finally:
-        _put(tx, idle)
+        put(tx, idle)
 
 
 def _check(tx: psycopg.Connection[Any] | psycopg.AsyncConnection[Any]) -> None:
@@ -126,9 +127,22 @@ def _check(tx: psycopg.Connection[Any] | psycopg.AsyncConnection[Any]) -> None:
         )
 
 
-def _kept(idle: IdleConnections) -> psycopg.Connection[Any] | None:
+def shared(conninfo: str, idle: IdleConnections, kind: type[C]) -> C:
+    """Return a connection of `kind`, a kept one or a new one, without a transaction."""
+    tx = _kept(idle, kind)
+    return kind.connect(conninfo, **_OPTIONS) if tx is None else tx
+
+
+def error_of(result: PGresult, tx: psycopg.Connection[Any]) -> psycopg.Error:
+    """Return the error that the server has answered, or that there was no answer."""
+    if tx.pgconn.status == ConnStatus.BAD:
+        return psycopg.OperationalError("the connection is lost")
+    return psycopg.errors.error_from_result(result, encoding=tx.info.encoding)
+
+
+def _kept(idle: IdleConnections, kind: type[C]) -> C | None:
     while (session := idle.take()) is not None:
-        tx: psycopg.Connection[Any] = psycopg.Connection(session)
+        tx = kind(session)
         tx.prepare_threshold = None
         usable = False
         try:
@@ -173,7 +187,7 @@ def _is_usable(session: PGconn) -> PQGen[bool]:
     )
 
 
-def _put(
+def put(
     tx: psycopg.Connection[Any] | psycopg.AsyncConnection[Any], idle: IdleConnections | None
 ) -> None:
     """Keep the session of `tx`, with its reset sent, or close it with the transaction.

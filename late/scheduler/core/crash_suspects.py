@@ -17,7 +17,8 @@ dead letter too: that is the price, and an operator can send it back.
 
 A task that is rescheduled after the first death starts without a mark: it has another due time.
 That costs one death more; so does each reset of the group, which ends the terms of all owners, the
-dead ones' too.
+dead ones' too, and a clock of the database that is set back after the first death: a delayed task
+becomes due once more then, and seems to be younger than the death.
 
 A mark ends with the attempt. Deaths are kept with a task that is parked (`late_timer.deaths`), and
 go on being counted there, but it is no suspect any more: an attempt of its own has ended.
@@ -26,6 +27,7 @@ go on being counted there, but it is no suspect any more: an attempt of its own 
 from __future__ import annotations
 
 from collections import deque
+from collections.abc import Set as AbstractSet
 
 from late.model.task import Suspect, TaskId
 from late.scheduler.events_effects import Care
@@ -46,27 +48,19 @@ class CrashSuspects:
         """Deaths of each suspect that has not ended, wherever it is."""
         self.marked: dict[TaskId, Entry] = {}
         """Tasks that run under a mark, or are about to."""
-        self._asked: list[Entry] = []
-        self._out: list[Entry] = []
+        self.asked: list[Entry] = []
+        """Marks that wait for the next settlement."""
+        self.out: list[Entry] = []
+        """Marks of the settlement that is out."""
         self._crowd: deque[Entry] = deque()
         self._suspects: deque[Entry] = deque()
         self.on_trial: TaskId | None = None
         """The suspect that is marked, if one is: no other may start in this worker."""
 
     @property
-    def asked(self) -> int:
-        """Marks that wait for the next settlement."""
-        return len(self._asked)
-
-    @property
     def unstarted(self) -> frozenset[TaskId]:
         """The tasks that start when their mark is in the journal."""
-        return frozenset([entry.record.task_id for entry in (*self._asked, *self._out)])
-
-    @property
-    def watched(self) -> bool:
-        """True while marks or deaths are told by settlements: each change is told at once."""
-        return bool(self._asked or self.marked or self.deaths)
+        return frozenset([entry.record.task_id for entry in (*self.asked, *self.out)])
 
     @property
     def waiting(self) -> int:
@@ -76,7 +70,7 @@ class CrashSuspects:
     @property
     def marking(self) -> int:
         """Marks that are not in the journal yet: their tasks are as good as started."""
-        return len(self._asked) + len(self._out)
+        return len(self.asked) + len(self.out)
 
     def recall_deaths(self, entry: Entry) -> None:
         """Note how many workers died under a task that has come into memory, by the marks and by
@@ -113,7 +107,7 @@ class CrashSuspects:
 
     def next_marked(self, slots: int, care: Care) -> list[Entry]:
         """Take out the tasks whose turn it is to be marked together."""
-        if care == "none":
+        if care == "none" or not self._crowd:
             return []
         return [self._crowd.popleft() for _ in range(min(slots, len(self._crowd)))]
 
@@ -132,7 +126,7 @@ class CrashSuspects:
         """Mark the task: it starts when the next settlement is in the journal, and not before."""
         task_id = entry.record.task_id
         self.marked[task_id] = entry
-        self._asked.append(entry)
+        self.asked.append(entry)
         if task_id in self.deaths:
             self.on_trial = task_id
 
@@ -147,18 +141,11 @@ class CrashSuspects:
         if self.on_trial == task_id:
             self.on_trial = None
 
-    def for_settlement(self) -> tuple[Suspect, ...]:
-        """Return the suspects and marks for the settlement that is being built."""
-        self._out, self._asked = self._asked, []
-        ids = self.deaths.keys() | self.marked.keys()
-        return tuple(self._suspect(task_id) for task_id in sorted(ids))
-
-    def _suspect(self, task_id: TaskId) -> Suspect:
-        marked = self.marked.get(task_id)
-        deaths = self.deaths.get(task_id, 0) if marked is None else marked.deaths
-        return Suspect(task_id, deaths, marked is not None)
-
-    def settled(self) -> list[Entry]:
-        """Return the tasks that may start, now that the settlement is in the journal."""
-        started, self._out = self._out, []
-        return started
+    def told(self, without: AbstractSet[str] = frozenset()) -> tuple[Suspect, ...]:
+        """Return the suspects and marks as they are, but for the tasks of `without`."""
+        found = []
+        for task_id in sorted((self.deaths.keys() | self.marked.keys()) - without):
+            marked = self.marked.get(task_id)
+            deaths = self.deaths.get(task_id, 0) if marked is None else marked.deaths
+            found.append(Suspect(task_id, deaths, marked is not None))
+        return tuple(found)

@@ -3,16 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from collections.abc import Set as AbstractSet
 
 from late.model.task import PULL_POOL, Outcome, TaskId
 from late.scheduler import events_effects as m
 from late.scheduler.core.reads import shrink
+from late.scheduler.core.shared_settlement import SharedSettlement
 from late.scheduler.core.starts import dispatch
 from late.scheduler.core.state import CoreState
 from late.scheduler.core.transitions import apply_outcome, end, expire, release_key, start_head
 from late.scheduler.task_state import Entry
-from late.store.base import Settlement
 
 
 def finished(core: CoreState, outcomes: Sequence[Outcome]) -> None:
@@ -86,10 +85,14 @@ def finished(core: CoreState, outcomes: Sequence[Outcome]) -> None:
 
 def settled(core: CoreState, effects: list[m.Effect]) -> None:
     """Take in that the settlement that was out is in the journal."""
+    if core.shared is not None:
+        end_shared(core, core.shared)
     settlement, ended, parked = core.pending.settled(core.now_us)
-    dispatch(core, marked(core), effects)
-    core.timers.rows_changed(settlement.unparked, new=bool(settlement.revived))
-    core.commands.settled(settlement.revived)
+    if core.suspects.out:
+        dispatch(core, marked(core), effects)
+    if settlement.unparked or settlement.revived:
+        core.timers.rows_changed(settlement.unparked, new=bool(settlement.revived))
+        core.commands.settled(settlement.revived)
     for task_id in core.window.forget_all([*ended, *parked]):
         core.timers.parked.pop(task_id, None)
     for task_id, (entry, row) in parked.items():
@@ -104,13 +107,40 @@ def settled(core: CoreState, effects: list[m.Effect]) -> None:
             core.timers.wait(entry)
         elif entry.unfetched:
             core.unclaimed.went(entry.policy.target)
-    shrink(core)
+    if core.timers.parked:
+        shrink(core)
+
+
+def end_shared(core: CoreState, shared: SharedSettlement) -> None:
+    """Take in that the settlement of a shared transaction is in the journal, or its substitute."""
+    core.shared = None
+    core.window.counted(shared.arrived)
+    if core.pending.out is not shared.settlement:
+        return
+    for outcome in shared.outcomes:
+        task_id = outcome.attempt.record.task_id
+        entry = core.window.entries.get(task_id) or core.timers.parked[task_id]
+        core.running -= 1
+        if core.suspects.marked or core.suspects.deaths:
+            core.pending.awaited = True
+            core.suspects.ended(task_id, again=False)
+            core.suspects.deaths.pop(task_id, None)
+        entry.move("done")
+        if entry.options.schedule is not None:
+            core.schedules.ended(entry.options.schedule, task_id)
+        release_key(core, entry)
+        core.window.forget_all([task_id])
+        core.timers.parked.pop(task_id, None)
+    if core.limits.outages.watches:
+        core.limits.outages.done(core.lease.group, shared.outcomes, core.now_us)
+    core.limits.outages.settled(core.lease.group, shared.settlement.usage, core.now_us)
 
 
 def marked(core: CoreState) -> list[Entry]:
     """Return what may start, now that its mark is in the journal."""
     started = []
-    for entry in core.suspects.settled():
+    marks, core.suspects.out = core.suspects.out, []
+    for entry in marks:
         if not core.stopped and not expire(core, entry):
             started.append(entry)
             continue
@@ -123,28 +153,3 @@ def marked(core: CoreState) -> list[Entry]:
             entry.move("ready")
             core.ready_queues.push_front(entry)
     return started
-
-
-def next_settlement(
-    core: CoreState, now_us: int, waiting: AbstractSet[str], *, trusted: bool
-) -> Settlement | None:
-    """Build the next settlement, or return None if there is nothing to settle or one is out.
-
-    No schedule fires while the worker is not `trusted`: it has not heard of the database's clock
-    for so long that the clock may have been set back.
-
-    Args:
-        waiting: tasks whose attempt is handed over and has not begun.
-    """
-    core.now_us = max(core.now_us, now_us)
-    if core.pending.out is not None or not core.recovered:
-        return None
-    core.told = None
-    ticks = core.schedules.take_due(core.now_us) if trusted and not core.stopped else ()
-    if not ticks and not core.write_due():
-        return None
-    results = core.drain.take_results()
-    built = core.pending.build(core.window, ticks, core.suspects, core.now_us, results, waiting)
-    core.long_run, core.ran_on = False, set()
-    core.limits.outages.settled(core.lease.group, built.usage, core.now_us)
-    return built

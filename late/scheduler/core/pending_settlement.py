@@ -16,10 +16,12 @@ from late.model.task import (
     DEFAULT_GROUP,
     Cursor,
     DeadLetter,
+    OpenTask,
     Outcome,
     Parked,
     Record,
     StepDetail,
+    Suspect,
     TaskId,
 )
 from late.scheduler.core.crash_suspects import CrashSuspects
@@ -80,11 +82,6 @@ class PendingSettlement:
     def repeated(self) -> int:
         """Those of `unrecorded` that would run again if the worker died now."""
         return len(self._ended) + len(self._out_ended) + len(self._ran) + len(self._out_ran)
-
-    @property
-    def has_tasks(self) -> bool:
-        """True while tasks wait for the next settlement."""
-        return bool(self._ended or self._parking)
 
     @property
     def has_steps(self) -> bool:
@@ -227,46 +224,74 @@ class PendingSettlement:
         """
         assert self.out is None
         self.usage.add_arrived(window.arrived(), now_us)
-        if suspects.marking:
+        if suspects.asked or suspects.out:
             waiting = suspects.unstarted | waiting
-        later = self._beyond()
-        for task_id in later:
-            del self._parking[task_id]
+        later = self._beyond() if self._parking else {}
+        unparked, steps = self._unparked, self._steps
+        if later:
+            for task_id in later:
+                del self._parking[task_id]
+            self._unparked = [timer for timer in unparked if timer[1] not in later]
+            self._steps = [step for step in steps if step.task_id not in later]
         gone = self._ended.keys() | self._parking.keys()
+        suspects.out, suspects.asked = suspects.asked, []
+        self.out = self.compose(
+            window.cursor,
+            window.open(without=gone, waiting=waiting),
+            suspects.told(),
+            ticks=ticks,
+            results=results,
+        )
+        self._unparked = [timer for timer in unparked if timer[1] in later] if later else []
+        self._steps = [step for step in steps if step.task_id in later] if later else []
+        self._out_ended, self._ended = self._ended, {}
+        self._out_parking, self._parking = self._parking, later
+        self._out_ran, self._ran = self._ran - later.keys(), self._ran & later.keys()
+        self._dead, self._revived, self._results = [], {}, []
+        self.awaited = bool(later)
+        self._released_keys, self._ended_ticks = [], []
+        return self.out
+
+    def compose(
+        self,
+        cursor: Cursor,
+        open_tasks: tuple[OpenTask, ...],
+        suspects: tuple[Suspect, ...],
+        *,
+        mark: str = "",
+        ticks: tuple[Tick, ...] = (),
+        results: Sequence[Result] = (),
+    ) -> Settlement:
+        """Return the settlement of all that was collected.
+
+        Args:
+            mark: makes its name another than that of the next one with the same `seq`.
+        """
         lease, seq = self._lease, self.seq + 1
-        self.out = Settlement(
+        return Settlement(
             # Unique without a random: the epoch is new for every lease, and a fenced core never
             # builds again. The end of the owner's name, which is new for every process, tells a
             # copy of the database from the database.
-            settlement_id=f"{lease.owner[-8:]}/{lease.epoch}/{seq}",
+            settlement_id=f"{lease.owner[-8:]}/{lease.epoch}/{seq}{mark}",
             group=lease.group,
             shard_id=lease.shard_id,
             seq=seq,
             epoch=lease.epoch,
             owner=lease.owner,
-            cursor=window.cursor,
-            open=window.open(without=gone, waiting=waiting),
+            cursor=cursor,
+            open=open_tasks,
             usage=self.usage.take(),
-            unparked=tuple(timer for timer in self._unparked if timer[1] not in later),
-            parked=tuple(row for _, row in self._parking.values()),
+            unparked=tuple(self._unparked),
+            parked=tuple([row for _, row in self._parking.values()]),
             dead=tuple(self._dead),
             revived=tuple(self._revived.values()),
             results=(*self._results, *results),
-            history=tuple(step for step in self._steps if step.task_id not in later),
+            history=tuple(self._steps),
             ticks=ticks,
             ended_ticks=tuple(self._ended_ticks),
             released_keys=tuple(self._released_keys),
-            suspects=suspects.for_settlement(),
+            suspects=suspects,
         )
-        self._out_ended, self._ended = self._ended, {}
-        self._out_parking, self._parking = self._parking, later
-        self._out_ran, self._ran = self._ran - later.keys(), self._ran & later.keys()
-        self._unparked = [timer for timer in self._unparked if timer[1] in later]
-        self._steps = [step for step in self._steps if step.task_id in later]
-        self._dead, self._revived, self._results = [], {}, []
-        self.awaited = bool(later)
-        self._released_keys, self._ended_ticks = [], []
-        return self.out
 
     def _beyond(self) -> dict[TaskId, tuple[Entry, Parked]]:
         """Return the tasks that a later settlement parks: a database bounds a transaction.

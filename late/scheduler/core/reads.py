@@ -14,13 +14,11 @@ from late.store.base import Page, read_below
 
 def ask(core: CoreState, effects: list[m.Effect]) -> None:
     """Ask for all that is to be read: the next page, open tasks, rows of the timer table."""
-    if core.stopped:
+    if not core.recovered:  # the checkpoint's open tasks come first in their ordering keys
+        if not core.asked_open:
+            core.asked_open = True
+            effects.append(m.Fetch(core.lease.open))
         return
-    if not core.recovered and not core.asked_open:
-        core.asked_open = True
-        effects.append(m.Fetch(core.lease.open))
-    if not core.recovered:
-        return  # the checkpoint's open tasks come first in their ordering keys
     if not core.reading and not core.full:
         core.reading = True
         effects.append(m.Read(core.window.read_cursor))
@@ -46,7 +44,10 @@ def page_read(core: CoreState, page: Page) -> None:
         for record in page.records
         if record.task_id not in known and record.task_id not in parked
     ]
+    before = len(known)
     core.window.append(entries, page)
+    if len(entries) < len(page.records) or len(known) < before + len(entries):
+        entries = first_rows(core, entries, page)
     # A page may hold a later task of a key before an earlier one: nobody takes a key for which that
     # is possible before all of the page is here.
     core.keys.read_below = 0
@@ -54,6 +55,29 @@ def page_read(core: CoreState, page: Page) -> None:
     core.keys.read_below = read_below(page.cursor)
     start_opened(core)
     core.commands.page_read(more=page.more)
+
+
+def first_rows(core: CoreState, entries: list[Entry], page: Page) -> list[Entry]:
+    """Return the entries without second rows of their tasks: those end unrun.
+
+    Only somebody who copies rows makes them. `append` has taken the last row of a task for its
+    entry; the first one is.
+    """
+    window, usage = core.window, core.pending.usage
+    first: dict[str, Entry] = {entry.record.task_id: entry for entry in reversed(entries)}
+    for entry in entries:
+        if entry is not first[entry.record.task_id]:
+            window.drop(entry)
+    window.entries.update(first)
+    for record in page.records:
+        task_id = record.task_id
+        if (window.entries.get(task_id) or core.timers.parked[task_id]).is_of(record):
+            continue  # the store has shown it again
+        if task_id not in first:  # the window has not taken it in, and will not count it
+            usage.add_arrived([from_record(record, core.policies)], core.now_us)
+        usage.add_final(record, "discarded")
+        core.replays.refused.append(task_id)
+    return [entry for entry in entries if entry is first[entry.record.task_id]]
 
 
 def start_opened(core: CoreState) -> None:

@@ -17,14 +17,15 @@ Rules, in the order in which they matter:
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from collections.abc import Set as AbstractSet
 
 from late.clock import SET_BACK_US
 from late.model.lanes import Gate
-from late.model.task import Policy
+from late.model.task import Outcome, Policy
 from late.scheduler import events_effects as m
-from late.scheduler.core import ends, reads, starts, transitions
+from late.scheduler.core import ends, reads, shared_settlement, starts, transitions
+from late.scheduler.core.shared_settlement import SharedSettlement
 from late.scheduler.core.state import CoreState
 from late.scheduler.core.window import NONE
 from late.scheduler.limits.limits import LOCAL_POOL, Limits
@@ -76,11 +77,14 @@ class ShardCore:
                 core.schedules.replace(event.schedules)
             case m.Stop():
                 core.stopped = True
+        if core.replays.refused:
+            effects.append(m.Replayed(core.replays.take()))
         if core.commands.waiting:
             core.commands.run(core.now_us, full=core.full)
-        if core.pending.out is None and core.settle_due():
+        if core.pending.out is None and core.recovered:
             self._tell(effects)
-        reads.ask(core, effects)
+        if not core.stopped:
+            reads.ask(core, effects)
         if isinstance(event, m.Grant):
             core.wake_us = core.wake_at_us() or NEVER_US
             if not effects:
@@ -88,9 +92,12 @@ class ShardCore:
         return effects
 
     def _tell(self, effects: list[m.Effect]) -> None:
+        """Say that there is something to settle, if there is, and more than was said."""
         core = self.state
+        outcomes = len(core.pending) + len(core.suspects.asked)
+        if not (outcomes or core.tick_due or core.write_due()):
+            return
         known, urgent = core.told or (0, False)
-        outcomes = len(core.pending) + core.suspects.asked
         # It stays urgent until the settlement is asked for.
         told = (outcomes, urgent or core.awaited)
         if told != core.told:
@@ -120,9 +127,14 @@ class ShardCore:
         return True
 
     def settlement(
-        self, now_us: int, waiting: AbstractSet[str] = NONE, *, trusted: bool = True
+        self,
+        now_us: int,
+        waiting: AbstractSet[str] = NONE,
+        *,
+        trusted: bool = True,
+        due: bool = False,
     ) -> Settlement | None:
-        """Return the next settlement, or None if nothing is to be settled or one is still out.
+        """Build the next settlement, or return None if nothing is to be settled or one is out.
 
         The caller writes it until it knows the outcome, and says `Settled`; fenced, it throws the
         core away.
@@ -130,9 +142,48 @@ class ShardCore:
         Args:
             now_us: the database's time.
             waiting: tasks whose attempt is handed over and has not begun.
-            trusted: the worker holds its leases; no schedule fires without.
+            trusted: no schedule fires without: the worker has not heard of the database's clock
+                for so long that the clock may have been set back.
+            due: settle in any case.
         """
-        return ends.next_settlement(self.state, now_us, waiting, trusted=trusted)
+        core = self.state
+        core.now_us = max(core.now_us, now_us)
+        if core.pending.out is not None or not core.recovered:
+            return None
+        core.told = None
+        ticks = core.schedules.take_due(core.now_us) if trusted and core.tick_due else ()
+        if not (ticks or due or core.write_due()):
+            return None
+        results = core.drain.take_results()
+        built = core.pending.build(core.window, ticks, core.suspects, core.now_us, results, waiting)
+        core.long_run, core.ran_on = False, set()
+        core.limits.outages.settled(core.lease.group, built.usage, core.now_us)
+        return built
+
+    def settlement_before_share(
+        self, now_us: int, waiting: AbstractSet[str] = NONE
+    ) -> Settlement | None:
+        """Return what must be settled before `share`, if something must.
+
+        Attempts that a former owner has lost are in the first settlement of the next one: it tells
+        no more that they were open.
+        """
+        if not self.state.pending.usage.has_lost:
+            return None
+        return self.settlement(now_us, waiting, trusted=False, due=True)
+
+    def share(
+        self, outcomes: Sequence[Outcome], now_us: int, waiting: AbstractSet[str] = NONE
+    ) -> SharedSettlement | None:
+        """Return a settlement of these ends alone, for the transaction that has their effects.
+
+        Nothing has ended before `Settled`; `unshare` gives it up. See `shared_settlement.build`.
+        """
+        return shared_settlement.build(self.state, outcomes, now_us, waiting)
+
+    def unshare(self) -> None:
+        """Take in that the transaction was rolled back."""
+        shared_settlement.give_up(self.state)
 
     # ------------------------------------------------------------------ for commands
 

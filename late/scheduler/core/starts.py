@@ -20,11 +20,14 @@ def grant(core: CoreState, rooms: dict[str, int], care: m.Care, effects: list[m.
     ready.open(core.now_us, rooms)
     for entry in core.timers.pop_due(core.now_us):
         come_due(core, entry)
-    park_long_held(core)
-    note_long_runs(core)
+    if core.look_due:
+        park_long_held(core)
+    if core.runs_look_due:
+        note_long_runs(core)
     if core.stopped or not core.recovered or max(rooms.values()) <= 0:
         return
-    requeue_unclaimed(core, effects)
+    if len(rooms) > 1:
+        requeue_unclaimed(core, effects)
     started: list[Entry] = []
     for entry in suspects.next_marked(max(0, rooms[LOCAL_POOL]), care):
         start_if(core, ready.admit(entry), entry, started)
@@ -96,8 +99,6 @@ def note_long_runs(core: CoreState) -> None:
     A death is counted for the tasks that the journal has as started. A quick task is told of by its
     end, so it pays nothing for that.
     """
-    if not core.runs_look_due:
-        return
     core.runs_looked_at_us = core.now_us
     running = core.window.unwritten_starts()
     core.long_run = core.long_run or not running.isdisjoint(core.ran_on)
@@ -106,8 +107,6 @@ def note_long_runs(core: CoreState) -> None:
 
 def park_long_held(core: CoreState) -> None:
     """Move tasks that wait behind their key for long from the window to the timer table."""
-    if not core.look_due:
-        return
     core.looked_at_us = core.now_us
     start_opened(core)
     core.drain.look()

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from functools import partial
+from typing import TYPE_CHECKING
 
 from late.clock import was_set_back
 from late.model.lanes import Gate
@@ -17,6 +18,7 @@ from late.scheduler.core.crash_suspects import CrashSuspects
 from late.scheduler.core.lane_drain import LaneDrain
 from late.scheduler.core.ordering_keys import OrderingKeys
 from late.scheduler.core.pending_settlement import PendingSettlement
+from late.scheduler.core.replays import Replays
 from late.scheduler.core.timers import Timers
 from late.scheduler.core.unclaimed import UnclaimedTasks
 from late.scheduler.core.window import Window
@@ -26,6 +28,9 @@ from late.scheduler.schedules import ShardSchedules
 from late.scheduler.settings import NEVER_US, CoreSettings
 from late.scheduler.task_state import Entry
 from late.store.base import Lease, read_below
+
+if TYPE_CHECKING:
+    from late.scheduler.core.shared_settlement import SharedSettlement
 
 RUNS_LOOK_US = 500_000
 """Pause between two looks for tasks that run for long. What both of them see runs for long."""
@@ -66,11 +71,16 @@ class CoreState:
         self.ready_queues = ReadyQueues(lease.group, self.limits)
         self.schedules = ShardSchedules()
         self.suspects = CrashSuspects(lease)
+        self.replays = Replays()
         self.pending = PendingSettlement(lease, self.settings, self.limits.tenant)
         self.commands = Commands(
             lease.group, self.window, self.timers, self.keys, actions, self.pending.revive,
             self.drain.read,
         )  # fmt: skip
+        self.shared: SharedSettlement | None = None
+        """The one that is out, if `pending.out` is of a shared transaction."""
+        self.shares = 0
+        """Settlements that were built for shared transactions."""
         self.now_us = 0
         self.running = 0
         self.late_results = 0
@@ -131,8 +141,9 @@ class CoreState:
     @property
     def full(self) -> bool:
         """True when the window has no room for another page."""
-        room = self.settings.window - self.settings.page_size
-        return len(self.window) > room or self.window.bytes > self.settings.window_bytes
+        settings, window = self.settings, self.window
+        room = settings.window - settings.page_size
+        return len(window.entries) > room or window.bytes > settings.window_bytes
 
     @property
     def runs_look_due(self) -> bool:
@@ -144,9 +155,9 @@ class CoreState:
     def look_due(self) -> bool:
         """True when tasks that wait for long are to be parked; not at every grant, as that goes
         over all keys."""
-        since_us = self.now_us - self.looked_at_us
-        waits = len(self.keys) or self.ready_queues.limited or self.drain
-        return bool(waits) and not 0 <= since_us < self.settings.held_look_us
+        if 0 <= self.now_us - self.looked_at_us < self.settings.held_look_us:
+            return False
+        return bool(self.ready_queues.limited or len(self.keys) or self.drain)
 
     def follow_clock(self, now_us: int) -> None:
         """Take in the present, which may be before the past: the clock can be set back."""
@@ -170,16 +181,12 @@ class CoreState:
         entry = self.window.entries.get(task_id) or self.timers.parked.get(task_id)
         return entry is not None and entry.state == "ready"
 
-    def settle_due(self) -> bool:
-        """Return whether there is something to settle, ticks included."""
-        return self.recovered and (self.tick_due or self.write_due())
-
     def write_due(self) -> bool:
         """Return whether there is something to settle besides ticks."""
         return (
-            self.pending.has_tasks
+            len(self.pending) > 0
             or self.pending.is_cursor_due(self.window.cursor, self.now_us, last=self.stopped)
-            or self.suspects.asked > 0
+            or bool(self.suspects.asked)
             or self.drain.due
             or (self.long_run and self.now_us >= self.pending.starts_due_at_us())
         )
@@ -187,16 +194,17 @@ class CoreState:
     @property
     def awaited(self) -> bool:
         """True when somebody waits for the next settlement: a caller, a former or the next owner,
-        another shard, or this one, whose tail stands still while the window is full."""
-        pending = self.pending
+        another shard, or this one, whose tail stands still while the window is full. Each change of
+        marks and deaths is told at once."""
+        suspects = self.suspects
         return (
-            pending.awaited
+            self.pending.awaited
             or self.stopped
             or self.full
-            or self.suspects.watched
+            or bool(suspects.asked or suspects.marked or suspects.deaths)
             or bool(self.commands.waiting)
             or self.drain.due
-            or (pending.has_tasks and bool(self.drain))
+            or (bool(self.drain) and len(self.pending) > 0)
             or self.tick_due
         )
 
@@ -211,9 +219,9 @@ class CoreState:
         due_us = self.timers.next_due_us()
         if due_us is not None and due_us <= self.now_us:
             return self.now_us  # more is due than one grant takes
-        times = [t for t in (due_us, self.schedules.next_due_us) if t]
         # A tick that is due has asked for its settlement: nothing is won by looking until then.
-        return min((t for t in times if t > self.now_us), default=None)
+        times = [t for t in (due_us, self.schedules.next_due_us) if t and t > self.now_us]
+        return min(times, default=None)
 
     def quiet_us(self) -> int:
         """Return `quiet_until_us` as it is after a `Grant` without effects; 0: not known."""

@@ -39,6 +39,8 @@ class Timers:
         self._timers_max = timers_max
         self._loaded: tuple[int, str] = _FIRST
         self._scanned_at_us: int | None = None
+        self._pause_us = RESCAN_US
+        """From the last page of the scan to the next."""
         self._scan_after: tuple[int, str] = _FIRST
         """The key after which the scan goes on; `_FIRST`: none is under way."""
         self._scans = False  # the load that is out is a page of the scan
@@ -134,7 +136,7 @@ class Timers:
         if self._load_out is not None:
             return None
         room = self._timers_max - len(self.parked)
-        self._scans = now_us >= self._scan_at_us()
+        self._scans = self._scanned_at_us is None or now_us >= self._scanned_at_us + self._pause_us
         if self._scans:
             # The next page of what is overdue: finds what others have put there. Where nothing is
             # parked it takes the horizon along, or an idle shard would ask twice.
@@ -159,16 +161,10 @@ class Timers:
             return NEVER_US
         if self._scanned_at_us is None:
             return 0
-        at_us = self._scan_at_us()
+        at_us = self._scanned_at_us + self._pause_us
         if self._timers_max - len(self.parked) > self._timers_max // 2:
             at_us = min(at_us, self._loaded[0] - self._horizon_us // 2)
         return at_us
-
-    def _scan_at_us(self) -> int:
-        if self._scanned_at_us is None:
-            return 0
-        pause_us = RESCAN_US if self._scan_after == _FIRST else SCAN_ON_US
-        return self._scanned_at_us + pause_us
 
     def asked(self, request: Load) -> Load:
         """Note that `request` is out; returns it."""
@@ -200,7 +196,9 @@ class Timers:
             if request.after <= self._loaded <= reached:
                 self._loaded = reached
             if self._scans:  # what is above `loaded` will be read for its time
-                self._scan_after = reached if full and reached < self._loaded else _FIRST
+                goes_on = full and reached < self._loaded
+                self._scan_after = reached if goes_on else _FIRST
+                self._pause_us = SCAN_ON_US if goes_on else RESCAN_US
         self._ended(request)
         return fresh
 

@@ -22,7 +22,13 @@ from late.scheduler.outcome_rules import (
     refused,
     refused_wait_us,
 )
-from late.scheduler.task_state import POSTPONED, Entry, first_due_us
+from late.scheduler.task_state import (
+    DEFAULT_POLICY,
+    DEFAULTS,
+    POSTPONED,
+    Entry,
+    first_due_us,
+)
 
 
 def admit(core: CoreState, entries: Iterable[Entry]) -> None:
@@ -41,6 +47,9 @@ def admit(core: CoreState, entries: Iterable[Entry]) -> None:
         if record.options is not None or not (short and is_name(record.queue)):
             fault = entry.inspect()
             options = entry.options
+            if options.codec is not None and core.replays.is_second(record, options):
+                refuse(core, entry)
+                continue
             short = short and entry.known and fault is None
             short = short and options.at_us is None and not options.delay_us
             key, due_us = options.ordering_key, min(due_us, now_us)
@@ -57,6 +66,18 @@ def admit(core: CoreState, entries: Iterable[Entry]) -> None:
             entry.state = "held"
             entry.held_since_us = now_us
     core.ready_queues.push_all(ready)
+
+
+def refuse(core: CoreState, entry: Entry) -> None:
+    """End a second row of a task, and nothing that belongs to the first: its unique key, its
+    result, its place in an order.
+
+    It is no dead letter, because a redrive would run it.
+    """
+    entry.options, entry.policy = DEFAULTS, DEFAULT_POLICY
+    entry.move("ready")
+    entry.move("running")  # in no time
+    finish_unrun(core, entry, "discarded")
 
 
 def admit_one(core: CoreState, entry: Entry, fault: str | None) -> None:

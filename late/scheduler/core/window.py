@@ -61,6 +61,11 @@ class Window:
         self._uncounted += entries
         self.read_cursor = page.cursor
 
+    def drop(self, entry: Entry) -> None:
+        """Take an entry out again that `append` took in: there is nothing to do for it."""
+        self.bytes -= len(entry.record.payload)
+        self.cover(entry)  # and all before it: a successor must not find it behind the cursor
+
     def cover(self, entry: Entry) -> None:
         """Move the checkpoint's cursor to `entry` at least: it was started, parked or ended."""
         if entry.index is not None and entry.index > self._covered:
@@ -115,9 +120,17 @@ class Window:
         All owners of the shard together return each record once, if what they make of it is
         settled with the cursor.
         """
-        new = len(self._uncounted) - (self._read - self._covered)
-        found, self._uncounted = self._uncounted[:new], self._uncounted[new:]
+        found = self.uncounted()
+        self._uncounted = self._uncounted[len(found) :]
         return found
+
+    def uncounted(self) -> list[Entry]:
+        """Return what `arrived` would, and leave it there: see `counted`."""
+        return self._uncounted[: len(self._uncounted) - (self._read - self._covered)]
+
+    def counted(self, count: int) -> None:
+        """Forget so many of the first that `uncounted` has returned: the journal has them."""
+        self._uncounted = self._uncounted[count:]
 
     def open(
         self, *, without: AbstractSet[str], waiting: AbstractSet[str] = NONE

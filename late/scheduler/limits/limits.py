@@ -20,7 +20,15 @@ import msgspec
 
 from late.model.offers import ELSEWHERE
 from late.model.queue_settings import LOCAL, REMOTE, QueueSettings, binds, effective
-from late.model.task import BATCH_POOL, PULL_POOL, Attempt, Outcome, Record, TaskId
+from late.model.task import (
+    BATCH_POOL,
+    PULL_POOL,
+    TRANSACTION_POOL,
+    Attempt,
+    Outcome,
+    Record,
+    TaskId,
+)
 from late.scheduler.limits.limiter import Limiter, shows_health
 from late.scheduler.limits.outages import Name, Outages
 from late.scheduler.task_state import Entry
@@ -70,7 +78,8 @@ class Limits:
         breaker."""
         self._probes: dict[Name, Limiter] = {}
         """The limits of the names that are in an outage here; not shared with other workers."""
-        self._any = False
+        self.any = False
+        """True when a queue has a setting, or one of a target is set by hand."""
         self._counted: dict[Owner, tuple[Flow, bool]] = {}
         """The flow of each task that runs, and whether it is a retry."""
         self.opens_at_us: int | None = None
@@ -87,7 +96,7 @@ class Limits:
         """Take in the settings as the database has them now."""
         # A queue with nothing but an owner is not limited, so its tasks take the short way.
         queues = {name: each for name, each in queues.items() if binds(each)}
-        self._any = bool(queues or targets)
+        self.any = bool(queues or targets)
         self._set(self._queues, {n: effective(k, LOCAL) for n, k in queues.items()}, now_us)
         wanted = {n: effective(targets.get(n, QueueSettings()), _default(n)) for n in self._remote}
         if LOCAL_POOL in targets:
@@ -135,11 +144,6 @@ class Limits:
                 limiter.slow.begin(now_us)
 
     # ------------------------------------------------------------------ of one task
-
-    @property
-    def any(self) -> bool:
-        """True when a queue has a setting, or one of a target is set by hand."""
-        return self._any
 
     @property
     def restricts(self) -> bool:
@@ -330,9 +334,11 @@ def _default(pool: str) -> QueueSettings:
     """Return the settings of a pool that has none by hand.
 
     Consumers that fetch their tasks say themselves how many they want, workers that take offers
-    have slots for them, and batch handlers run in this process: none needs protection.
+    have slots for them, and handlers with a pool of their own run in this process: none needs
+    protection.
     """
-    return LOCAL if pool.startswith((PULL_POOL, BATCH_POOL, ELSEWHERE)) else REMOTE
+    own = (PULL_POOL, BATCH_POOL, TRANSACTION_POOL, ELSEWHERE)
+    return LOCAL if pool.startswith(own) else REMOTE
 
 
 def _tenant(record: Record, key: str) -> str:

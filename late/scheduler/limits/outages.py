@@ -139,7 +139,8 @@ class Outages:
         self._out: set[Name] = set()
         self._others: dict[Name, list[NameEnds]] = {}
         """It has what the other workers told last."""
-        self._changed: list[tuple[Name, bool]] = []
+        self.changed: list[tuple[Name, bool]] = []
+        """The outages that began (True) and ended (False) since `take_changes`."""
         self._now_us = 0
 
     @property
@@ -217,7 +218,7 @@ class Outages:
 
     def take_changes(self) -> list[tuple[Name, bool]]:
         """Take out the outages that began (True) and ended (False) since the last call."""
-        changed, self._changed = self._changed, []
+        changed, self.changed = self.changed, []
         return changed
 
     def _pass_time(self, now_us: int) -> None:
@@ -231,7 +232,7 @@ class Outages:
     def _of(self, name: Name) -> Ends:
         if name not in self._ends and len(self._ends) >= NAMES_MAX:
             self._ends = {each: self._ends[each] for each in self._failing}
-        return self._ends.setdefault(name, Ends())
+        return self._ends.get(name) or self._ends.setdefault(name, Ends())
 
     def _works_beside(self, name: Name) -> bool:
         """Tell whether another name of the same queue works."""
@@ -251,6 +252,6 @@ class Outages:
         out = out and (proven or not self._works_beside(name))
         if out != (name in self._out):
             (self._out.add if out else self._out.discard)(name)
-            self._changed.append((name, out))
+            self.changed.append((name, out))
         if not ends.failed:
             self._failing.discard(name)

@@ -15,29 +15,16 @@ from collections.abc import Mapping, Sequence
 from functools import partial
 
 from late.errors import StoreError
-from late.model.task import Cursor, OpenTask, Parked, Record, ShardId, TaskId
-from late.store.base import (
-    JOURNAL_DETAIL_S,
-    JOURNAL_MINUTE_S,
-    Features,
-    Lease,
-    Membership,
-    Page,
-    PruneReport,
-    Settlement,
-    SettleResult,
-    WorkerInfo,
-)
+from late.model.task import Cursor, OpenTask, Record, ShardId
+from late.store.base import Features, Lease, Membership, Page, Settlement, SettleResult, WorkerInfo
 from late.store.cockroach import journal, membership, tail
 from late.store.cockroach.connection import NAME, connect, conninfo_of
 from late.store.cockroach.guard import CockroachGuard, checked, cluster_of
 from late.store.cockroach.prune import CockroachPruner
 from late.store.cockroach.rebase import rebase
-from late.store.common.columns import parked_of
 from late.store.compactor import Compactor
-from late.store.postgres import statements as postgres_sql
-from late.store.postgres import timers
-from late.store.postgres.connection import StorePools, rows_of, translate
+from late.store.postgres.connection import StorePools, translate
+from late.store.postgres.store import PostgresStore
 
 FEATURES = Features(
     # Within a pass the order is that of the ids, which producers make.
@@ -54,8 +41,9 @@ FEATURES = Features(
 )
 
 
-class CockroachStore:
-    """One database of CockroachDB. Safe to call concurrently, from one event loop.
+class CockroachStore(PostgresStore):
+    """One database of CockroachDB. Safe to call concurrently, from one event loop. What is not here
+    is as on PostgreSQL.
 
     Args:
         url: `cockroachdb://...` or `cockroachdb+psycopg://...`, as SQLAlchemy writes it.
@@ -66,37 +54,15 @@ class CockroachStore:
         ConfigError: the URL cannot be read, or `connections` is below 3.
     """
 
+    features = FEATURES
+
     def __init__(self, url: str, *, connections: int = 4, deployment: str | None = None) -> None:
         self._conninfo = conninfo_of(url)
         self._rows_read = tail.RowsRead()
         self._settler = journal.CockroachSettler(self._rows_read)
         make = partial(connect, self._conninfo)
         self._pools = StorePools(make, connections, CockroachGuard(deployment), NAME)
-        self._compactor = Compactor()
-
-    @property
-    def features(self) -> Features:
-        return FEATURES
-
-    async def open(self) -> None:
-        """Connect and run the guards. Calling it twice is fine.
-
-        Raises:
-            SchemaMismatch: no schema, or one of another version.
-            StoreRefused: another server, one that is too old, a restored or copied database.
-            StoreUnavailable: no connection.
-        """
-        await self._pools.open()
-
-    async def close(self) -> None:
-        """Close all connections. Calling it twice, or before `open`, is fine."""
-        await self._pools.close()
-
-    async def now(self) -> int:
-        """Read a gateway's clock, in microseconds since the Unix epoch: one of the cluster's."""
-        async with self._pools.working.use() as connection:
-            ((now_us,),) = await rows_of(connection, postgres_sql.CLOCK)
-        return int(now_us)
+        self._pruner = CockroachPruner(self._pools.working, Compactor())
 
     async def read(self, cursors: Mapping[ShardId, Cursor], limit: int) -> list[Page]:
         """Read the next page of each shard, see `Store.read`: two round trips for all of them."""
@@ -112,41 +78,10 @@ class CockroachStore:
         async with self._pools.working.use() as connection:
             return await tail.fetch(connection, shard_id, keys, self._rows_read)
 
-    async def due(
-        self,
-        group: str,
-        shard_id: ShardId,
-        *,
-        until_us: int,
-        limit: int,
-        after: tuple[int, str] = (0, ""),
-        held_key: str | None = None,
-        task_ids: Sequence[TaskId] = (),
-    ) -> list[Parked]:
-        """Read parked tasks by due time, of one ordering key, or by id; see `Store.due`."""
-        query = timers.due_query(group, shard_id, until_us, limit, after, held_key, task_ids)
-        async with (
-            self._pools.working.use() as connection,
-            connection.cursor(binary=True) as cursor,
-        ):
-            await cursor.execute(*query)
-            return [parked_of(row) for row in await cursor.fetchall()]
-
     async def settle(self, settlements: Sequence[Settlement]) -> list[SettleResult]:
         """Write settlements; see `Store.settle`. One transaction each, see `journal.py`."""
         async with self._pools.settling.use() as connection:
             return [await self._settler.settle(connection, each) for each in settlements]
-
-    async def prune(
-        self,
-        *,
-        journal_keep_s: float,
-        journal_detail_s: float = JOURNAL_DETAIL_S,
-        journal_minute_s: float = JOURNAL_MINUTE_S,
-    ) -> PruneReport:
-        """Remove the rows that every group has settled; see `Store.prune`."""
-        pruner = CockroachPruner(self._pools.working, self._compactor)
-        return await pruner.run(journal_keep_s, journal_detail_s, journal_minute_s)
 
     async def rebase(self) -> None:
         """Adopt a restored or copied database. For operators, with producers stopped."""

@@ -1,13 +1,15 @@
 """Connections of the PostgreSQL store: opened when needed, guarded, closed at the first doubt.
 
-Every connection is autocommit, prepares nothing and keeps no session state, so that it works
-behind a PgBouncer in transaction mode. Settings are made for one transaction only.
+Every connection is autocommit and keeps no session state, so that it works behind a PgBouncer in
+transaction mode. Settings are made for one transaction only. A connection to the server itself
+prepares the statements that ask for it (`allow_plans`), and others prepare nothing.
 """
 
 from __future__ import annotations
 
 import asyncio
 import re
+import secrets
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
 from contextlib import asynccontextmanager, contextmanager
 from typing import Any, Literal, Self
@@ -43,6 +45,11 @@ CONNECT = {
 }
 """Parameters that a URL gets unless it sets them itself; a PgBouncer accepts all of them."""
 XID8_OID = 5069
+ON_REQUEST = 2**31 - 1
+"""`prepare_threshold` of a connection that prepares a statement only where `execute` says so."""
+PLAN_LOST = ("0A000", "26000", "42P05")
+"""The states of a prepared statement that returns other columns by now, that is not there, or is
+there already: in the last two cases the session is another one."""
 
 _ADVICE: dict[type[StoreError], str] = {
     SchemaMismatch: ": run `late migrate URL`",
@@ -127,6 +134,8 @@ class ConnectionPool:
         self._name = name
         self._free = asyncio.Semaphore(size)
         self._idle: list[Connection] = []
+        self._prepares = True
+        """False once a prepared statement was lost: it may be lost again."""
         self._state: Literal["new", "open", "closed"] = "new"
 
     def open(self) -> None:
@@ -161,8 +170,10 @@ class ConnectionPool:
                     yield connection
                 kept = True
             except psycopg.Error as error:
+                lost = error.sqlstate in PLAN_LOST
+                self._prepares = self._prepares and not lost
                 # The server itself reported the error, so the connection is sound.
-                kept = connection is not None and error.sqlstate is not None
+                kept = connection is not None and error.sqlstate is not None and not lost
                 raise translate(error, self._name) from error
             except (TimeoutError, OSError) as error:
                 raise translate(error, self._name) from error
@@ -184,6 +195,8 @@ class ConnectionPool:
         connection = await self._make()
         try:
             await self._guard(connection)
+            if not self._prepares:
+                connection.prepare_threshold = None
         except BaseException:
             await connection.close()
             raise
@@ -288,7 +301,20 @@ async def make(
     return connection
 
 
-async def rows_of(connection: Connection, statement: str, values: Any = None) -> list[Any]:
-    """Run one statement and return all of its rows."""
-    cursor = await connection.execute(statement, values)
+def allow_plans(connection: Connection) -> None:
+    """Let a connection to the server itself prepare the statements that ask for it.
+
+    Their names are of this connection alone. Should a pooler be between all the same, which told
+    the server's number for its process, another session has no statement of that name: an error,
+    where psycopg's own names (`_pg3_0` in every session) would run what somebody else prepared.
+    """
+    connection.prepare_threshold = ON_REQUEST
+    connection._prepared._prepared_idx = secrets.randbits(60)
+
+
+async def rows_of(
+    connection: Connection, statement: str, values: Any = None, *, prepare: bool | None = None
+) -> list[Any]:
+    """Run one statement, prepared if `prepare` says so and the connection can; return all rows."""
+    cursor = await connection.execute(statement, values, prepare=prepare)
     return await cursor.fetchall()

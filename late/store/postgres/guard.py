@@ -20,7 +20,7 @@ from late.errors import SchemaMismatch, StoreRefused
 from late.model.task import Cursor
 from late.schema import version
 from late.store.postgres import cursor as postgres_cursor
-from late.store.postgres.connection import Connection, rows_of
+from late.store.postgres.connection import Connection, allow_plans, rows_of
 
 VERSION_MIN = 130000
 
@@ -32,7 +32,7 @@ select pg_is_in_recovery(), pg_snapshot_xmax(pg_current_snapshot())::text,
        current_database(), (select oid::text from pg_database where datname = current_database()),
        case when not pg_is_in_recovery()
             then left(pg_walfile_name(pg_current_wal_insert_lsn()), 8) end,
-       (select json_object_agg(key, value)::text from late_meta)
+       (select json_object_agg(key, value)::text from late_meta), pg_backend_pid()
 """
 _CURSORS = """
 select e.consumer_group, e.shard_id, p.cursor from late_lease e cross join lateral (
@@ -65,7 +65,8 @@ class ServerState:
     """The state of the database and its server, read on a new connection."""
 
     def __init__(self, row: TupleRow) -> None:
-        self.in_recovery, xmax, self.system, self.database, self.oid, self.timeline, meta = row
+        self.in_recovery, xmax, self.system, self.database, self.oid, self.timeline, meta = row[:7]
+        self.pid = row[7]
         self.xmax = int(xmax)
         self.meta: dict[str, str] = msgspec.json.decode(meta) if meta else {}
 
@@ -142,6 +143,9 @@ class PostgresGuard:
             await connection.execute(_ADOPT, mark)
         if "position_max" not in state.meta:
             await connection.execute(POSITION_MAX)
+        # A pooler gives a number of its own for the process, and another session for the next call.
+        if state.pid == connection.info.backend_pid:
+            allow_plans(connection)
         self._deployment = found
         self._timeline = state.timeline
 

@@ -56,7 +56,7 @@ async def settle(connection: Connection, settlements: Sequence[Settlement]) -> l
     try:
         await _write(connection, ordered)
     except _REFUSED as error:
-        if not _of_journal(error):
+        if not is_refused(error):
             raise
     else:
         return [SettleResult.SETTLED] * len(settlements)
@@ -68,7 +68,7 @@ async def _settle_one(connection: Connection, settlement: Settlement) -> SettleR
     try:
         await _write(connection, [settlement])
     except _REFUSED as error:
-        if not _of_journal(error):
+        if not is_refused(error):
             raise
         key = (settlement.group, settlement.shard_id, settlement.seq)
         cursor = await connection.execute(sql.SETTLEMENT_ID, key)
@@ -79,8 +79,9 @@ async def _settle_one(connection: Connection, settlement: Settlement) -> SettleR
     return SettleResult.SETTLED
 
 
-def _of_journal(error: psycopg.Error) -> bool:
-    return error.diag.table_name == "late_settlement"
+def is_refused(error: psycopg.Error) -> bool:
+    """Return whether the journal has refused a settlement, and not another table."""
+    return isinstance(error, _REFUSED) and error.diag.table_name == "late_settlement"
 
 
 async def _write(connection: Connection, settlements: Sequence[Settlement]) -> None:

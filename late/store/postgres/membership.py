@@ -140,7 +140,7 @@ class PostgresFleet:
             "ttl": round(ttl_s * 1_000_000),
             "told": view.now_us,
         }
-        (row,) = await rows_of(connection, sql.BEATS[view.ring, tells], values)
+        (row,) = await rows_of(connection, sql.BEATS[view.ring, tells], values, prepare=True)
         return row
 
     async def _read_fleet(
@@ -161,8 +161,8 @@ class PostgresFleet:
 
     async def _read_shards(self, connection: Connection, settings: str) -> None:
         async with connection.pipeline():
-            await connection.execute(sql.NO_JIT)
-            asked = await connection.execute(sql.SHARDS)
+            await connection.execute(sql.SHARDS_PLAN)
+            asked = await connection.execute(sql.SHARDS, prepare=True)
         rows: list[Any] = await asked.fetchall()
         self._shards = tuple(ShardId(row[0]) for row in rows)
         self._settings, self._read_at_s = settings, time.monotonic()

@@ -483,5 +483,6 @@ select {_NUMBERS}, pg_snapshot_xmin(pg_current_snapshot())::text::bigint,
 FLEET, FLEET_SINCE = _FLEET.format(since=""), _FLEET.format(since=_SINCE)
 # For the transaction, so that no session keeps it. PostgreSQL estimates the recursion above as far
 # more expensive than it is, and compiles it while the statistics of small tables are missing: three
-# seconds with every heartbeat, longer than a lease may be.
-NO_JIT = "select set_config('jit', 'off', true)"
+# seconds with every heartbeat, longer than a lease may be. A plan that is kept was made when the
+# log was empty perhaps: it must go along the indexes.
+SHARDS_PLAN = "select set_config('jit', 'off', true), set_config('enable_seqscan', 'off', true)"

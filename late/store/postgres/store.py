@@ -14,7 +14,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from functools import partial
-from typing import Any
+from typing import Any, Protocol
 
 from late.model.task import Cursor, OpenTask, Parked, Record, ShardId, TaskId
 from late.store.base import (
@@ -52,6 +52,14 @@ FEATURES = Features(
 )
 
 
+class Pruner(Protocol):
+    """Prunes once, with a store's connections; see `Store.prune`."""
+
+    async def run(
+        self, journal_keep_s: float, journal_detail_s: float, journal_minute_s: float
+    ) -> PruneReport: ...
+
+
 class PostgresStore:
     """One database of PostgreSQL. Safe to call concurrently, from one event loop.
 
@@ -66,6 +74,8 @@ class PostgresStore:
         ConfigError: the URL cannot be read, or `connections` is below 3.
     """
 
+    features = FEATURES
+
     def __init__(
         self,
         url: str,
@@ -78,12 +88,8 @@ class PostgresStore:
         make = partial(connect, self._conninfo)
         self._pools = StorePools(make, connections, PostgresGuard(deployment))
         self._tail = PostgresTail(durable=durable)
-        self._compactor = Compactor()
+        self._pruner: Pruner = PostgresPruner(self._pools.working, Compactor())
         self._fleet = PostgresFleet()
-
-    @property
-    def features(self) -> Features:
-        return FEATURES
 
     async def open(self) -> None:
         """Connect and run the guards. Calling it twice is fine.
@@ -155,8 +161,7 @@ class PostgresStore:
         journal_minute_s: float = JOURNAL_MINUTE_S,
     ) -> PruneReport:
         """Remove the rows that every group has settled; see `Store.prune`."""
-        pruner = PostgresPruner(self._pools.working, self._compactor)
-        return await pruner.run(journal_keep_s, journal_detail_s, journal_minute_s)
+        return await self._pruner.run(journal_keep_s, journal_detail_s, journal_minute_s)
 
     async def rebase(self) -> None:
         """Adopt a restored or copied database. For operators, with producers stopped.

@@ -74,6 +74,8 @@ class SpannerStore:
         ConfigError: the URL is of another shape, or has an unknown option.
     """
 
+    features = FEATURES
+
     def __init__(self, url: str, *, staleness_s: float = 0.0) -> None:
         self._url, staleness_s = _options(url, staleness_s)
         place_of(self._url)
@@ -89,10 +91,6 @@ class SpannerStore:
         # The `seq` below which each journal is known to be empty, by (group, shard).
         self._journals: dict[tuple[str, int], int] = {}
         self._compactor = Compactor()
-
-    @property
-    def features(self) -> Features:
-        return FEATURES
 
     async def open(self) -> None:
         """Connect and run the guards. Calling it again does nothing, unless the server has lost our

@@ -65,17 +65,16 @@ class SqliteStore:
         ConfigError: the URL names no file, or carries options.
     """
 
+    features = FEATURES
+
     def __init__(self, url: str) -> None:
         self._url = url
         self._path = guard.path_of(url)
         self._thread = ConnectionThread(url)
+        self._on_connection = self._thread.on_connection
         self._tail = SqliteTail()  # the thread's
         self._compactor = Compactor()
         self._outlines: journal.Outlines = {}  # the thread's
-
-    @property
-    def features(self) -> Features:
-        return FEATURES
 
     async def open(self) -> None:
         """Connect and run the guards. Calling it twice is fine.
@@ -227,9 +226,6 @@ class SqliteStore:
     async def close(self) -> None:
         """Close the connection after the calls before it. Twice, or before `open`, is fine."""
         await self._thread.close()
-
-    async def _on_connection(self, call: Callable[[sqlite3.Connection], T]) -> T:
-        return await self._thread.on_connection(call)
 
     async def _paced(self, step: Callable[..., T], *args: object) -> T:
         """Run one step of a prune, then pause as long as it took."""

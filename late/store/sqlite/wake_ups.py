@@ -72,6 +72,8 @@ class SqliteWakeUps:
         """True if somebody wrote between the last look and the watch that it set."""
         self._pause = 0
         self._timer: asyncio.TimerHandle | None = None
+        self._timer_s = 0.0
+        """Its time. uvloop makes handles without one for what is due at once."""
         self._broken: asyncio.Future[None] | None = None
         self._unable = ""
 
@@ -161,9 +163,10 @@ class SqliteWakeUps:
 
     def _look_at(self, when_s: float) -> None:
         if self._timer is not None:
-            if self._timer.when() <= when_s:
+            if self._timer_s <= when_s:
                 return
             self._timer.cancel()
+        self._timer_s = when_s
         self._timer = self._loop.call_at(when_s, self._look)
 
     def _look(self) -> None:

@@ -19,7 +19,6 @@ import socket
 import subprocess
 import time
 from pathlib import Path
-from types import TracebackType
 from typing import Any
 
 from late.errors import StoreUnavailable
@@ -115,12 +114,7 @@ class SpannerEmulator:
     def __enter__(self) -> SpannerEmulator:
         return self.start()
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         self.kill()
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Literal
 
 import msgspec
@@ -33,9 +33,19 @@ class Timers(msgspec.Struct, frozen=True):
     """The due time at which the next page begins; None on the last page."""
 
 
-def timers(found: Sequence[TimerView], now_us: int, *, most: int = PAGE) -> Timers:
-    """Make the page of `found`, which is in the order of due times and has at most `most` items."""
-    rows = tuple(_row(view, now_us) for view in found)
+def timers(
+    found: Sequence[TimerView],
+    now_us: int,
+    *,
+    most: int = PAGE,
+    ours: Callable[[str], bool] = lambda queue: True,
+) -> Timers:
+    """Make the page of `found`, which is in the order of due times and has at most `most` items.
+
+    Args:
+        ours: tells whether tasks of a queue are shown.
+    """
+    rows = tuple(_row(view, now_us) for view in found if ours(view.queue))
     return Timers(rows, _next(found) if len(found) >= most else None)
 
 

@@ -1,0 +1,58 @@
+"""The context of a handler with `transaction=True`: it has the transaction that it shares."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, Any
+
+from late.handler.context import AsyncContext, Context
+from late.handler.enqueuer import AnyCall
+from late.model.task import TaskId
+
+if TYPE_CHECKING:
+    from late.outbox.base import SyncTransaction
+
+_FIELDS = tuple(name for name in AsyncContext.__mro__[1].__slots__)  # type: ignore[attr-defined]
+
+
+class SharedContext(Context):
+    """The context of `def` handlers in a shared transaction."""
+
+    __slots__ = ("_tx",)
+
+    def __init__(self, attempt: AsyncContext | Context, tx: Any) -> None:
+        """Make it for the same attempt as another context."""
+        for field in _FIELDS:
+            setattr(self, field, getattr(attempt, field))
+        self._tx = tx
+
+    @property
+    def tx(self) -> Any:
+        """The transaction: what is done in it happens exactly once."""
+        return self._tx
+
+    @contextmanager
+    def begin(self) -> Iterator[Any]:
+        """Give the shared transaction, with a savepoint: if the block raises, what it did is taken
+        back. It commits with the task."""
+        with self._tx.transaction():
+            yield self._tx
+
+    @contextmanager
+    def once(self) -> Iterator[Any]:
+        """Do the same as `begin`: in this transaction all happens exactly once."""
+        self.heartbeat()
+        with self.begin() as tx:
+            yield tx
+
+    def claim(self, tx: SyncTransaction) -> bool:
+        """Return True for the shared transaction; of another one, claim as ever."""
+        return tx is self._tx or super().claim(tx)
+
+    def enqueue_many(self, calls: Sequence[AnyCall]) -> list[TaskId]:
+        """Enqueue all of `calls` or none in the shared transaction, and return their ids."""
+        if not calls:
+            return []
+        ids: list[TaskId] = calls[0].app.enqueue_many(self._tx, calls)
+        return ids

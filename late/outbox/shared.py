@@ -1,0 +1,58 @@
+"""Open the transactions that handlers share (`@app.task(transaction=True)`), where a store can.
+
+The protocols are what the dispatcher sees of them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any, Protocol
+
+from late.errors import ConfigError
+from late.outbox import connections
+from late.store.base import Fate, Settlement
+
+
+class SharedTransaction(Protocol):
+    """One transaction for several handlers; see `adapters/psycopg_shared.py`."""
+
+    @property
+    def connection(self) -> Any: ...
+    @property
+    def error(self) -> BaseException | None: ...
+    def is_of_database(self, error: BaseException) -> bool: ...
+    def is_transient(self, error: BaseException) -> bool: ...
+    def next(self) -> None: ...
+    def last(self) -> None: ...
+    def undo(self) -> bool: ...
+    def commit(self, settlements: Sequence[Settlement]) -> tuple[Fate, BaseException | None]: ...
+    def roll_back(self) -> None: ...
+    def close(self, *, committed: bool = False) -> None: ...
+    def break_off(self) -> None: ...
+    def cancel(self) -> None: ...
+
+
+class SharedTransactions(Protocol):
+    """Makes shared transactions."""
+
+    def begin(self) -> SharedTransaction: ...
+    def close(self) -> None: ...
+
+
+def open_shared(url: str, *, task: str, most: int = 1) -> SharedTransactions:
+    """Return what makes shared transactions in the database at `url`. It connects later.
+
+    Args:
+        task: the name of a task that asks for it, for messages.
+        most: the number of connections to keep.
+
+    Raises:
+        ConfigError: the store cannot do that, or its driver is not installed.
+    """
+    scheme = url.partition(":")[0].partition("+")[0]
+    if scheme != "postgresql":
+        raise ConfigError(
+            f"task {task!r} has transaction=True, which works on PostgreSQL and not on {scheme}:"
+            " use ctx.once() there"
+        )
+    return connections.shared(url, most)

@@ -1,0 +1,52 @@
+"""The pool of tasks with `transaction=True`, as one worker needs it."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Awaitable, Callable, Sequence
+from typing import TYPE_CHECKING
+
+from late.dispatcher.transactions.pool import TransactionPool
+from late.model.task import TRANSACTION_POOL, Outcome
+from late.scheduler.shared_settlements import SharedSettlements
+from late.store.base import Fate, Settlement
+
+if TYPE_CHECKING:
+    from late.worker.worker import Worker
+
+
+def transaction_pool_of(worker: Worker, rng: random.Random) -> dict[str, TransactionPool]:
+    """Make the pool if a task needs it, for a worker whose other parts are not made yet.
+
+    Raises:
+        ConfigError: the database of the app cannot do it.
+    """
+    tasks = {name: task for name, task in worker.app.tasks.items() if task.transaction}
+    if not tasks:
+        return {}
+
+    async def commit(
+        outcomes: Sequence[Outcome], write: Callable[[Sequence[Settlement]], Awaitable[Fate]]
+    ) -> Fate:
+        settlements = SharedSettlements(
+            worker.scheduler,
+            worker.settler,
+            holders=lambda: (worker.dispatcher, *worker.pools.values()),
+            on_error=lambda refused, error: worker.keeper.refused(refused, error),
+            now_us=worker.clock.now_us,
+        )
+        return await settlements.commit(outcomes, write)
+
+    pool = TransactionPool(
+        tasks,
+        url=worker.app.url,
+        commit=commit,
+        concurrency=worker.settings.concurrency,
+        worker_id=worker.id,
+        now_us=worker.clock.now_us,
+        on_finished=lambda outcomes: worker.scheduler.finished(outcomes),
+        wake=lambda: worker.scheduler.wake(),
+        trusted=lambda: worker.trusted,
+        rng=rng,
+    )
+    return {TRANSACTION_POOL: pool}

@@ -1,0 +1,110 @@
+"""The page's screens and forms, by every role, with values that nothing can have.
+
+Without a token of the scope that it takes, nothing is shown and nothing is changed.
+"""
+
+from __future__ import annotations
+
+import re
+import urllib.parse
+
+from tests.attack.table import Row
+from tests.attack.target import Target
+from tests.security.test_page_values import FORMS, NUMBERS, SCREENS, TEXTS
+from tests.unit.api_kit import Client
+
+ROLES = ("", "enqueue", "consume", "view", "operate", "narrow", "all")
+LOOK, CHANGE = {"view", "operate", "all"}, {"operate", "all"}
+PLAIN = ("", "queues", "targets", "groups", "shards", "tasks", "dead", "timers", "schedules",
+         "workers", "autoscaler", "cost", "login", "static/late.css", "nowhere",
+         "shards/default/99999999999999999999")  # fmt: skip
+OPEN = {"login", "static/late.css"}
+VALUES = ("9" * 20, "9" * 5_000, "-1", "nan", "a\0b", "\uffff")
+
+
+def run(target: Target) -> list[Row]:
+    return [_screens(target), _forms(target)]
+
+
+def _screens(target: Target) -> Row:
+    row = target.row("screens of the page, each role, plain and with odd values")
+    with target.watched(row):
+        for role in ROLES:
+            call = Client(target.http, target.tokens.get(role))
+            for path in PLAIN:
+                status = call.now("GET", f"/ui/{path}").status
+                shown = 200 <= status < 300
+                wrong = status >= 500 or (shown and role not in LOOK and path not in OPEN)
+                row.add(
+                    str(status), wrong=f"{role or 'nobody'} at {path}: {status}" if wrong else None
+                )
+        call = Client(target.http, target.tokens["view"])
+        for screen in SCREENS:
+            for value in NUMBERS + TEXTS:
+                if len(value) > 4_500:  # it is a head that is too large
+                    value = value[:4_500]
+                status = call.now("GET", "/ui/" + screen.replace("{}", value)).status
+                row.add(
+                    str(status), wrong=f"{screen} {value[:40]}: {status}" if status >= 500 else None
+                )
+    return row
+
+
+def _forms(target: Target) -> Row:
+    """Each form by each role: with its session's token, with none, and of another site."""
+    row = target.row(
+        "forms of the page, each role, with odd values, without token, of another site"
+    )
+    with target.watched(row):
+        for role in ROLES:
+            call = Client(target.http, target.tokens.get(role))
+            cookie, token = _session(call)
+            for path in FORMS:
+                where = "/ui/" + path.replace("{}", "9" * 20)
+                for given in (token, "", "0" * 64):
+                    may = role in CHANGE and given == token
+                    _post(row, call, where, {"do": "apply"}, role, given, cookie, may=may)
+            if role not in CHANGE:
+                continue
+            for path, fields in FORMS.items():
+                where = "/ui/" + path.replace("{}", "9" * 20)
+                for field in fields or ("do",):
+                    for value in VALUES:
+                        _post(
+                            row,
+                            call,
+                            where,
+                            {"do": "preview", field: value},
+                            role,
+                            token,
+                            cookie,
+                            may=True,
+                        )
+                foreign = {"Origin": "https://evil.example", "Sec-Fetch-Site": "cross-site"}
+                _post(
+                    row, call, where, {"do": "apply"}, role, token, cookie, may=False, more=foreign
+                )
+    return row
+
+
+def _post(
+    row: Row, call: Client, path: str, fields: dict[str, str], role: str, token: str, cookie: str,
+    *, may: bool, more: dict[str, str] | None = None,
+) -> None:  # fmt: skip
+    body = urllib.parse.urlencode({**fields, "token": token}).encode()
+    headers = {
+        "Content-Type": "application/x-www-form-urlencoded",
+        "Cookie": cookie,
+        **(more or {}),
+    }
+    status = call.now("POST", path, raw=body, headers=headers).status
+    wrong = status >= 500 or (not may and status < 400)
+    row.add(str(status), wrong=f"{role or 'nobody'}: {path} {fields}: {status}" if wrong else None)
+
+
+def _session(call: Client) -> tuple[str, str]:
+    """The cookie of a session, and the token of its forms; another for who sees none."""
+    answer = call.now("GET", "/ui/queues/odd")
+    seed = answer.headers.get("set-cookie", "").partition(";")[0]
+    found = re.search(rb'name="token" value="([^"]*)"', answer.body)
+    return seed, found[1].decode() if found else "x"

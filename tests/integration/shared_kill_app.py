@@ -1,0 +1,91 @@
+"""The app of worker processes that die once at each step of a shared transaction."""
+
+from __future__ import annotations
+
+import os
+import signal
+from typing import Any
+
+import late
+from late.dispatcher.transactions.turn_queue import TurnQueue
+from late.outbox.adapters.psycopg_shared import PsycopgShared
+from late.scheduler.shared_settlements import SharedSettlements
+from late.store.postgres import shared_transaction
+from late.store.postgres.journal import statements_of
+from tests.integration.shared_kit import effect
+
+URL = os.environ.get("LATE_TEST_KILL_URL", "postgresql://nowhere/none")
+FOLDER = os.environ.get("LATE_TEST_KILL_DIR", "")
+STEPS = (
+    "opened", "in a handler", "handlers done", "before the settlement", "settlement written",
+    "committed", "before it is taken in", "taken in",
+)  # fmt: skip
+AFTER = 3
+"""A process dies at a step when it comes to it for so many times: it has worked before."""
+app = late.App(URL)
+_come = dict.fromkeys(STEPS, 0)
+
+
+def claims(step: str) -> bool:
+    """Whether this process is to die at the step: it has come to it often, and no other has."""
+    _come[step] += 1
+    if _come[step] < AFTER:
+        return False
+    path = os.path.join(FOLDER, f"{step.replace(' ', '-')}.died")
+    try:
+        os.close(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600))
+    except FileExistsError:
+        return False
+    return True
+
+
+def die_once(step: str) -> None:
+    if claims(step):
+        os.kill(os.getpid(), signal.SIGKILL)
+
+
+def _after(kind: Any, name: str, step: str, *, before: bool = False) -> None:
+    call = getattr(kind, name)
+
+    def wrapped(*given: Any, **named: Any) -> Any:
+        if before:
+            die_once(step)
+        found = call(*given, **named)
+        if not before:
+            die_once(step)
+        return found
+
+    static = isinstance(kind.__dict__[name], staticmethod)
+    setattr(kind, name, staticmethod(wrapped) if static else wrapped)
+
+
+_commit = shared_transaction.commit
+
+
+def _in_commit(tx: Any, settlements: Any) -> Any:
+    die_once("before the settlement")
+    if claims("settlement written"):
+        for statement, values in statements_of(settlements):
+            tx.execute(statement, values)
+        os.kill(os.getpid(), signal.SIGKILL)
+    found = _commit(tx, settlements)
+    die_once("committed")
+    return found
+
+
+if FOLDER:
+    _after(PsycopgShared, "__init__", "opened")
+    _after(PsycopgShared, "last", "handlers done")
+    shared_transaction.commit = _in_commit
+    _after(SharedSettlements, "_take_in", "before it is taken in", before=True)
+    _after(TurnQueue, "_end", "taken in", before=True)
+
+
+@app.task(transaction=True, retry=late.Retry(base=0.05, cap=0.1))
+def charge(ctx: late.Context, number: int) -> None:
+    if number % 20 == 3 and ctx.attempt == 1:
+        effect(ctx, number)
+        raise ValueError("the first attempt fails")
+    effect(ctx, number)
+    if number % 9 == 5:
+        die_once("in a handler")

@@ -1,0 +1,186 @@
+"""A transaction of handlers that carries settlements, at the database: what commits, and what never
+does."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import AsyncIterator, Iterator
+
+import msgspec
+import psycopg
+import psycopg.sql
+import pytest
+
+from late.errors import ConfigError
+from late.model.task import ShardId
+from late.outbox.adapters.psycopg_shared import PsycopgShared, PsycopgSharedTransactions
+from late.outbox.shared import open_shared
+from late.store.base import Fate, Lease, Settlement
+from late.store.postgres import shared_transaction
+from tests.integration.postgres_kit import database, open_store
+from tests.integration.test_postgres_fence import TAKE_OVER
+
+
+@pytest.fixture
+def url() -> Iterator[str]:
+    with database() as made:
+        with psycopg.connect(made) as tx:
+            tx.execute("create table effect (number int)")
+        yield made
+
+
+@pytest.fixture
+async def lease(url: str) -> AsyncIterator[Lease]:
+    store = await open_store(url)
+    [found] = await store.acquire("w1", [("default", ShardId(0))])
+    yield found
+    await store.close()
+
+
+@pytest.fixture
+def transactions(url: str) -> Iterator[PsycopgSharedTransactions]:
+    made = open_shared(url, task="charge")
+    assert isinstance(made, PsycopgSharedTransactions)
+    yield made
+    made.close()
+
+
+def settlement(lease: Lease, name: str = "shared") -> Settlement:
+    return Settlement(
+        name, lease.group, lease.shard_id, lease.seq + 1, lease.epoch, lease.owner, lease.cursor, ()
+    )
+
+
+def begun(transactions: PsycopgSharedTransactions) -> PsycopgShared:
+    tx = transactions.begin()
+    tx.connection.execute("insert into effect values (1)")
+    tx.last()
+    return tx
+
+
+def found(url: str) -> tuple[int, list[str]]:
+    """Return the number of effects, and the settlements after the takeover."""
+    with psycopg.connect(url) as tx:
+        [(effects,)] = tx.execute("select count(*) from effect").fetchall()
+        rows = tx.execute("select settlement_id from late_settlement where seq > 1").fetchall()
+    return effects, [name for (name,) in rows]
+
+
+def test_effects_and_settlement_commit_together(
+    url: str, lease: Lease, transactions: PsycopgSharedTransactions
+) -> None:
+    tx = begun(transactions)
+    assert found(url) == (0, [])
+    assert tx.commit([settlement(lease)]) == (Fate.COMMITTED, None)
+    assert found(url) == (1, ["shared"])
+    session = tx.connection.pgconn
+    tx.close(committed=True)
+    again = transactions.begin()
+    assert again.connection.pgconn is session
+    again.roll_back()
+    again.close()
+
+
+def test_a_former_owner_loses_the_effects_too(
+    url: str, lease: Lease, transactions: PsycopgSharedTransactions
+) -> None:
+    tx = begun(transactions)
+    with psycopg.connect(url) as successor:
+        successor.execute(TAKE_OVER)
+    fate, error = tx.commit([settlement(lease)])
+    assert found(url) == (0, ["takeover"])
+    assert fate is Fate.REFUSED
+    assert isinstance(error, psycopg.IntegrityError)
+    tx.close()
+
+
+def test_a_zombie_that_outslept_the_journal_loses_them(
+    url: str, lease: Lease, transactions: PsycopgSharedTransactions
+) -> None:
+    tx = begun(transactions)
+    with psycopg.connect(url) as successor:
+        successor.execute(TAKE_OVER)
+        successor.execute("update late_settlement set seq = seq + 5 where seq > 1")
+    assert tx.commit([settlement(lease)])[0] is Fate.REFUSED
+    assert found(url)[0] == 0
+    tx.close()
+
+
+def test_a_lock_that_does_not_come_rolls_all_back(
+    url: str,
+    lease: Lease,
+    transactions: PsycopgSharedTransactions,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Another shared transaction may hold it, and wait for this one without the server's knowing"""
+    tx = begun(transactions)
+    tx.connection.execute("set local lock_timeout = 50")
+    with psycopg.connect(url) as other:
+        other.execute("lock table late_settlement in exclusive mode")
+        fate, error = tx.commit([settlement(lease)])
+    assert fate is Fate.ROLLED_BACK
+    assert error is not None
+    assert tx.is_transient(error)
+    assert found(url) == (0, [])
+    tx.close()
+
+
+def test_the_last_statement_bounds_waits_for_locks(transactions: PsycopgSharedTransactions) -> None:
+    tx = transactions.begin()
+    tx.last()
+    [(setting,)] = tx.connection.execute("show lock_timeout").fetchall()
+    assert setting == f"{shared_transaction.LOCK_S:g}s"
+    tx.roll_back()
+    tx.close()
+
+
+def test_it_is_read_committed_whatever_the_role_has(
+    url: str, lease: Lease, transactions: PsycopgSharedTransactions
+) -> None:
+    """With an older snapshot the journal's last row would look older than it is."""
+    with psycopg.connect(url, autocommit=True) as admin:
+        name = psycopg.sql.Identifier(admin.info.dbname)
+        for setting in ("isolation = serializable", "read_only = on"):
+            change = psycopg.sql.SQL(f"alter database {{}} set default_transaction_{setting}")
+            admin.execute(change.format(name))
+    tx = begun(transactions)
+    with psycopg.connect(url, options="-c default_transaction_read_only=off") as own:
+        own.execute(
+            "insert into late_settlement (consumer_group, shard_id, seq, settlement_id, epoch,"
+            " owner, cursor, open, settled_at_us) select consumer_group, shard_id, seq + 1,"
+            " 'between', epoch, owner, cursor, open, 1 from late_settlement"
+        )
+    later = msgspec.structs.replace(settlement(lease), seq=lease.seq + 2)
+    assert tx.commit([later]) == (Fate.COMMITTED, None)
+    tx.close(committed=True)
+    assert found(url) == (1, ["between", "shared"])
+
+
+def test_a_handler_can_be_broken_off(url: str, transactions: PsycopgSharedTransactions) -> None:
+    tx = transactions.begin()
+    tx.connection.execute("insert into effect values (1)")
+    started, errors = threading.Event(), list[BaseException]()
+
+    def work() -> None:
+        started.set()
+        try:
+            tx.connection.execute("select pg_sleep(60)")
+        except psycopg.Error as error:
+            errors.append(error)
+
+    thread = threading.Thread(target=work)
+    thread.start()
+    started.wait(30)
+    tx.break_off()
+    tx.cancel()
+    thread.join(30)
+    assert len(errors) == 1
+    assert not tx.undo()
+    tx.close()
+    assert found(url) == (0, [])
+
+
+@pytest.mark.parametrize("url_of", ["sqlite:///a.db", "spanner://p/i/d", "cockroachdb://h/d"])
+def test_other_stores_say_so(url_of: str) -> None:
+    with pytest.raises(ConfigError, match=r"task 'charge' .* works on PostgreSQL and not on \w+"):
+        open_shared(url_of, task="charge")
