@@ -134,6 +134,11 @@ class Killed(Exception):
     """The process ended here."""
 
 
+def compactor_of(store: Any) -> Any:
+    """Return the compactor of any store: PostgreSQL's pruner holds its own."""
+    return getattr(store, "_pruner", store)._compactor
+
+
 class Steps:
     """Runs `before` and `after` around every step of a store's compaction, which is one
     transaction, or a look whether there is anything to do."""
@@ -143,8 +148,8 @@ class Steps:
         self.taken = 0
         self.before: Callable[[], Awaitable[None]] | None = None
         self.after: Callable[[], Awaitable[None]] | None = None
-        ours: Any = store
-        run = ours._compactor.run
+        compactor = compactor_of(store)
+        run = compactor.run
 
         async def watched(journals: Any, step: Step, **ages: Any) -> int:
             async def around(stretch: Stretch, limit: int) -> Compacted:
@@ -159,7 +164,7 @@ class Steps:
             count: int = await run(journals, around, **ages)
             return count
 
-        monkeypatch.setattr(ours._compactor, "run", watched)
+        monkeypatch.setattr(compactor, "run", watched)
 
     def die_after(self, steps: int) -> None:
         """Let the process end when so many steps are done."""

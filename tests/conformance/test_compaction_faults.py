@@ -19,6 +19,7 @@ from tests.conformance.journal_kit import (
     Killed,
     Steps,
     compact,
+    compactor_of,
     rows,
     sound,
     sums,
@@ -65,8 +66,9 @@ async def test_a_kill_after_each_step_is_gone_on_with_by_another_worker(
 def begin_again(raw: Raw, kept: list[tuple[Any, ...]], *stores: Any) -> None:
     """Write the journal of shard 0 as it was, and let the stores be those of new processes."""
     for store in stores:
-        store._compactor._reached.clear()
-        store._compactor._done.clear()
+        compactor = compactor_of(store)
+        compactor._reached.clear()
+        compactor._done.clear()
     there = {row[0] for row in rows(raw)}
     for seq, first_seq, epoch, owner, text, settled_at_us, cursor, settlement_id in kept:
         if seq in there:

@@ -183,7 +183,8 @@ async def test_of_many_shards_each_gets_many_starts_in_its_turn(
     assert sorted(turns) == list(range(64))
 
 
-async def test_few_slots_are_shared_by_all_shards() -> None:
+async def test_few_slots_are_shared_by_all_shards(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(scheduling, "TURN_S", 60.0)
     slots, scheduler = busy(concurrency=16, shards=5, tasks=40)
     scheduler._pass()
     granted = Counter(attempt.record.shard_id for attempt in slots.got)
