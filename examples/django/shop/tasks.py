@@ -1,11 +1,12 @@
 """The tasks of the shop. Django loads this module because its app is installed."""
 
 from django.db import connection, transaction
+from django.db.models import F
 from django_tasks import task
 
 import late
 from late.contrib.django import app
-from shop.models import Order, Receipt
+from shop.models import Order
 
 
 @app.task(queue="payments")
@@ -17,10 +18,10 @@ def pay(ctx: late.Context, order_id: int) -> None:
             send_receipt.enqueue(connection, order_id)
 
 
-@app.task(queue="mail", retry=late.Retry(max_attempts=5))
+@app.task(queue="mail", retry=late.Retry(max_attempts=1))
 def send_receipt(order_id: int) -> None:
-    """Stand for a mail: a row for each run."""
-    Receipt.objects.create(order_id=order_id)
+    """Stand for a mail. It has one attempt: who got it need not get it again."""
+    Order.objects.filter(pk=order_id).update(receipts=F("receipts") + 1)
 
 
 @app.task(queue="mail", retry=late.Retry(max_attempts=1))
