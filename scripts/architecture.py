@@ -31,6 +31,7 @@ FOUNDATION = "notify"
 """The layer of this room and all below it stand in the frame."""
 
 ROOMS: dict[str, tuple[float, str]] = {
+    "contrib": (2, "frameworks: Django"),
     "cli": (2, "the command `late`"),
     "testing": (4, "helpers for tests"),
     "api": (1, "HTTP and gRPC interfaces"),

@@ -1,10 +1,11 @@
 """Settings of the example. With `SHOP_HOST` it uses PostgreSQL, else a file of SQLite."""
 
 import os
+import secrets
 from pathlib import Path
 
 BASE_DIR = Path(__file__).resolve().parent.parent
-SECRET_KEY = "only for this example"  # pragma: allowlist secret
+SECRET_KEY = os.environ.get("SHOP_SECRET", secrets.token_hex(32))
 DEBUG = os.environ.get("SHOP_DEBUG") == "1"
 ALLOWED_HOSTS = ["127.0.0.1", "localhost", "testserver"]
 ROOT_URLCONF = "project.urls"
