@@ -64,6 +64,8 @@ def problems(paths: Sequence[Path]) -> Iterator[str]:
         tree = ast.parse(path.read_text(), name)
         yield from fragments(name, tree)
         for each in classes(tree):
+            if each == "Command" and path.parent.name == "commands":
+                continue  # Django finds the commands of `manage.py` by this name.
             rooms.setdefault((path.parent, each), []).append(name)
     for (_, each), names in rooms.items():
         if len(names) > 1:

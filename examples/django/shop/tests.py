@@ -6,7 +6,7 @@ from django.test import TestCase, TransactionTestCase
 
 from late.contrib.django import app
 from late.contrib.django.models import DeadLetter
-from late.contrib.django.testing import TasksMixin
+from late.contrib.django.test_case import TasksMixin
 from shop.models import Order
 from shop.tasks import pay, total
 

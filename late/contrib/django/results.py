@@ -34,7 +34,7 @@ WORKER = f"{socket.gethostname()}:{os.getpid()}"
 
 
 class Stored(msgspec.Struct, frozen=True):
-    """What the result of a task holds: no other row of it is left once it has ended."""
+    """The result of a task in `late`. No other row of it is left once it has ended."""
 
     name: str
     queue: str
@@ -76,7 +76,7 @@ class Running:
     def __init__(self, result: Any) -> None:
         self.result = result
         self.value: Any = None
-        """What the function has returned."""
+        """The return value of the function."""
 
     @property
     def positional(self) -> list[Any]:
