@@ -62,7 +62,7 @@ def keys_of(
             raise TransactionAborted("another transaction has just made the key of the subject")
         text = found[each]
         if text is None:
-            raise SubjectDropped(f"the key of subject {each} was dropped: use another") from None
+            raise SubjectDropped(f"the key of subject {each} is gone: use another name") from None
         keys[each] = ring.unwrap(each, text)
     return keys
 
