@@ -126,10 +126,13 @@ class SubjectKeys:
                 self._wanted.clear()
             # A key is valid from the time of the question: it may be dropped before the answer.
             until = monotonic() + KEYS_S
-            found = fetch(wanted)
-            self._forget()
-            for each in wanted:
-                self.keep(each, self._opened(each, found), until)
+            self.learn(wanted, fetch(wanted), until)
+
+    def learn(self, subjects: Sequence[str], found: Mapping[str, str | None], until: float) -> None:
+        """Use what was `found` for `subjects` until that moment of the monotonic clock."""
+        self._forget()
+        for each in subjects:
+            self.keep(each, self._opened(each, found), until)
 
     def keep(self, subject: str, found: bytes | DecodeError, until: float) -> None:
         """Use a key until that moment of the monotonic clock."""

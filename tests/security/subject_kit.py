@@ -56,7 +56,7 @@ def keys_in(url: str) -> dict[str, str | None]:
     with reading(engine) as connection:
         rows = connection.execute(select(subject_key.c.subject, subject_key.c.wrapped)).all()
     engine.dispose()
-    return {subject: wrapped for subject, wrapped in rows}
+    return {row.subject: row.wrapped for row in rows}
 
 
 def put_key(url: str, subject: str, wrapped: str) -> None:

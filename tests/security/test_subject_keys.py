@@ -18,10 +18,11 @@ import late
 from late.control import Control, Filter
 from late.errors import ConfigError, DecodeError, InvalidPolicy, InvalidTask, SubjectDropped
 from late.outbox import connect, connect_async
+from late.outbox.subject_keys import load
 from late.payload import subject_keys
 from late.payload.codec import Encrypted, Signed
 from late.payload.subject_keys import SubjectKeyNeeded, subject_id
-from late.testing import drain
+from late.testing import drain, inline
 from tests.integration.fleet_kit import until, working
 from tests.security.logins import made, open_as
 from tests.security.sealed_kit import changed, put, read
@@ -41,11 +42,9 @@ ADA, BEA = subject_id("ada"), subject_id("bea")
 
 def captured(app: late.App, number: int, name: str = "mail", **options: Any) -> Any:
     """The row that a producer would write, under a key that is in memory alone."""
-    rows: list[Any] = []
-    app.capture = lambda _, found: rows.extend(found) or [row.task_id for row in found]
-    app.tasks[name].options(**options).enqueue(None, number)  # type: ignore[arg-type]
-    app.capture = None
-    return rows[0]
+    with inline(app) as box:
+        app.enqueue(None, app.tasks[name].options(**options).call(number))  # type: ignore[call-overload]
+        return box.pending[0].row
 
 
 def test_each_subject_has_one_key_and_its_tasks_run(url: str) -> None:
@@ -72,7 +71,10 @@ def test_nothing_opens_after_the_drop(url: str) -> None:
     app, ran = owned_app(url)
     with connect(url) as tx:
         for n in range(6):
-            options = {"headers": {"mail": "ada@example.com"}, "unique_key": f"u{n}"}
+            options: dict[str, Any] = {
+                "headers": {"mail": "ada@example.com"},
+                "unique_key": f"u{n}",
+            }
             app.tasks["invoice"].options(subject="ada", **options).enqueue(tx, 4_000 + n)
         app.tasks["invoice"].options(subject="bea").enqueue(tx, 1)
     before = everything(url)
@@ -157,7 +159,7 @@ async def test_an_async_producer_is_served(url: str) -> None:
     app, ran = owned_app(url)
     task = app.tasks["mail"]
     async with connect_async(url) as tx:
-        await task.options(subject="ada").enqueue(tx, 1)  # type: ignore[misc]
+        await task.options(subject="ada").enqueue(tx, 1)
         await app.enqueue_many(tx, [task.options(subject="ada", unique_key="u").call(2)])
     assert await asyncio.to_thread(drain, app, wait_s=2.0) == {"done": 2}
     assert sorted(ran) == [1, 2]
@@ -166,9 +168,14 @@ async def test_an_async_producer_is_served(url: str) -> None:
 def test_a_key_that_was_rolled_back_is_not_used_again(url: str) -> None:
     app, ran = owned_app(url)
     task = app.tasks["mail"].options(subject="ada")
-    with pytest.raises(ZeroDivisionError), connect(url) as tx:
-        task.enqueue(tx, 1)
-        raise ZeroDivisionError
+
+    def fail() -> None:
+        with connect(url) as tx:
+            task.enqueue(tx, 1)
+            raise ZeroDivisionError
+
+    with pytest.raises(ZeroDivisionError):
+        fail()
     assert keys_in(url) == {}
     with connect(url) as tx:
         task.enqueue(tx, 2)
@@ -360,7 +367,8 @@ def test_a_database_that_is_away_costs_no_attempt(
     with connect(url) as tx:
         for name in ("invoice", "mail"):
             app.tasks[name].options(subject="ada").enqueue(tx, 1)
-    real, failed = fetching.load, []
+    real = load
+    failed: list[int] = []
 
     def flaky(*args: Any) -> None:
         if len(failed) < 4:
@@ -424,7 +432,7 @@ def _letters(url: str) -> list[Any]:
         return list(control.dead_letters.find(Filter()))
 
 
-class _postgres:  # noqa: N801
+class _postgres:
     def __enter__(self) -> str:
         self._made = made()
         return self._made.__enter__()["owner"]
@@ -468,9 +476,9 @@ def test_rights_on_the_keys(logins: dict[str, str]) -> None:
     }
     for role, statements in rejected.items():
         for statement in statements:
-            with closing(open_as(logins[role])) as login:
-                with pytest.raises(psycopg.errors.InsufficientPrivilege):
-                    login.execute(statement)  # type: ignore[call-overload]
+            refusal = pytest.raises(psycopg.errors.InsufficientPrivilege)
+            with closing(open_as(logins[role])) as login, refusal:
+                login.execute(statement)
     # A worker reads them, and its handlers enqueue for subjects
     worker, ran = owned_app(logins["worker"])
     with connect(logins["worker"]) as tx:
