@@ -14,7 +14,7 @@ from late.schema.engine import make_engine, reading, writing
 from late.schema.tables import subject_key
 
 OLD = {"k1": b"0123456789abcdef" * 2}
-BOTH = OLD | {"k2": b"fedcba9876543210" * 2}
+BOTH = OLD | {"k2": bytes(range(32))}
 
 
 def owned_app(

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import hmac
+import sqlite3
 import threading
 from collections.abc import Iterator
 from contextlib import closing
@@ -22,6 +23,7 @@ from late.outbox.subject_keys import load
 from late.payload import subject_keys
 from late.payload.codec import Encrypted, Signed
 from late.payload.subject_keys import SubjectKeyNeeded, subject_id
+from late.payload.values import digest
 from late.testing import drain, inline
 from tests.integration.fleet_kit import until, working
 from tests.security.logins import made, open_as
@@ -83,8 +85,13 @@ def test_nothing_opens_after_the_drop(url: str) -> None:
     secret = ring(app).unwrap(ADA, wrapped)
     sealed = [value for value in before if value.startswith(b"LE3 " + ADA.encode())]
     assert len(sealed) == 6
-    # Given the key, the digest of a unique key could be guessed
     assert secret not in before
+    # Nor can the arguments be guessed by what stands beside a unique key
+    codec: Any = app.codec
+    for key in (codec.digest_key, b""):
+        guessed = {digest("invoice", {"cents": 4_000 + n}, key).encode() for n in range(6)}
+        assert not guessed & before
+    assert digest("invoice", {"cents": 4_000}, secret).encode() in before
     with Control(url) as control:
         dropped = control.subject_keys.drop("ada")
         assert (dropped.subject, dropped.now) == (ADA, True)
@@ -130,9 +137,11 @@ def test_a_file_keeps_no_copy_of_a_dropped_key(tmp_path: Path) -> None:
         return b"".join(each.read_bytes() for each in sorted(tmp_path.iterdir()))
 
     assert all(text in raw() for text in texts)
-    with Control(url) as control:
+    with closing(sqlite3.connect(path)) as other, Control(url) as control:
+        other.execute("select count(*) from late_task").fetchall()  # so the WAL is not removed
         for n in range(200):
             control.subject_keys.drop(f"s{n}")
+        assert not [text for text in texts if text[8:40] in raw()]
     # Not a part of one either: the ends of texts are not on page borders
     assert not [text for text in texts if text[8:40] in raw() or text[-24:] in raw()]
 
