@@ -43,6 +43,7 @@ if TYPE_CHECKING:
         SchemaMismatch,
         SoftTimeLimit,
         StoreError,
+        SubjectDropped,
         TaskEnded,
         UnknownTask,
     )
@@ -96,6 +97,7 @@ __all__ = [
     "Snooze",
     "SoftTimeLimit",
     "StoreError",
+    "SubjectDropped",
     "Task",
     "TaskEnded",
     "TaskId",

@@ -62,6 +62,10 @@ class QueueFull(TaskError):
     """The queue's last published depth is at its bound; nothing was written."""
 
 
+class SubjectDropped(TaskError):
+    """The key of the subject was dropped: there are no new tasks under its name."""
+
+
 class UnknownTask(TaskError):
     """No handler is registered under this name."""
 

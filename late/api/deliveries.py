@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from functools import partial
 from typing import Protocol
 
 import msgspec
@@ -10,13 +11,16 @@ import msgspec
 from late.api.payloads import decode_payload
 from late.api.peer_keys import Keyring
 from late.api.receipts import Receipt, StaleReceipt, seal
+from late.concurrency import in_thread
 from late.dispatcher.pull.pool import PullPool
 from late.dispatcher.pull.pools import receive
 from late.dispatcher.pull.queue import PullLease, identity
+from late.dispatcher.subject_keys import fetch
 from late.errors import DecodeError
-from late.handler.classify import Verdict, raised
+from late.handler.classify import Refused, Verdict, raised
 from late.model.task import Attempt
 from late.payload.codec import Codec
+from late.payload.subject_keys import SubjectKeyNeeded
 
 LIFE_US = 7 * 86_400_000_000
 """Microseconds for which extensions can keep a task with one consumer."""
@@ -89,13 +93,16 @@ class Local:
         groups: Sequence[str],
         codec: Codec,
         keys: Keyring,
+        url: str,
     ) -> None:
+        """`url` is the database with the keys of subjects."""
         self.queues = frozenset(pools)
         self.groups = frozenset(groups)
         self._pools = pools
         self._worker = worker
         self._codec = codec
         self._keys = keys
+        self._url = url
 
     async def take(self, ask: TakeRequest) -> list[Delivery]:
         """Take tasks of the queues and groups that are here; see `Source.take`.
@@ -115,8 +122,27 @@ class Local:
             consumer=ask.consumer,
             names=ask.names,
         )
-        made = [self._deliver(pool, hold, whole=ask.whole) for pool, hold in found]
+        made = []
+        for pool, hold in found:
+            try:
+                made.append(self._deliver(pool, hold, whole=ask.whole))
+            except SubjectKeyNeeded as needed:
+                made.append(await self._deliver_with(needed, pool, hold))
         return [delivery for delivery in made if delivery is not None]
+
+    async def _deliver_with(
+        self, needed: SubjectKeyNeeded, pool: PullPool, hold: PullLease
+    ) -> Delivery | None:
+        """Read the key that is needed, and make the delivery."""
+        while True:
+            try:
+                await in_thread(partial(fetch, self._url, needed))
+                return self._deliver(pool, hold, whole=False)
+            except SubjectKeyNeeded as again:
+                needed = again
+            except Refused as refused:
+                pool.answer(hold, refused.verdict)
+                return None
 
     async def answer(self, receipt: Receipt, verdict: Verdict) -> None:
         pool, hold = self._held(receipt)

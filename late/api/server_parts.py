@@ -56,7 +56,14 @@ def make_worker(
 
 def make_local(app: App, worker: Worker, groups: Sequence[str], keys: Keyring) -> Local:
     """Make the source of the pulled tasks of this process."""
-    return Local(worker.pulls.by_queue, worker=worker.id, groups=groups, codec=app.codec, keys=keys)
+    return Local(
+        worker.pulls.by_queue,
+        worker=worker.id,
+        groups=groups,
+        codec=app.codec,
+        keys=keys,
+        url=app.url,
+    )
 
 
 def make_access(

@@ -22,6 +22,7 @@ from late.app.options import (
 from late.app.registry import TaskRegistry, configured
 from late.app.results import Handle
 from late.app.rows import RowFactory
+from late.app.subjects import write_owned
 from late.app.task import Call, Prepared, Task
 from late.app.write import first, write
 from late.errors import BatchTooLarge, ConfigError, InvalidTask
@@ -34,6 +35,7 @@ from late.model.task import DEFAULT_GROUP, SHARDS_MAX, NewTask, Policy, Schedule
 from late.outbox.base import AsyncTransaction, SyncTransaction
 from late.payload import codec as codecs
 from late.payload import values as payloads
+from late.payload.subject_keys import SubjectKeyNeeded
 
 __all__ = ["App", "Call", "Prepared", "Task", "TaskOptions"]
 
@@ -267,8 +269,13 @@ class App:
         """Insert one `task.call(...)` through the caller's transaction; see `Task.enqueue`."""
         if self._depths:
             check_depths((call.queue,), self._depths, self.max_backlog)
-        rows = [self._rows.one(call)]
-        written = write(self, tx, [call], rows, autocommit=call.settings.autocommit)
+        alone = call.settings.autocommit
+        try:
+            rows = [self._rows.one(call)]
+        except SubjectKeyNeeded:
+            written = write_owned(self, self._rows, tx, [call], autocommit=alone)
+        else:
+            written = write(self, tx, [call], rows, autocommit=alone)
         return written[0] if isinstance(written, list) else first(written)
 
     @overload
@@ -292,8 +299,11 @@ class App:
         for call in batch:
             if not isinstance(call, Call) or call.app is not self:
                 raise InvalidTask(f"not a call of this app's tasks: {validate.shown(call)}")
-        rows = self.prepare(batch)
         alone = all(call.settings.autocommit for call in batch)
+        try:
+            rows = self.prepare(batch)
+        except SubjectKeyNeeded:
+            return write_owned(self, self._rows, tx, batch, autocommit=alone)
         return write(self, tx, batch, rows, autocommit=alone)
 
     def prepare(self, calls: Sequence[Call]) -> list[NewTask]:

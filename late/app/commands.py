@@ -173,9 +173,11 @@ def redrive(
     If the task is not a dead letter when the command is read, it does not change.
 
     Args:
-        call: run the task with the arguments of this call. It must be a call of the same task.
+        call: run the task with the arguments of this call. It must be a call of the same task. A
+            task with a subject keeps its arguments: with others it is a dead letter again.
 
     Raises:
+        InvalidTask: the call has a subject.
         PayloadTooLarge: the new arguments take more than about 750 KiB.
         Other errors as for `cancel`.
     """
@@ -183,6 +185,8 @@ def redrive(
     if call is not None:
         if getattr(call, "app", None) is not app:
             raise InvalidTask(f"not a call of this app's tasks: {validate.shown(call)}")
+        if call.settings.options.subject is not None:
+            raise InvalidTask("arguments with a subject cannot be given to a task: enqueue it anew")
         _checked(task_id)
         subject = codecs.Subject(task_id, call.name, call.queue)
         if codecs.binds(call.codec):

@@ -95,14 +95,14 @@ def call(
     if task is not None:
         if queue is not None and queue != task.queue:
             raise InvalidTask(f"task {name!r} is in queue {task.queue!r}, not {queue!r:.80}")
-        checked = settings(asked, task.base)
+        checked = settings(asked, task.base, task.codec)
         values, payload = task.encode((), args)
         return Call(app, name, task.queue, task.codec, values, payload, checked, task)
     if app.strict:
         raise UnknownTask(f"no task {name!r} is registered; strict=False sends it anyway")
     queue = validate.queue("default" if queue is None else queue)
     stored_as = None if app.codec.name == "json" else app.codec.name
-    checked = settings(asked, Options(codec=stored_as))
+    checked = settings(asked, Options(codec=stored_as), app.codec)
     values = dict(args)
     payload = payloads.pack(values, app.codec.format)
     return Call(app, name, queue, app.codec, values, payload, checked)

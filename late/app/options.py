@@ -12,7 +12,8 @@ from late.errors import InvalidPolicy, InvalidSchedule
 from late.handler.outcomes import Retry
 from late.model import validation as validate
 from late.model.task import OnConflict, Options
-from late.payload.codec import Codec
+from late.payload.codec import JSON, Codec, owners
+from late.payload.subject_keys import subject_id
 from late.payload.values import Format
 
 _encode_options = msgspec.json.Encoder().encode
@@ -110,6 +111,9 @@ class TaskOptions(TypedDict, total=False):
     """The treatment of a key that is taken. `existing` (the default) returns the id of the first
     task, or raises `KeyConflict` if that has other arguments; `reject` raises `KeyConflict`;
     `replace` cancels the first task if it has not started and takes its place."""
+    subject: str
+    """The tenant or person to whom the task belongs. Its arguments are encrypted with a key of the
+    subject; after `late keys drop SUBJECT` nobody can read them. It needs `late.Encrypted`."""
     headers: Mapping[str, str]
     """Strings that are stored with the task and are not arguments, such as a trace id."""
     autocommit: bool
@@ -128,8 +132,8 @@ class Settings(msgspec.Struct, frozen=True):
     autocommit: bool = False
 
 
-def settings(asked: TaskOptions, base: Options) -> Settings:
-    """Check `asked`, and return `base` with its values.
+def settings(asked: TaskOptions, base: Options, codec: Codec = JSON) -> Settings:
+    """Check `asked`, and return `base` with its values. `codec` is that of the task.
 
     Raises:
         InvalidSchedule, InvalidPolicy, InvalidName, InvalidPayload, PayloadTooLarge: the value of
@@ -154,6 +158,12 @@ def settings(asked: TaskOptions, base: Options) -> Settings:
     for key in ("ordering_key", "unique_key"):
         if key in given:
             fields[key] = validate.name(given[key], key)
+    if "subject" in given:
+        if owners(codec) is None:
+            raise InvalidPolicy(
+                f"subject needs the codec late.Encrypted, the task has {codec.name}"
+            )
+        fields["subject"] = subject_id(validate.name(given["subject"], "subject"))
     options = msgspec.structs.replace(base, **fields)
     _check_window(options)
     encoded = _encode_options(options).decode()

@@ -5,7 +5,7 @@ from __future__ import annotations
 import itertools
 import logging
 import random
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 import msgspec
 
@@ -18,7 +18,9 @@ from late.observability import traces
 from late.payload import codec as codecs
 from late.payload import terms
 from late.payload import values as payloads
+from late.payload.subject_keys import SubjectKeyNeeded
 
+NO_KEYS: Mapping[str, bytes] = {}
 log = logging.getLogger("late.app")
 
 
@@ -43,7 +45,9 @@ class RowFactory:
         if lane.version > self.lane.version:
             self.lane = lane
 
-    def placed(self, calls: Sequence[Call], lane: Lane) -> list[NewTask]:
+    def placed(
+        self, calls: Sequence[Call], lane: Lane, keys: Mapping[str, bytes] = NO_KEYS
+    ) -> list[NewTask]:
         """Return the rows of `calls` for the lane as the database has it now.
 
         The lane is adopted unless a later version is known, which is from another database or from
@@ -51,13 +55,14 @@ class RowFactory:
         """
         self.adopt(lane)
         # Before its first resize (version 0) the lane has as many shards as the app has set.
-        return self.many(calls, lane if lane.version else Lane(shards=self._shards))
+        return self.many(calls, lane if lane.version else Lane(shards=self._shards), keys)
 
     def one(self, call: Call, lane: Lane | None = None) -> NewTask:
         """Return the row of one call, with a new id, for `lane` or else for the known lane.
 
         Raises:
             PayloadTooLarge: the sealed payload is above 1 MiB.
+            SubjectKeyNeeded: the call has a subject, so the rows are made by `many`, with its key.
         """
         lane = lane or self.lane
         key = call.settings.options.ordering_key
@@ -68,8 +73,13 @@ class RowFactory:
         headers = traces.captured(call.settings.headers_json)
         return self._row(call, shard_id, new_id(shard_id), lane, headers)
 
-    def many(self, calls: Sequence[Call], lane: Lane | None = None) -> list[NewTask]:
-        """Return the rows of many calls, as `one` would.
+    def many(
+        self,
+        calls: Sequence[Call],
+        lane: Lane | None = None,
+        keys: Mapping[str, bytes] = NO_KEYS,
+    ) -> list[NewTask]:
+        """Return the rows of many calls, as `one` would. `keys` are those of their subjects.
 
         The ids are made together, and headers are made once for calls that share their settings.
         """
@@ -85,12 +95,12 @@ class RowFactory:
             if plain:
                 payload, options = call.payload, shared.options_json
                 if call.codec is not codecs.JSON or len(payload) > payloads.PAYLOAD_BYTES_WARN:
-                    payload = self._sealed(call, task_id, shared.options, headers)
+                    payload = self._sealed(call, task_id, shared.options, headers, keys)
                 rows.append(
                     NewTask(shard_id, task_id, call.queue, call.name, payload, headers, options)
                 )
             else:
-                rows.append(self._row(call, shard_id, task_id, lane, headers))
+                rows.append(self._row(call, shard_id, task_id, lane, headers, keys))
         return rows
 
     def _spread(self, calls: Sequence[Call], lane: Lane) -> list[int]:
@@ -108,7 +118,13 @@ class RowFactory:
         return [next(next_free) if key is None else lane.shard_of(key) for key in keys]
 
     def _row(
-        self, call: Call, shard_id: int, task_id: TaskId, lane: Lane, headers: str | None
+        self,
+        call: Call,
+        shard_id: int,
+        task_id: TaskId,
+        lane: Lane,
+        headers: str | None,
+        keys: Mapping[str, bytes] = NO_KEYS,
     ) -> NewTask:
         checked = call.settings
         options, options_json = checked.options, checked.options_json
@@ -121,21 +137,31 @@ class RowFactory:
             task_id,
             call.queue,
             call.name,
-            self._sealed(call, task_id, options, headers),
+            self._sealed(call, task_id, options, headers, keys),
             headers,
             options_json,
             unique_key,
-            None if unique_key is None else _digest(call),
+            None if unique_key is None else _digest(call, keys),
             checked.unique_for_us,
             checked.on_conflict,
             lane.version if placed else None,
         )
 
-    def _sealed(self, call: Call, task_id: TaskId, options: Options, headers: str | None) -> bytes:
+    def _sealed(
+        self,
+        call: Call,
+        task_id: TaskId,
+        options: Options,
+        headers: str | None,
+        keys: Mapping[str, bytes],
+    ) -> bytes:
         payload = call.payload
         if call.codec is not codecs.JSON:
             subject = codecs.Subject(task_id, call.name, call.queue)
-            if codecs.binds(call.codec):
+            if options.subject is not None:
+                owner = (options.subject, _key_of(call, keys))
+                subject = codecs.Sealing.of(subject, terms.of_task(options, headers), owner)
+            elif codecs.binds(call.codec):
                 subject = codecs.Sealing.of(subject, terms.of_task(options, headers))
             payload = call.codec.seal(payload, subject)
         if len(payload) > payloads.PAYLOAD_BYTES_WARN:
@@ -157,5 +183,18 @@ class RowFactory:
             )
 
 
-def _digest(call: Call) -> str:
-    return payloads.digest(call.name, call.values, getattr(call.codec, "digest_key", b""))
+def _digest(call: Call, keys: Mapping[str, bytes]) -> str:
+    # The key of the subject, if there is one: after its drop no short argument can be guessed.
+    key: bytes = getattr(call.codec, "digest_key", b"")
+    if call.settings.options.subject is not None:
+        key = _key_of(call, keys)
+    return payloads.digest(call.name, call.values, key)
+
+
+def _key_of(call: Call, keys: Mapping[str, bytes]) -> bytes:
+    subject, mine = call.settings.options.subject, codecs.owners(call.codec)
+    assert subject is not None
+    assert mine is not None, "the options were checked for another codec"
+    if subject not in keys:
+        raise SubjectKeyNeeded(mine, subject)
+    return keys[subject]

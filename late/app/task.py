@@ -176,7 +176,7 @@ class Task(Generic[P, R]):
             InvalidSchedule, InvalidPolicy, InvalidName, InvalidPayload, PayloadTooLarge: an
                 option is out of bounds.
         """
-        return Prepared(self, settings(asked, self.base))
+        return Prepared(self, settings(asked, self.base, self.codec))
 
     def encode(self, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> tuple[object, bytes]:
         """Return the arguments as the checked payload struct, and its bytes without a seal.

@@ -21,6 +21,7 @@ from late.control.queue_settings import QueueControl
 from late.control.schedules import ScheduleControl
 from late.control.sql.rows import now_us
 from late.control.status.queries import StatusControl
+from late.control.subject_keys import SubjectKeyControl
 from late.control.task_commands import TaskControl
 from late.control.tokens import TokenControl
 from late.control.verify import verify
@@ -56,6 +57,7 @@ class Control(AbstractContextManager["Control"]):
         self.queues = QueueControl(database)
         self.schedules = ScheduleControl(database)
         self.status = StatusControl(database, self.groups)
+        self.subject_keys = SubjectKeyControl(database)
         self.tasks = TaskControl(database)
         self.tokens = TokenControl(database)
 

@@ -26,6 +26,7 @@ from late.model.cron import next_due_us
 from late.model.task import Options, Reads, Record, TaskId
 from late.model.ticks import tick
 from late.payload.command import PREFIX
+from late.payload.subject_keys import SubjectKeyNeeded
 from late.payload.terms import is_bound
 from late.schema.engine import reading
 from late.schema.tables import schedule, timer
@@ -125,6 +126,8 @@ def _why_not(
         record = _tick(row) if scheduled else _record(row)
         options = None if record.options is None else _options(record.options)
         tasks[name].decode(record, options)
+    except SubjectKeyNeeded:
+        return None  # only the worker that runs it reads the key
     except (DecodeError, InvalidCron) as error:
         return str(error)
     except msgspec.MsgspecError as error:

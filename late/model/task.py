@@ -101,6 +101,8 @@ class Options(
     """The encoding of the payload if it is not JSON: `msgpack`, or the name of a codec."""
     schedule: str | None = None
     """The name of the recurring schedule, if this task is a tick of one."""
+    subject: str | None = None
+    """The id of the tenant or person whose key encrypts the payload, if it belongs to one."""
     layout: int = 0
     """With an ordering key: the version of the lane by which its shard was chosen."""
     committed_below: int = 0
@@ -152,6 +154,11 @@ class Record(msgspec.Struct, frozen=True, gc=False):
     """Insert time by the database's clock; the commit time if the store's `Features` say so."""
     sequence: int
     """The order among tasks of the same ordering key: ascending, and by `task_id` if equal."""
+
+
+def emptied(record: Record) -> Record:
+    """Return a record without its payload and headers."""
+    return msgspec.structs.replace(record, payload=b"", headers=None)
 
 
 class OpenTask(msgspec.Struct, frozen=True, gc=False, array_like=True):
@@ -223,6 +230,11 @@ class Parked(msgspec.Struct, frozen=True):
 
 HELD_US = 2**62
 """The due time of a task that waits for its ordering key only. It is after every real time."""
+
+
+SUBJECT_DROPPED = "subject_dropped"
+"""The reason of a dead letter whose subject has no key any more. It has no payload, no headers, and
+no errors of earlier attempts."""
 
 
 class DeadLetter(msgspec.Struct, frozen=True):

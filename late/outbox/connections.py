@@ -13,20 +13,25 @@ from __future__ import annotations
 
 import sqlite3
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
-from contextlib import asynccontextmanager, contextmanager, suppress
+from contextlib import asynccontextmanager, closing, contextmanager, suppress
 from types import ModuleType
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeVar
 from urllib.parse import quote
 
 from late.errors import ConfigError, SchemaMismatch
 from late.notify.notifier import tell
 from late.outbox.adapters.sqlite import AsyncSqlite
+from late.outbox.base import Steps
+from late.outbox.execute import run
 from late.outbox.idle_connections import IdleConnections
+from late.outbox.insert import Target
 from late.outbox.pending_wakeups import noting
 from late.store.sqlite.guard import path_of
 
 if TYPE_CHECKING:
     from late.outbox.adapters.psycopg_shared import PsycopgSharedTransactions
+
+T = TypeVar("T")
 
 BUSY_TIMEOUT_S = 5.0
 
@@ -83,6 +88,18 @@ async def begin_async(
             yield tx
     if shards:
         tell(frozenset(shards))
+
+
+def read(url: str, make: Callable[[Target], Steps[T]], idle: IdleConnections | None = None) -> T:
+    """Run steps that only read, in a transaction of their own. On SQLite it takes no write lock."""
+    if url.startswith("sqlite"):
+        with closing(_sqlite(url)) as connection:
+            return run(connection, make)
+    if url.startswith("spanner"):
+        found: T = _spanner().read(url, make)
+        return found
+    with begin(url, idle) as tx:
+        return run(tx, make)
 
 
 def shared(url: str, most: int) -> PsycopgSharedTransactions:

@@ -89,9 +89,35 @@ async def _write_async(
     autocommit: bool,
 ) -> list[TaskId]:
     def steps(into: Target) -> Steps[list[TaskId]]:
+        return insert(rows, into, again)
+
+    return await _noted(tx, opener, steps, autocommit)
+
+
+def write_by(
+    tx: Any, steps: Callable[[Target], Steps[list[TaskId]]], *, autocommit: bool
+) -> list[TaskId] | Awaitable[list[TaskId]]:
+    """Write rows that `steps` make from what they read in `tx`; see `write`."""
+    opener, asynchronous = find(tx)
+    if asynchronous:
+        return _noted(tx, opener, steps, autocommit)
+    if not autocommit and opener(tx).autocommit:
+        raise InvalidTask(NO_TRANSACTION)
+    task_ids = run(tx, steps)
+    note(tx, task_ids)
+    return task_ids
+
+
+async def _noted(
+    tx: AsyncTransaction,
+    opener: Opener,
+    make: Callable[[Target], Steps[list[TaskId]]],
+    autocommit: bool,
+) -> list[TaskId]:
+    def steps(into: Target) -> Steps[list[TaskId]]:
         if not autocommit and into.autocommit:
             raise InvalidTask(NO_TRANSACTION)
-        return insert(rows, into, again)
+        return make(into)
 
     task_ids = await _run_async(tx, opener, steps)
     note(tx, task_ids)

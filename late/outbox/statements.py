@@ -44,6 +44,8 @@ class Dialect(Protocol):
     fences: bool
     """True if that statement can depend on the lane's version. Otherwise the lane is read before it
     in the same transaction, so that it cannot change until the commit."""
+    writes_first: bool
+    """True if a transaction that has read may be refused its first write, as others wrote since."""
 
     def tasks(self, rows: Sequence[NewTask], layout: int | None = None) -> Statement:
         """Insert all of `rows` into the log in one statement.
@@ -81,6 +83,7 @@ class Sqlite:
 
     tasks_max = 4_000  # 32,766 parameters
     fences = True
+    writes_first = True
 
     def tasks(self, rows: Sequence[NewTask], layout: int | None = None) -> Statement:
         common = _common(rows) if len(rows) > 1 else None
@@ -171,6 +174,7 @@ class Postgres:
 
     tasks_max = 1_000_000
     fences = True
+    writes_first = False
 
     def __init__(self, style: Style, *, key_order: Callable[[str], str] = in_order) -> None:
         marks = [f"${n}" for n in range(1, 8)] if style == "numeric" else ["%s"] * 7
@@ -288,6 +292,7 @@ class GoogleSql:
     tasks_max = 50
     """The driver runs sqlparse over every statement, which refuses more than 10,000 tokens."""
     fences = False
+    writes_first = False
 
     def tasks(self, rows: Sequence[NewTask], layout: int | None = None) -> Statement:
         return Statement(

@@ -13,6 +13,7 @@ from collections.abc import Mapping
 from late.errors import ConfigError, DecodeError
 from late.model import validation as validate
 from late.model.task import Options, Record
+from late.payload import terms
 from late.payload.plain import (
     BUILTIN,
     JSON,
@@ -25,6 +26,7 @@ from late.payload.plain import (
     resolve,
 )
 from late.payload.seal import BindOptions, Seal, binds, joined, key_ring
+from late.payload.subject_keys import SubjectKeys
 from late.payload.values import PAYLOAD_BYTES_MAX, Format
 
 __all__ = [
@@ -40,6 +42,7 @@ __all__ = [
     "Subject",
     "binds",
     "opened",
+    "owners",
     "reader",
     "resolve",
 ]
@@ -104,6 +107,9 @@ class Encrypted(Seal):
     and from those values. So the number of tasks per configured key has no limit. Queue, name,
     options and headers stay readable, because the workers need them.
 
+    A task with `subject=` is encrypted with the key of its subject instead of one of the ring, and
+    its options are always bound.
+
     Rotation, introduction and `bind_options` are as for `Signed`. It needs
     `pip install "late[crypto]"`.
 
@@ -120,6 +126,7 @@ class Encrypted(Seal):
     """
 
     _MAGIC = (b"LE1", b"LE2")
+    _OF_SUBJECT = b"LE3"
     _HOW = "encrypted"
     _NONCE_BYTES = 12
 
@@ -146,13 +153,51 @@ class Encrypted(Seal):
         """The key of the digest that is stored with a unique key. Without it, short arguments could
         be guessed from the digest."""
 
+        self.subjects = SubjectKeys(ring, current, AESGCM, InvalidTag)
+        """The keys of subjects, which the ring wraps."""
+
+    def seal(self, payload: bytes, subject: Subject) -> bytes:
+        if not isinstance(subject, Sealing) or subject.owner is None:
+            return super().seal(payload, subject)
+        inside = self._inner.seal(payload, subject)
+        owner, secret = subject.owner
+        kind, text = subject.terms
+        bound = self._bound(self._OF_SUBJECT, (owner, *subject, kind.decode(), text))
+        sealed = self._encrypt(hmac.digest(secret, bound, "sha256"), bound, inside)
+        return self._head_of(owner) + subject.terms.head() + sealed
+
+    def open(self, payload: bytes, subject: Subject) -> bytes:
+        options = subject.options if isinstance(subject, Opening) else None
+        if options is None or options.subject is None:
+            return super().open(payload, subject)
+        assert isinstance(subject, Opening)
+        owner = options.subject
+        secret = self.subjects.key(owner)
+        head = self._head_of(owner)
+        if not payload.startswith(head):
+            message = "the payload was not encrypted for the task's subject"
+            raise DecodeError(message, reason="bad_signature")
+        kind, text, body = terms.split(payload[len(head) :])
+        task_id, *others = terms.expected(kind, text, subject.record, options)
+        parts = (owner, task_id, subject.name, subject.queue, *others)
+        bound = self._bound(self._OF_SUBJECT, parts)
+        inside = self._decrypt(hmac.digest(secret, bound, "sha256"), bound, body)
+        terms.check(kind, text, subject.record, options)
+        return self._inner.open(inside, subject)
+
     def _close(self, magic: bytes, parts: tuple[str, ...], inside: bytes) -> bytes:
-        key, bound = self._key(magic, parts)
+        bound = self._bound(magic, parts)
+        return self._encrypt(self._key(parts[0], bound), bound, inside)
+
+    def _reopen(self, magic: bytes, parts: tuple[str, ...], body: bytes) -> bytes:
+        bound = self._bound(magic, parts)
+        return self._decrypt(self._key(parts[0], bound), bound, body)
+
+    def _encrypt(self, key: bytes, bound: bytes, inside: bytes) -> bytes:
         nonce = os.urandom(self._NONCE_BYTES)
         return nonce + self._cipher(key).encrypt(nonce, inside, bound)
 
-    def _reopen(self, magic: bytes, parts: tuple[str, ...], body: bytes) -> bytes:
-        key, bound = self._key(magic, parts)
+    def _decrypt(self, key: bytes, bound: bytes, body: bytes) -> bytes:
         nonce, sealed = body[: self._NONCE_BYTES], body[self._NONCE_BYTES :]
         try:
             return self._cipher(key).decrypt(nonce, sealed, bound)
@@ -160,11 +205,23 @@ class Encrypted(Seal):
             message = "the payload was not encrypted for this task"
             raise DecodeError(message, reason="bad_signature") from None
 
-    def _key(self, magic: bytes, parts: tuple[str, ...]) -> tuple[bytes, bytes]:
-        """Return the key of one task, and the bytes that are authenticated with its payload."""
+    def _key(self, key_id: str, bound: bytes) -> bytes:
+        """Return the key of one task."""
+        return hmac.digest(self._keys[key_id], bound, "sha256")
+
+    def _bound(self, magic: bytes, parts: tuple[str, ...]) -> bytes:
+        """Return the bytes that are authenticated with a payload. `parts` begin with a key's id."""
         key_id, *others = parts
-        bound = magic + joined((key_id, self.name, *others))
-        return hmac.digest(self._keys[key_id], bound, "sha256"), bound
+        return magic + joined((key_id, self.name, *others))
+
+    def _head_of(self, owner: str) -> bytes:
+        return self._OF_SUBJECT + bytes([len(owner)]) + owner.encode()
+
+
+def owners(codec: Codec) -> SubjectKeys | None:
+    """Return the keys of subjects of a codec; None if it has none."""
+    found = getattr(codec, "subjects", None)
+    return found if isinstance(found, SubjectKeys) else None
 
 
 def reader(mine: Codec, stored: str | None) -> Codec:

@@ -26,11 +26,13 @@ class Sealing(Subject):
     """A subject, and the terms that a seal of the second form covers too."""
 
     terms: Terms
+    owner: tuple[str, bytes] | None = None
+    """The id and the key of the tenant or person to whom the payload belongs, if it has one."""
 
     @classmethod
-    def of(cls, subject: Subject, terms: Terms) -> Sealing:
+    def of(cls, subject: Subject, terms: Terms, owner: tuple[str, bytes] | None = None) -> Sealing:
         made = cls(*subject)
-        made.terms = terms
+        made.terms, made.owner = terms, owner
         return made
 
 

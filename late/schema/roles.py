@@ -17,9 +17,13 @@ INSERTED = "shard_id, task_id, queue, name, payload, headers, options"
 """The columns of the log that a producer writes. `xid` and `created_at_us` are not among them."""
 HIDDEN = {"late_task", "late_timer", "late_dead", "late_schedule", "late_result", "late_offer"}
 """The tables whose payloads, headers and results a viewer cannot read."""
-SECRET = {"late_token", "late_secret"}
+SECRET = {"late_token", "late_secret", "late_subject_key"}
 """The tables that no viewer reads. `late_secret` holds the key with which workers know each other:
-whoever has it takes and ends any task."""
+whoever has it takes and ends any task. `late_subject_key` holds keys that the codec has wrapped."""
+KEY_MADE = "subject, wrapped, created_at_us"
+"""The columns of a subject's key that its first producer writes. It cannot drop or replace one."""
+_APART = {"late_task", "late_audit", "late_secret", "late_subject_key"}
+"""The tables on which an operator has some rights only."""
 _NAME = re.compile(r"[a-z_][a-z0-9_]{0,40}\Z")
 _SHOWN = {
     "late_task": "shard_id, xid, task_id, queue, name, options, created_at_us",
@@ -101,6 +105,7 @@ GRANT INSERT ({INSERTED}) ON late_task TO {role};
 GRANT SELECT, INSERT, DELETE ON late_unique TO {role};
 GRANT SELECT ON late_lane TO {role};
 GRANT SELECT ON SEQUENCE late_waiting TO {role};
+GRANT SELECT, INSERT ({KEY_MADE}) ON late_subject_key TO {role};
 {_functions(role)}
 """
 
@@ -113,6 +118,7 @@ GRANT SELECT, DELETE, INSERT ({INSERTED}) ON late_task TO {role};
 {_each(role, "SELECT, DELETE, TRUNCATE", partitions=True)}
 GRANT SELECT, INSERT ON late_audit TO {role};
 GRANT SELECT ON late_token, late_secret TO {role};
+GRANT SELECT, INSERT ({KEY_MADE}) ON late_subject_key TO {role};
 GRANT SELECT, UPDATE ON SEQUENCE late_waiting TO {role};
 """
 
@@ -129,8 +135,9 @@ def _viewer(role: str) -> str:
 
 def _operator(role: str) -> str:
     return f"""-- Operators: what the command `late` does but migrate and rebase; the audit stays.
-{_each(role, "SELECT, INSERT, UPDATE, DELETE", but={"late_task", "late_audit", "late_secret"})}
+{_each(role, "SELECT, INSERT, UPDATE, DELETE", but=_APART)}
 GRANT SELECT (name, form_key) ON late_secret TO {role};
+GRANT SELECT, UPDATE (wrapped, dropped_at_us) ON late_subject_key TO {role};
 GRANT SELECT, DELETE, INSERT ({INSERTED}) ON late_task TO {role};
 GRANT SELECT, INSERT ON late_audit TO {role};
 {_functions(role)}

@@ -439,6 +439,15 @@ secret = Table(
     Column("created_at_us", BigInteger),  # NULL: by the migration.
 )
 
+subject_key = Table(
+    "late_subject_key",
+    metadata,
+    Column("subject", Text, primary_key=True),  # late.payload.subject_keys.subject_id of its name.
+    Column("wrapped", Text),  # Base64; only the codec's keys open it. NULL: it was dropped.
+    Column("created_at_us", BigInteger, nullable=False),
+    Column("dropped_at_us", BigInteger),
+)
+
 meta = Table(
     "late_meta",
     metadata,

@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-import sqlite3
 from collections.abc import Awaitable, Mapping, Sequence
-from contextlib import closing
+from math import inf
 from typing import Any, overload
 
 import msgspec
@@ -13,11 +12,16 @@ from late import outbox
 from late.app.task import Task
 from late.model import validation as validate
 from late.model.task import Options, Record, TaskId
-from late.outbox.adapters.lookup import find
-from late.outbox.base import Answer, AsyncTransaction, Statement, SyncTransaction
-from late.store.sqlite.guard import path_of
+from late.outbox import subject_keys
+from late.outbox.base import Answer, AsyncTransaction, Statement, Steps, SyncTransaction
+from late.outbox.connections import read
+from late.outbox.execute import run, run_async
+from late.outbox.insert import Target
+from late.payload.codec import owners
 
 _COLUMNS = "shard_id, task_id, queue, name, payload, headers, options, created_at_us"
+
+_options = msgspec.json.Decoder(Options).decode
 
 
 class Enqueued(msgspec.Struct, frozen=True):
@@ -69,36 +73,31 @@ def assert_enqueued(
         AssertionError: they are not there. The message names the tasks that were found.
     """
 
-    def judge(answer: Answer) -> list[Enqueued]:
-        found = [_enqueued(task, row) for row in answer.rows]
-        return _judge(task.name, found, args, count, queue)
-
     # The name cannot contain quotes, so it is put into the text: drivers differ in the style of
     # parameters.
     sql = f"select {_COLUMNS} from late_task where name = '{validate.name(task.name, 'name')}'"
     statement = Statement(f"{sql} order by task_id", (), fetch=True)
+
+    def steps(into: Target) -> Steps[list[Enqueued]]:
+        answer = yield statement
+        yield from _learn(task, answer, into)
+        found = [_enqueued(task, row) for row in answer.rows]
+        return _judge(task.name, found, args, count, queue)
+
     if isinstance(where, str):
-        return judge(_read(where, statement))
-    opener, asynchronous = find(where)
-    if not asynchronous:
-        return judge(opener(where).execute(statement))
-
-    async def look() -> list[Enqueued]:
-        into = await opener(where)
-        return judge(await into.execute(statement))
-
-    return look()
+        return read(where, steps)
+    return run_async(where, steps) if outbox.is_async(where) else run(where, steps)
 
 
-def _read(url: str, statement: Statement) -> Answer:
-    if not url.startswith("sqlite"):
-        with outbox.connect(url) as tx:
-            opener, _ = find(tx)
-            answer: Answer = opener(tx).execute(statement)
-            return answer
-    # `connect` would take the write lock, which the test itself may hold.
-    with closing(sqlite3.connect(path_of(url))) as connection:
-        return Answer(0, connection.execute(statement.sql).fetchall())
+def _learn(task: Task[Any, Any], answer: Answer, into: Target) -> Steps[None]:
+    """Read the keys of the subjects of tasks, which may be as uncommitted as the tasks."""
+    ring = owners(task.codec)
+    texts = {row[6] for row in answer.rows if row[6]}
+    subjects = {_options(text).subject for text in texts}
+    wanted = sorted(subject for subject in subjects if subject is not None)
+    if ring is not None and wanted:
+        found = yield from subject_keys.read(into.dialect, wanted)
+        ring.learn(wanted, found, inf)
 
 
 def _enqueued(task: Task[Any, Any], row: Sequence[Any]) -> Enqueued:
@@ -115,7 +114,7 @@ def _enqueued(task: Task[Any, Any], row: Sequence[Any]) -> Enqueued:
         created_at_us=created_at_us,
         sequence=0,
     )
-    asked = msgspec.json.decode(options, type=Options) if options else Options()
+    asked = _options(options) if options else Options()
     return Enqueued(
         task_id=record.task_id,
         queue=queue,

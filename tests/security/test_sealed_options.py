@@ -49,7 +49,7 @@ BY_LATE = {"layout": 7, "committed_below": 9}
 
 
 def test_every_option_is_tried() -> None:
-    others = {"codec", "schedule"}
+    others = {"codec", "schedule", "subject"}
     assert {*ALTERED, *BY_LATE, *others} == set(Options.__struct_fields__)
 
 

@@ -110,7 +110,7 @@ async def served(
     await rig.pool.start()
     pools = {"payments": rig.pool}
     keys = Keyring.of(KEY)
-    source = Local(pools, worker="w-1", groups=["default"], codec=JSON, keys=keys)
+    source = Local(pools, worker="w-1", groups=["default"], codec=JSON, keys=keys, url="")
     control = Control(url)
     read = control.tokens.all if auth else None
     access = Access(read, now_us=now_us, pace=pace, services=services)

@@ -35,11 +35,13 @@ from late.dispatcher.local.child_protocol import (
     frame,
 )
 from late.dispatcher.local.soft_limit import SoftLimitAlarm
+from late.dispatcher.subject_keys import arguments_with
 from late.handler.classify import Verdict, describe, raised, returned
 from late.handler.context import Context
 from late.model.task import Attempt
 from late.observability import traces
 from late.outbox.idle_connections import IdleConnections
+from late.payload.subject_keys import SubjectKeyNeeded
 
 GROUP_SIGNALS = (signal.SIGINT, signal.SIGTERM)
 
@@ -94,7 +96,10 @@ def run_one(
         limit.restart()
 
     try:
-        arguments = bound.decode(attempt.record, attempt.options)
+        try:
+            arguments = bound.decode(attempt.record, attempt.options)
+        except SubjectKeyNeeded as needed:
+            arguments = arguments_with(needed, bound, attempt, url, idle)
         call: Callable[..., Any] = bound.fn
         if bound.wants_context:
             context = Context(

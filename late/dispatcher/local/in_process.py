@@ -23,11 +23,13 @@ from late.dispatcher.local.process_pool import Processes
 from late.dispatcher.local.slot import Slot
 from late.dispatcher.local.soft_limit import SoftLimitedCall
 from late.dispatcher.local.threads import Threads
+from late.dispatcher.subject_keys import arguments_with, fetch
 from late.handler.classify import INTERRUPTED, Refused
 from late.handler.context import AsyncContext, Context
 from late.model.task import Attempt
 from late.outbox.connections import load_driver
 from late.outbox.idle_connections import IdleConnections
+from late.payload.subject_keys import SubjectKeyNeeded
 
 _C = TypeVar("_C", AsyncContext, Context)
 
@@ -83,7 +85,10 @@ class InProcess:
         if not bound.is_async:  # It was registered after the attempt had come.
             slot.interruptible = False
             return Waiting(self.in_thread(partial(self.call_here, slot, bound, attempt)))
-        arguments = bound.decode(attempt.record, attempt.options)
+        try:
+            arguments = bound.decode(attempt.record, attempt.options)
+        except SubjectKeyNeeded as needed:
+            return Waiting(self._call_with(needed, slot, bound, attempt))
         slot.run(bound)
         if bound.wants_context:
             work = bound.fn(self._context(AsyncContext, slot, bound, attempt), **arguments)
@@ -98,6 +103,15 @@ class InProcess:
             return end.value
         return Waiting(_resume(work, variables, step, slot))
 
+    async def _call_with(
+        self, needed: SubjectKeyNeeded, slot: Slot, bound: Bound, attempt: Attempt
+    ) -> object:
+        """Read the key that is needed, and return what `call` does then."""
+        slot.deadline = slot.begun + bound.timeout_s  # The database may not answer.
+        await self.in_thread(partial(fetch, self._url, needed, self._idle))
+        value = self.call(slot, bound, attempt)
+        return await value.work if isinstance(value, Waiting) else value
+
     async def in_thread(self, call: Callable[[], object]) -> object:
         """Return or raise what `call()` does in a thread; see `Threads.run`."""
         return await self._threads.run(call)
@@ -107,7 +121,11 @@ class InProcess:
 
         Raises: whatever decoding and the handler raise; `Refused` after a stop.
         """
-        fn, arguments = bound.fn, bound.decode(attempt.record, attempt.options)
+        fn = bound.fn
+        try:
+            arguments = bound.decode(attempt.record, attempt.options)
+        except SubjectKeyNeeded as needed:
+            arguments = arguments_with(needed, bound, attempt, self._url, self._idle)
         if bound.wants_context:
             fn = partial(fn, self._context(Context, slot, bound, attempt))
         if bound.soft_timeout_s is not None:

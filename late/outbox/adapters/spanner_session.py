@@ -13,6 +13,9 @@ from typing import Any, TypeVar
 from google.api_core import exceptions as api
 from google.cloud.spanner_v1.database_sessions_manager import TransactionType
 
+from late.outbox.base import Steps
+from late.outbox.execute import drive
+from late.outbox.insert import Target
 from late.schema.spanner import deadlines
 from late.store.spanner.client import open_database, turn
 
@@ -97,6 +100,15 @@ def connect(url: str) -> Iterator[Any]:
     """
     with turn(url):
         yield from _transaction_of(_database(url, os.getpid()))
+
+
+def read(url: str, make: Callable[[Target], Steps[T]]) -> T:
+    """Run steps that only read, in a snapshot, which takes no lock."""
+    from late.outbox.adapters.spanner import transaction  # which imports this module
+
+    with turn(url), _database(url, os.getpid()).snapshot(multi_use=True) as snapshot:
+        into = transaction(snapshot)
+        return drive(make(into), into.execute)
 
 
 def _transaction_of(database: Any) -> Iterator[Any]:

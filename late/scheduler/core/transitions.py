@@ -12,7 +12,7 @@ from collections.abc import Iterable
 import msgspec
 
 from late.model.offers import ELSEWHERE
-from late.model.task import Attempt, DeadLetter, Outcome, Policy, Reason
+from late.model.task import SUBJECT_DROPPED, Attempt, DeadLetter, Outcome, Policy, Reason, emptied
 from late.model.validation import is_name
 from late.scheduler.core.state import CoreState
 from late.scheduler.outcome_rules import (
@@ -218,7 +218,10 @@ def dead_letter(core: CoreState, entry: Entry, reason: str) -> None:
         end(core, entry, "dead")
     else:
         end_unrun(core, entry, "dead", reason)
-    core.pending.dead(DeadLetter(entry.record, reason, entry.attempts, entry.deaths, entry.errors))
+    record, errors = entry.record, entry.errors
+    if reason == SUBJECT_DROPPED:  # What nobody can read, and what may be about them, is not kept.
+        record, errors = emptied(record), errors[-1:]
+    core.pending.dead(DeadLetter(record, reason, entry.attempts, entry.deaths, errors))
     release_key(core, entry)
 
 

@@ -253,6 +253,13 @@ SECRET = """CREATE TABLE IF NOT EXISTS late_secret (
   form_key STRING(MAX) NOT NULL
 ) PRIMARY KEY (name)"""  # It has no secret. # nosec B105
 
+SUBJECT_KEYS = """CREATE TABLE IF NOT EXISTS late_subject_key (
+  subject STRING(64) NOT NULL,
+  wrapped STRING(MAX),
+  created_at_us INT64 NOT NULL,
+  dropped_at_us INT64
+) PRIMARY KEY (subject)"""
+
 STATEMENTS = {
     "0001": FIRST,
     "0002": SUSPECTS,
@@ -268,5 +275,6 @@ STATEMENTS = {
     "0012": (),
     "0013": (SECRET,),
     "0014": ("ALTER TABLE late_secret ADD COLUMN IF NOT EXISTS created_at_us INT64",),
+    "0015": (SUBJECT_KEYS,),
 }
 """The statements of each version, in order. They never change: a new schema is a new version."""

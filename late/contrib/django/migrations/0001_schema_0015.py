@@ -1,4 +1,4 @@
-"""Bring the tables of `late` to schema 0014, or to the newest that the installed version knows."""
+"""Bring the tables of `late` to schema 0015, or to the newest that the installed version knows."""
 
 from __future__ import annotations
 
