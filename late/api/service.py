@@ -80,6 +80,8 @@ class Service:
         """
         group = self.group(ask.group)
         self.check_queues(caller, ask.queues)
+        for each in ask.names or ():
+            validate.name(each, "name")
         # Callers with one token can take back each other's lost tasks, and nobody else can.
         mine = ask.consumer.replace("~", "-")  # the fleet uses "~" in its own names
         label = f"{caller.name}/{mine}" if ask.consumer else caller.name

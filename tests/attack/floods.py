@@ -139,7 +139,7 @@ class Flood:
         head = b"GET /v1/queues HTTP/1.1\r\nHost: localhost\r\n"
         one = head + b"Authorization: Bearer late.all.x\r\n\r\n"
         while not reader.at_eof():
-            writer.write(one * 20)
+            writer.write(one * 10)
             await writer.drain()
             await reader.readexactly(500)
             await asyncio.sleep(PAUSE_S)

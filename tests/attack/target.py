@@ -45,7 +45,7 @@ class Target:
         self.store, self.url, self.tokens = store, url, tokens
         self.http, self.rpc, self.health = ports
         self._process, self._log, self._read = process, log, 0
-        self.start_bytes = self.peak_bytes = 0
+        self.start_bytes = 0
 
     @property
     def memory(self) -> int:
@@ -107,7 +107,6 @@ class Target:
         finally:
             done.set()
             thread.join()
-        self.peak_bytes = max(self.peak_bytes, peak)
         row.notes.append(
             f"memory {self.start_bytes // MIB} MiB at its start, {peak // MIB} at most"
         )
@@ -154,7 +153,7 @@ def running(store: str, url: str, folder: Path) -> Iterator[Target]:
             if process.poll() is not None or time.monotonic() > ends:
                 raise SystemExit(f"the server does not start:\n{log.read_text()[-2_000:]}")
             time.sleep(0.1)
-        target.start_bytes = target.peak_bytes = target.memory
+        target.start_bytes = target.memory
         yield target
     finally:
         process.terminate()
