@@ -58,4 +58,4 @@ def _end(one: socket.socket) -> str:
         except OSError:
             return "cut off"
     answers = came.count(b"HTTP/1.1 ")
-    return "cut off" if not answers else f"{answers} answers, then the end"
+    return f"ended after {answers} answer{'s' * (answers != 1)}" if answers else "cut off"
