@@ -27,6 +27,8 @@ FILES = 8_192
 EVERY_S = 0.25
 QUEUES = ("honest", "other", "odd")
 SCOPES = ("enqueue", "consume", "view", "operate")
+MIGRATING = threading.Lock()
+"""Alembic keeps the migration under way in its module, so there is one at a time in a process."""
 BAD_LINES = re.compile(r"Traceback|\bERROR\b|heartbeat overdue|does not get on")
 
 
@@ -125,7 +127,8 @@ class Target:
 @contextmanager
 def running(store: str, url: str, folder: Path) -> Iterator[Target]:
     """Run `late serve` on an empty database, for the time of the block."""
-    migrate.upgrade(url)
+    with MIGRATING:
+        migrate.upgrade(url)
     with Control(url) as control:
         made = {scope: ([scope], ["*"]) for scope in SCOPES}
         made |= {"all": ([*SCOPES], ["*"]), "narrow": ([*SCOPES], ["other"])}
