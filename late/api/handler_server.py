@@ -178,7 +178,7 @@ class _Servicer:
         encode = handler_pb2.ExecuteResponse.SerializeToString
         return service("late.v1.Handler", {"Execute": (self._execute, encode)})
 
-    async def _execute(self, _: Any, context: Any) -> None:
+    async def _execute(self, _: Any, context: Any) -> handler_pb2.ExecuteResponse:
         await self._authenticate(context)
         request = await receive_or_abort(context, handler_pb2.ExecuteRequest.FromString)
         task = request.task
@@ -193,7 +193,8 @@ class _Servicer:
             self._bound[task.name] = Bound(handler)
         left_s = context.time_remaining()
         verdict = await self._run(handler, self._bound[task.name], task, left_s)
-        await context.write(response_of(verdict))
+        response: handler_pb2.ExecuteResponse = response_of(verdict)
+        return response
 
     async def _run(self, handler: Task[Any, Any], bound: Bound, task: Any, left_s: Any) -> Verdict:
         timeout_s = bound.timeout_s if left_s is None else left_s
@@ -258,8 +259,8 @@ class _Servicer:
         is not read, since everybody may ask.
         """
 
-        async def check(_: Any, context: Any) -> None:
-            await context.write(Int32Value(value=SERVING if self.serving else NOT_SERVING))
+        async def check(_: Any, context: Any) -> Int32Value:
+            return Int32Value(value=SERVING if self.serving else NOT_SERVING)
 
         return service("grpc.health.v1.Health", {"Check": (check, Int32Value.SerializeToString)})
 

@@ -45,6 +45,8 @@ LOOKAHEAD_BYTES = 64 * KIB
 """gRPC: what is taken in of a message before its caller is admitted."""
 RPC_S_MAX = 60.0
 """gRPC: seconds of one call that is not a stream."""
+UNSEEN_S = 120.0
+"""gRPC: a call that the loop has not seen is cancelled after this time."""
 RATE = 2_000.0
 """Requests per second and caller."""
 _CALLERS_MAX = 10_000

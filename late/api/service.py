@@ -79,7 +79,7 @@ class Service:
             Unauthenticated: the token has ended meanwhile.
         """
         group = self.group(ask.group)
-        self.check_queues(caller, ask.queues)
+        self.check_asked(caller, ask.queues, ask.names)
         # Callers with one token can take back each other's lost tasks, and nobody else can.
         mine = ask.consumer.replace("~", "-")  # the fleet uses "~" in its own names
         label = f"{caller.name}/{mine}" if ask.consumer else caller.name
@@ -100,8 +100,12 @@ class Service:
             raise NotFound(f"no group {name[:128]!r} here")
         return name
 
-    def check_queues(self, caller: Caller, queues: Sequence[str]) -> None:
-        """Raise an error unless the caller may take from all of these."""
+    def check_asked(
+        self, caller: Caller, queues: Sequence[str], names: Collection[str] | None
+    ) -> None:
+        """Raise an error unless the caller may take from all of these, and these are names."""
+        for each in names or ():
+            validate.name(each, "name")
         if not queues:
             raise BadRequest("name at least one queue")
         for queue in queues:

@@ -5,8 +5,10 @@ python -m tests.attack --stores sqlite            on one of them
 python -m tests.attack --only contract big_run    some parts: see PARTS, and `security`
 python -m tests.attack --save                     write the table into docs/attacks.md
 
-`security` runs tests/security, whose servers are their own. The exit code is 1 if anything did not
-hold; each outcome that must not be is printed.
+`security` runs tests, whose servers are their own. They and the parts of both stores run side by
+side, each store with a server of its own; `big_run`, all floods at once, runs when these have
+ended, against a new server, so that its memory counts from a known start. The exit code is 1 if
+anything did not hold; each outcome that must not be is printed.
 """
 
 from __future__ import annotations
@@ -19,22 +21,25 @@ import sys
 import tempfile
 import time
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from datetime import UTC, datetime
 from pathlib import Path
 from types import ModuleType
 from xml.etree import ElementTree
 
-from tests.attack import big_run, contract, forgeries, http_corpus, page_walk, rpc_fuzz
+from tests.attack import big_run, contract, forgeries, http_corpus, page_walk, piles, rpc_fuzz
 from tests.attack.table import Row, render
 from tests.attack.target import Target, running
 from tests.servers import URL_VARIABLE, drop_database, fresh_database, postgres_url, stop_servers
 
 PARTS: dict[str, ModuleType] = {
     each.__name__.rpartition(".")[2]: each
-    for each in (http_corpus, rpc_fuzz, forgeries, page_walk, contract, big_run)
+    for each in (http_corpus, piles, rpc_fuzz, forgeries, page_walk, contract)
 }
+BIG_RUN = "big_run"
+TESTS = ("tests/security", "tests/integration/test_outbox_autocommit.py")
 STORES = ("sqlite", "postgresql")
 ROOT = Path(__file__).resolve().parent.parent.parent
 PAGE = ROOT / "docs" / "attacks.md"
@@ -44,24 +49,16 @@ MARK = "<!-- the table: make attack -->"
 def main() -> int:
     parser = argparse.ArgumentParser(prog="python -m tests.attack")
     parser.add_argument("--stores", nargs="+", choices=STORES, default=list(STORES))
-    names = ["security", *PARTS]
+    names = ["security", *PARTS, BIG_RUN]
     parser.add_argument("--only", nargs="+", choices=names, default=names)
     parser.add_argument("--save", action="store_true", help=f"write {PAGE.name}")
     asked = parser.parse_args()
     began = time.monotonic()
-    rows: list[Row] = []
     try:
         server = postgres_url()
         if server is not None:
             os.environ[URL_VARIABLE] = server  # one for all
-        if "security" in asked.only:
-            rows += _security()
-        for store in asked.stores:
-            with (
-                tempfile.TemporaryDirectory(prefix="late-attack-") as folder,
-                _database(store, server, Path(folder)) as url,
-            ):
-                rows += _attack(store, url, Path(folder), asked.only)
+        rows = _attacks(asked.stores, server, asked.only)
     finally:
         stop_servers()
     table = render(rows)
@@ -75,21 +72,43 @@ def main() -> int:
     return int(any(row.wrong for row in rows))
 
 
-def _attack(store: str, url: str, folder: Path, only: list[str]) -> Iterator[Row]:
-    with running(store, url, folder) as target:
-        for name, part in PARTS.items():
-            if name in only:
-                yield from _part(name, part, target)
+def _attacks(stores: Sequence[str], server: str | None, only: Sequence[str]) -> list[Row]:
+    """Run the tests and the parts of each store side by side, and then the floods one by one."""
+    parts = {name: part for name, part in PARTS.items() if name in only}
+    with ThreadPoolExecutor() as pool:
+        tests = pool.submit(_security) if "security" in only else None
+        walks = [pool.submit(_attack, store, server, parts) for store in stores if parts]
+        rows = tests.result() if tests is not None else []
+        by_store = [walk.result() for walk in walks]
+    for number, store in enumerate(stores):
+        rows += by_store[number] if by_store else []
+        if BIG_RUN in only:
+            rows += _attack(store, server, {BIG_RUN: big_run})
+    return rows
+
+
+def _attack(store: str, server: str | None, parts: Mapping[str, ModuleType]) -> list[Row]:
+    """Run the parts against a new server on an empty database."""
+    with (
+        tempfile.TemporaryDirectory(prefix="late-attack-") as folder,
+        _database(store, server, Path(folder)) as url,
+        running(store, url, Path(folder)) as target,
+    ):
+        return [row for name, part in parts.items() for row in _part(name, part, target)]
 
 
 def _part(name: str, part: ModuleType, target: Target) -> list[Row]:
     began = time.monotonic()
     made = part.run(target)
     rows = made if isinstance(made, list) else [made]
-    held = "held" if not any(row.wrong for row in rows) else "DID NOT HOLD"
-    took = time.monotonic() - began
-    print(f"[attack] {target.store}: {name} {held}, {took:.0f} s", file=sys.stderr, flush=True)
+    held = all(not row.wrong for row in rows)
+    _tell(f"{target.store}: {name}", held, began)
     return rows
+
+
+def _tell(name: str, held: bool, began: float) -> None:
+    end = f"{'held' if held else 'DID NOT HOLD'}, {time.monotonic() - began:.0f} s"
+    print(f"[attack] {name} {end}", file=sys.stderr, flush=True)
 
 
 @contextmanager
@@ -108,13 +127,13 @@ def _database(store: str, server: str | None, folder: Path) -> Iterator[str]:
 
 
 def _security() -> list[Row]:
-    """Run tests/security, and give a row for each file."""
+    """Run the tests of attacks on SQLite and PostgreSQL, and give a row for each file."""
+    began = time.monotonic()
     with tempfile.TemporaryDirectory(prefix="late-attack-") as folder:
         report = Path(folder, "report.xml")
         command = [sys.executable, "-m", "pytest", "-q", "-n", "2", f"--junitxml={report}"]
-        done = subprocess.run(
-            [*command, "tests/security"], cwd=ROOT, capture_output=True, text=True, check=False
-        )
+        command += ["-k", "not spanner and not cockroach", *TESTS]
+        done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False)
         if not report.exists():
             raise SystemExit(done.stdout + done.stderr)
         rows: dict[str, Row] = {}
@@ -125,6 +144,7 @@ def _security() -> list[Row]:
             failed = result["failure"] + result["error"]
             outcome = "failed" if failed else "skipped" if result["skipped"] else "held"
             row.add(outcome, wrong=case.get("name") if failed else None)
+    _tell("tests", all(not row.wrong for row in rows.values()), began)
     return [rows[name] for name in sorted(rows)]
 
 

@@ -10,7 +10,7 @@ from collections.abc import Sequence
 
 from tests.attack.honest import COUNTS
 from tests.attack.table import Row
-from tests.attack.target import Target
+from tests.attack.target import MIB, Target
 
 SETTLED_S = 30
 
@@ -26,7 +26,7 @@ def run(target: Target, seconds: float = 30.0, only: Sequence[str] = ()) -> list
         assert clients.stdout is not None
         if clients.stdout.readline() != b"ready\n":
             raise SystemExit("the honest clients do not start")
-        target.start_bytes = target.memory  # with honest clients alone
+        honest.notes.append(f"memory {target.memory // MIB} MiB with honest clients alone")
         flood = _start("floods", target, seconds, *only)
         said, _ = flood.communicate(timeout=seconds + 60)
         heard, _ = clients.communicate(timeout=seconds + 300)

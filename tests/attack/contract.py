@@ -17,7 +17,6 @@ UNSAID = (
     "Invalid RFC3339",  # a date-time without a zone, or with a leap second
     "366 days ahead",
     "must carry a time zone",
-    "NUL character",
     "the body names another queue",
     "Idempotency-Key and unique_key differ",
     "headers take",

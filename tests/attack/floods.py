@@ -17,6 +17,7 @@ from contextlib import suppress
 
 from late.v1 import queue_pb2
 from tests.attack.http_corpus import HIDDEN, corpus
+from tests.attack.piles import PILES
 from tests.attack.rpc_fuzz import PREFACE, bomb, prefixed
 from tests.security.http2 import DATA, END_HEADERS, HEADERS, RST_STREAM, SETTINGS, frame, header
 
@@ -139,9 +140,18 @@ class Flood:
         head = b"GET /v1/queues HTTP/1.1\r\nHost: localhost\r\n"
         one = head + b"Authorization: Bearer late.all.x\r\n\r\n"
         while not reader.at_eof():
-            writer.write(one * 20)
+            writer.write(one * 10)
             await writer.drain()
             await reader.readexactly(500)
+            await asyncio.sleep(PAUSE_S)
+
+    async def piles(self, streams: Streams) -> None:
+        reader, writer = streams
+        self._turn += 1
+        sent = list(PILES.values())[self._turn // ADDRESSES % len(PILES)]
+        while not reader.at_eof():
+            writer.write(sent)
+            await writer.drain()
             await asyncio.sleep(PAUSE_S)
 
     async def malformed(self, streams: Streams) -> None:
@@ -175,6 +185,7 @@ class Flood:
             (60, "dripped bodies", self.dripped_body, http),
             (300, "half heads", self.half_head, http), (700, "kept connections", self.kept, http),
             (4, "wrong tokens", self.sign_ins, http),
+            (4, "piled requests and lines", self.piles, http),
             (4, "malformed requests", self.malformed, http),
             (700, "silent connections to gRPC", self.silent, rpc),
             (2, "unfinished messages of strangers", self.stranger_messages, rpc),

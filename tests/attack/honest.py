@@ -195,7 +195,8 @@ class Clients:
             "producer": self.producer, "consumer": self.consumer, "page": self.page,
             "grpc producer": self.grpc_producer, "grpc consumer": self.grpc_consumer,
         }  # fmt: skip
-        takers, others = [], []
+        takers: list[asyncio.Task[None]] = []
+        others: list[asyncio.Task[None]] = []
         for kind, count in COUNTS.items():
             mine = takers if "consumer" in kind else others
             mine += [asyncio.create_task(kinds[kind](number)) for number in range(count)]

@@ -19,6 +19,10 @@ PLAIN = ("", "queues", "targets", "groups", "shards", "tasks", "dead", "timers",
          "workers", "autoscaler", "cost", "login", "static/late.css", "nowhere",
          "shards/default/99999999999999999999")  # fmt: skip
 OPEN = {"login", "static/late.css"}
+OF_QUEUES = {"", "queues", "tasks", "dead", "timers", "schedules", "cost"}
+"""What a token for one queue sees, of its queue alone."""
+HIDDEN = "of-another-queue"
+"""The name of a task that the token `narrow` must not read anywhere."""
 VALUES = ("9" * 20, "9" * 5_000, "-1", "nan", "a\0b", "\uffff")
 
 
@@ -29,15 +33,25 @@ def run(target: Target) -> list[Row]:
 def _screens(target: Target) -> Row:
     row = target.row("screens of the page, each role, plain and with odd values")
     with target.watched(row):
+        hidden = {"name": HIDDEN, "delay_s": 3_600}
+        producer = Client(target.http, target.tokens["all"])
+        put = producer.now("POST", "/v1/queues/odd/tasks", hidden).json
+        seen_by = set()
         for role in ROLES:
             call = Client(target.http, target.tokens.get(role))
-            for path in PLAIN:
-                status = call.now("GET", f"/ui/{path}").status
+            for path in (*PLAIN, f"tasks/{put['task_id']}"):
+                answer = call.now("GET", f"/ui/{path}")
+                status = answer.status
                 shown = 200 <= status < 300
-                wrong = status >= 500 or (shown and role not in LOOK and path not in OPEN)
+                may = role in LOOK or path in OPEN or (role == "narrow" and path in OF_QUEUES)
+                tells = HIDDEN.encode() in answer.body
+                seen_by |= {role} if tells else set()
+                wrong = status >= 500 or (shown and not may) or (tells and role not in LOOK)
                 row.add(
                     str(status), wrong=f"{role or 'nobody'} at {path}: {status}" if wrong else None
                 )
+        if seen_by != LOOK:
+            row.wrong.append(f"a task of one queue was seen by {sorted(seen_by)}")
         call = Client(target.http, target.tokens["view"])
         for screen in SCREENS:
             for value in NUMBERS + TEXTS:

@@ -27,6 +27,8 @@ FILES = 8_192
 EVERY_S = 0.25
 QUEUES = ("honest", "other", "odd")
 SCOPES = ("enqueue", "consume", "view", "operate")
+MIGRATING = threading.Lock()
+"""Alembic keeps the migration under way in its module, so there is one at a time in a process."""
 BAD_LINES = re.compile(r"Traceback|\bERROR\b|heartbeat overdue|does not get on")
 
 
@@ -45,7 +47,7 @@ class Target:
         self.store, self.url, self.tokens = store, url, tokens
         self.http, self.rpc, self.health = ports
         self._process, self._log, self._read = process, log, 0
-        self.start_bytes = self.peak_bytes = 0
+        self.start_bytes = 0
 
     @property
     def memory(self) -> int:
@@ -107,7 +109,6 @@ class Target:
         finally:
             done.set()
             thread.join()
-        self.peak_bytes = max(self.peak_bytes, peak)
         row.notes.append(
             f"memory {self.start_bytes // MIB} MiB at its start, {peak // MIB} at most"
         )
@@ -126,7 +127,8 @@ class Target:
 @contextmanager
 def running(store: str, url: str, folder: Path) -> Iterator[Target]:
     """Run `late serve` on an empty database, for the time of the block."""
-    migrate.upgrade(url)
+    with MIGRATING:
+        migrate.upgrade(url)
     with Control(url) as control:
         made = {scope: ([scope], ["*"]) for scope in SCOPES}
         made |= {"all": ([*SCOPES], ["*"]), "narrow": ([*SCOPES], ["other"])}
@@ -154,7 +156,7 @@ def running(store: str, url: str, folder: Path) -> Iterator[Target]:
             if process.poll() is not None or time.monotonic() > ends:
                 raise SystemExit(f"the server does not start:\n{log.read_text()[-2_000:]}")
             time.sleep(0.1)
-        target.start_bytes = target.peak_bytes = target.memory
+        target.start_bytes = target.memory
         yield target
     finally:
         process.terminate()

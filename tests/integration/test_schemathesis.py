@@ -1,5 +1,5 @@
-"""Requests made from the OpenAPI document, good ones and bad ones: never a 500, and every answer is
-one that the document knows."""
+"""Requests made from the OpenAPI document, good ones and bad ones: never a 500, every answer is one
+that the document knows, and what the document forbids is refused."""
 
 from __future__ import annotations
 
@@ -15,8 +15,12 @@ from hypothesis import HealthCheck, settings
 from schemathesis.checks import not_a_server_error
 from schemathesis.specs.openapi.checks import (
     content_type_conformance,
+    missing_required_header,
+    negative_data_rejection,
+    response_headers_conformance,
     response_schema_conformance,
     status_code_conformance,
+    unsupported_method,
 )
 
 from late.api.deliveries import TakeRequest
@@ -30,6 +34,10 @@ CHECKS = [
     status_code_conformance,
     content_type_conformance,
     response_schema_conformance,
+    response_headers_conformance,
+    negative_data_rejection,
+    missing_required_header,
+    unsupported_method,
 ]
 schema = schemathesis.openapi.from_dict(document())
 

@@ -1,4 +1,4 @@
-"""Texts that are no name of a consumer group: refused wherever a group enters by the API."""
+"""Texts that are no name of a group or of a task: refused wherever one enters by the API."""
 
 from __future__ import annotations
 
@@ -13,6 +13,8 @@ from late.v1 import queue_pb2, queue_pb2_grpc
 from tests.unit.api_kit import served
 
 GROUPS = ("a b", "a\0b", "<b>", "a/b", "ä", "g" * 129, "g" * 5_000, "a\nb", "default ", "*")
+NAMES = ("invalid_task", "bad_request")
+"""The error of what is no name, and of what is too long for the schema."""
 
 
 async def test_over_http(tmp_path: Path) -> None:
@@ -43,6 +45,23 @@ async def test_over_grpc(tmp_path: Path) -> None:
                 with pytest.raises(grpc.aio.AioRpcError) as caught:
                     await call
                 assert caught.value.code() == grpc.StatusCode.INVALID_ARGUMENT, group
+
+
+async def test_a_consumer_asks_for_names_of_tasks_only(tmp_path: Path) -> None:
+    async with (
+        served(tmp_path) as it,
+        grpc.aio.insecure_channel(f"127.0.0.1:{it.rpc.port}") as channel,
+    ):
+        stub = queue_pb2_grpc.QueueStub(channel)
+        for name in ("", *(each for each in GROUPS if "default" not in each)):
+            asked = {"names": ["charge", name], "wait_s": 0}
+            answer = await it.call("POST", "/v1/queues/payments/receive", asked)
+            assert (answer.status, answer.json["error"]) == (400, NAMES[len(name) > 128]), name
+            subscribe = queue_pb2.Subscribe(queues=["payments"], names=["charge", name])
+            stream = stub.Consume(iter([queue_pb2.ConsumeRequest(subscribe=subscribe)]))
+            with pytest.raises(grpc.aio.AioRpcError) as caught:
+                await stream.read()
+            assert caught.value.code() == grpc.StatusCode.INVALID_ARGUMENT, name
 
 
 async def test_a_group_that_is_not_there_is_no_error_of_its_name(tmp_path: Path) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import socket
+import time
 from collections.abc import AsyncIterator, Callable
 from contextlib import ExitStack, asynccontextmanager, contextmanager
 from functools import partial
@@ -15,6 +16,7 @@ import grpc
 import pytest
 
 import late
+from late.api import limits
 from late.api.fleet import peers
 from late.api.grpc.server import RpcServer
 from late.api.limits import LOOKAHEAD_BYTES, STREAMS
@@ -187,3 +189,30 @@ async def test_waiting_calls_of_strangers_do_not_cancel_those_of_others(tmp_path
                 return [caller.status(each) for each in streams]
 
             assert CANCELLED not in await asyncio.to_thread(answers)
+
+
+def hold_up(seconds: float) -> None:
+    """Keep the loop from seeing anything."""
+    time.sleep(seconds)
+
+
+@pytest.mark.parametrize(("unseen_s", "cancels"), [(limits.UNSEEN_S, False), (1.0, True)])
+async def test_a_call_that_waits_unseen_has_the_time_of_the_setting(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, unseen_s: float, cancels: bool
+) -> None:
+    """gRPC would cancel it after 30 s, while its client still waits."""
+    assert limits.UNSEEN_S >= 2 * limits.RPC_S_MAX
+    monkeypatch.setattr("late.api.limits.UNSEEN_S", unseen_s)
+    async with served(tmp_path, auth=True) as it:
+        token = it.token("v", "view")
+        await it.service.access.load()
+        with connection(it.rpc.port) as caller:
+            streams = [caller.call(UNARY[1], authorization=f"Bearer {token}") for _ in range(12)]
+            for stream in streams:
+                caller.send(stream, message(b""), end=True)
+            hold_up(3)
+
+            def answers() -> list[int | None]:
+                return [caller.status(each) for each in streams]
+
+            assert (CANCELLED in await asyncio.to_thread(answers)) == cancels

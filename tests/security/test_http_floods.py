@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from late.api.http.uvicorn_server import HEAD_BYTES
+from late.api.http.protocol import HEAD_BYTES, HEADER_LINES, PIPELINED, HttpProtocol
 from tests.unit.api_kit import Served, served
 
 MIB = 1024 * 1024
@@ -106,10 +106,55 @@ async def test_requests_in_one_piece_keep_their_heads(tmp_path: Path) -> None:
         assert answers.count(b"HTTP/1.1 200 ") == 1
 
 
+async def said(it: Served, sent: bytes) -> bytes:
+    """Send it all at once, and read until the server closes."""
+    reader, writer = await asyncio.open_connection("127.0.0.1", it.call.port)
+    writer.write(sent)
+    async with asyncio.timeout(20):
+        answers = await reader.read()
+    writer.close()
+    return answers
+
+
+async def test_requests_that_wait_on_a_connection_are_few(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    waiting = []
+    begun = HttpProtocol.on_message_begin
+
+    def begin(self: HttpProtocol) -> None:
+        waiting.append(len(self.pipeline))
+        begun(self)
+
+    monkeypatch.setattr(HttpProtocol, "on_message_begin", begin)
+    one = b"GET / HTTP/1.1\r\n\r\n"
+    async with served(tmp_path) as it:
+        _, answer = await flood(it, b"", one * 3_000)
+        assert b" 400 " in answer
+        assert b"Too many requests wait" in answer
+        assert max(waiting) <= PIPELINED
+        assert len(waiting) <= PIPELINED + 2, "nothing of the rest was read"
+        # As many as may wait are answered, in their order.
+        last = b"GET /livez HTTP/1.1\r\nConnection: close\r\n\r\n"
+        answers = await said(it, one * PIPELINED + last)
+        assert answers.count(b"HTTP/1.1 ") == PIPELINED + 1
+        assert answers.rfind(b"HTTP/1.1 200 ") == answers.rfind(b"HTTP/1.1 ")
+
+
+async def test_a_head_has_so_many_lines(tmp_path: Path) -> None:
+    async with served(tmp_path) as it:
+        first = b"GET /livez HTTP/1.1\r\nConnection: close\r\n"
+        most = HEADER_LINES - 1
+        assert (await said(it, first + b"a:\r\n" * most + b"\r\n")).startswith(b"HTTP/1.1 200 ")
+        answer = await said(it, first + b"a:\r\n" * (most + 2))
+        assert answer.startswith(b"HTTP/1.1 400 ")
+        assert b"too many lines" in answer
+
+
 async def test_a_half_head_behind_a_request_ends(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("late.api.http.uvicorn_server.HEADER_S", 0.2)
+    monkeypatch.setattr("late.api.http.protocol.HEADER_S", 0.2)
     async with served(tmp_path) as it:
         reader, writer = await asyncio.open_connection("127.0.0.1", it.call.port)
         writer.write(b"GET /livez HTTP/1.1\r\nHost: localhost\r\n\r\nGET /livez HTTP/1.1\r\n")
@@ -128,8 +173,8 @@ async def drip(writer: asyncio.StreamWriter) -> None:
 async def test_a_dripped_body_ends(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Each part comes in time, and the whole does not: an answer, and then the end."""
     monkeypatch.setattr("late.api.limits.BODY_S", 0.3)
-    monkeypatch.setattr("late.api.http.uvicorn_server.BODY_S", 0.3)
-    monkeypatch.setattr("late.api.http.uvicorn_server.LINGER_S", 0.3)
+    monkeypatch.setattr("late.api.http.protocol.BODY_S", 0.3)
+    monkeypatch.setattr("late.api.http.protocol.LINGER_S", 0.3)
     async with served(tmp_path) as it:
         reader, writer = await asyncio.open_connection("127.0.0.1", it.call.port)
         writer.write(CHUNKED)

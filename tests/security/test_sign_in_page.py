@@ -15,6 +15,7 @@ import pytest
 
 from late.api.identity.sessions import Seal, Session, SignIn
 from late.api.identity.settings import OidcSettings
+from late.api.sign_ins import FailedSignIns
 from late.errors import ConfigError
 from late.schema import migrate
 from late.web.csrf import own_path
@@ -238,6 +239,7 @@ async def test_a_nonce_and_a_state_count_once_and_in_their_browser(
 
 async def test_an_answer_of_another_issuer_or_an_error_is_refused(world: World, it: Issuer) -> None:
     async with world.page() as page:
+        page.access.failures = FailedSignIns(clock=lambda: 0.0)  # type: ignore[attr-defined]
         good = it.authorize(await begun(page))
         other = good.replace(urlencode({"iss": it.url}), urlencode({"iss": "https://evil.example"}))
         assert (await back(page, other)).status_code == 400

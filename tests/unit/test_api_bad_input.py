@@ -111,7 +111,7 @@ async def test_an_endless_body_is_refused_and_ends(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A client that sends chunks without end gets its answer, and after a while no more."""
-    monkeypatch.setattr("late.api.http.uvicorn_server.LINGER_S", 0.3)
+    monkeypatch.setattr("late.api.http.protocol.LINGER_S", 0.3)
     async with served(tmp_path) as it:
         reader, writer = await asyncio.open_connection("127.0.0.1", it.call.port)
         writer.write(
@@ -145,7 +145,7 @@ async def test_a_connection_is_kept_for_the_next_request(tmp_path: Path) -> None
 
 
 async def test_an_endless_head_ends(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("late.api.http.uvicorn_server.HEADER_S", 0.2)
+    monkeypatch.setattr("late.api.http.protocol.HEADER_S", 0.2)
     async with served(tmp_path) as it:
         reader, writer = await asyncio.open_connection("127.0.0.1", it.call.port)
         writer.write(b"GET /v1/queues HTTP/1.1\r\nHost: localhost\r\n")

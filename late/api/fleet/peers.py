@@ -80,7 +80,7 @@ def handler(
     def method(kind: Any, work: Callable[[Any], Awaitable[Any]]) -> Any:
         decode = msgspec.msgpack.Decoder(kind).decode
 
-        async def call(_: Any, context: Any) -> None:
+        async def call(_: Any, context: Any) -> Any:
             shown = str(dict(context.invocation_metadata() or ()).get("late-peer", ""))
             if not _opens(keys, shown):
                 await keys.renew()
@@ -93,7 +93,7 @@ def handler(
                 # Its key was removed while it waited for tasks.
                 await source.drop(request.consumer)
                 await context.abort(grpc.StatusCode.UNAUTHENTICATED, "not a peer")
-            await context.write(found)
+            return found
 
         return call, msgspec.msgpack.encode
 

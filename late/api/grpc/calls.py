@@ -1,8 +1,9 @@
 """Calls over gRPC: the caller is admitted by the metadata, before its message is read.
 
 grpc.aio reads and decodes the message of a unary method before it runs the handler, for callers
-without a token too, and without a time limit. So every method is registered as a stream, which is
-the same for clients: its handler admits the caller first, and then reads with `receive`.
+without a token too, and without a time limit. So every method is registered as one that takes a
+stream, which is the same for clients: its handler admits the caller first, and then reads with
+`receive`. An answer that a handler returns goes out together with the status.
 """
 
 from __future__ import annotations
@@ -21,18 +22,25 @@ T = TypeVar("T")
 Handler = Callable[[Any, Any], Any]
 
 
-def service(
-    name: str, methods: Mapping[str, tuple[Handler, Callable[[Any], bytes]]]
-) -> grpc.GenericRpcHandler:
+Methods = Mapping[str, tuple[Handler, Callable[[Any], bytes]]]
+"""The handler of each, called as `handler(messages, context)`, and the function that encodes its
+answers. The handler leaves `messages` alone and uses `receive`."""
+
+
+def service(name: str, unary: Methods, streams: Methods | None = None) -> grpc.GenericRpcHandler:
     """Make a gRPC service.
 
     Args:
-        methods: handler of the method, called as `handler(messages, context)`, and the function
-            that encodes what it writes. The handler leaves `messages` alone and uses `receive`.
+        unary: methods whose handlers return one answer.
+        streams: methods whose handlers write answers.
     """
     made: dict[str, grpc.RpcMethodHandler[Any, Any]] = {
+        method: grpc.stream_unary_rpc_method_handler(_quiet(handler), response_serializer=encode)
+        for method, (handler, encode) in unary.items()
+    }
+    made |= {
         method: grpc.stream_stream_rpc_method_handler(_quiet(handler), response_serializer=encode)
-        for method, (handler, encode) in methods.items()
+        for method, (handler, encode) in (streams or {}).items()
     }
     return grpc.method_handlers_generic_handler(name, made)
 
@@ -43,9 +51,9 @@ def _quiet(handler: Handler) -> Handler:
     It does so for a message that is too large, or is compressed in a way that it does not know.
     """
 
-    async def run(messages: Any, context: Any) -> None:
+    async def run(messages: Any, context: Any) -> Any:
         try:
-            await handler(messages, context)
+            return await handler(messages, context)
         except grpc.aio.InternalError:
             raise asyncio.CancelledError from None
 

@@ -45,6 +45,8 @@ def bounds(
         # cancels some by chance, also those of callers.
         ("grpc.server.max_pending_requests", 8_000),
         ("grpc.server.max_pending_requests_hard_limit", 8_000),
+        # It cancels such a call after 30 s by default. Its client knows how long it waits.
+        ("grpc.server_max_unrequested_time_in_server", round(limits.UNSEEN_S)),
     ]
 
 

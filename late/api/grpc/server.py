@@ -8,7 +8,7 @@ import logging
 from collections.abc import Awaitable, Callable
 from functools import partial
 from math import ceil
-from typing import Any
+from typing import Any, TypeVar
 
 import grpc
 
@@ -29,6 +29,7 @@ from late.worker.file_limit import file_limit
 from late.worker.refusals import Refusals
 
 logger = logging.getLogger("late.api")
+T = TypeVar("T")
 
 KEEPALIVE_MS = 5_000
 """If a consumer's machine is gone, its tasks go to others within twice this time."""
@@ -112,15 +113,15 @@ class _Queue:
 
     def handler(self) -> grpc.GenericRpcHandler:
         """Make the handler of `late.v1.Queue`."""
-        methods = {
+        unary = {
             "Enqueue": (self._enqueue, queue_pb2.EnqueueResponse.SerializeToString),
             "Stats": (self._stats, queue_pb2.StatsResponse.SerializeToString),
-            "Consume": (self._consume, queue_pb2.ConsumeResponse.SerializeToString),
         }
-        return service("late.v1.Queue", methods)
+        consume = (self._consume, queue_pb2.ConsumeResponse.SerializeToString)
+        return service("late.v1.Queue", unary, {"Consume": consume})
 
-    async def _enqueue(self, _: Any, context: Any) -> None:
-        async def work(caller: Caller) -> None:
+    async def _enqueue(self, _: Any, context: Any) -> queue_pb2.EnqueueResponse:
+        async def work(caller: Caller) -> queue_pb2.EnqueueResponse:
             request = await receive_one(context, queue_pb2.EnqueueRequest.FromString)
             if len(request.tasks) > limits.ANSWERS_MAX:
                 raise errors.TooLarge(f"at most {limits.ANSWERS_MAX} tasks in one request")
@@ -131,20 +132,20 @@ class _Queue:
                 put.headers = traces.passed(put.headers, parent, state)
             accepted = await self._service.put(caller, puts)
             ids, token = [one.task_id for one in accepted], schemas.token_of(accepted)
-            await context.write(queue_pb2.EnqueueResponse(task_ids=ids, token=token))
+            return queue_pb2.EnqueueResponse(task_ids=ids, token=token)
 
-        await self._call(context, work)
+        return await self._call(context, work)
 
-    async def _stats(self, _: Any, context: Any) -> None:
-        async def work(caller: Caller) -> None:
+    async def _stats(self, _: Any, context: Any) -> queue_pb2.StatsResponse:
+        async def work(caller: Caller) -> queue_pb2.StatsResponse:
             request = await receive_one(context, queue_pb2.StatsRequest.FromString)
             if len(request.queues) > limits.QUEUES_MAX:
                 raise BadRequest(f"at most {limits.QUEUES_MAX} queues")
             found = await self._service.stats(caller, request.queues, request.group or None)
             queues = [convert.stats_of(each) for each in found]
-            await context.write(queue_pb2.StatsResponse(queues=queues))
+            return queue_pb2.StatsResponse(queues=queues)
 
-        await self._call(context, work)
+        return await self._call(context, work)
 
     async def _consume(self, _: Any, context: Any) -> None:
         async def work(caller: Caller) -> None:
@@ -164,10 +165,11 @@ class _Queue:
     async def _call(
         self,
         context: Any,
-        work: Callable[[Caller], Awaitable[None]],
+        work: Callable[[Caller], Awaitable[T]],
         limit_s: float | None = limits.RPC_S_MAX,
-    ) -> None:
+    ) -> T:
         """Admit the caller and run `work` for it; every error becomes its gRPC status."""
+        peer = context.peer()
         try:
             given = dict(context.invocation_metadata() or ()).get("authorization")
             shown = given if isinstance(given, str) else None
@@ -176,15 +178,16 @@ class _Queue:
                 shown,
                 names_of_peer(context.auth_context() or {}),
                 interface="grpc",
-                address=address_of(context.peer()),
+                address=address_of(peer),
             )
-            self.admitted(context.peer())
+            self.admitted(peer)
             async with asyncio.timeout(limit_s):
-                await work(caller)
+                return await work(caller)
         except TimeoutError:
             await context.abort(grpc.StatusCode.DEADLINE_EXCEEDED, "it took too long")
         except Exception as error:
             await _abort(context, error)
+        raise AssertionError("abort raises")
 
 
 async def _abort(context: Any, error: Exception) -> None:

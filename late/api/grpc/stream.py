@@ -67,7 +67,7 @@ class Stream:
         self._writing = asyncio.Lock()
         if len(self._queues) > limits.QUEUES_MAX or len(subscribe.names) > limits.QUEUES_MAX:
             raise BadRequest(f"at most {limits.QUEUES_MAX} queues and names")
-        service.check_queues(caller, self._queues)
+        service.check_asked(caller, self._queues, self._names)
 
     async def run(self, draining: asyncio.Event) -> None:
         """Serve the stream until the client closes its half or is gone.

@@ -19,6 +19,12 @@ _QUEUE = {"name": "queue", "in": "path", "required": True, "schema": _QUEUE_NAME
 _GROUP_NAME = {"type": "string", "pattern": r"^[A-Za-z0-9._:-]{0,128}$"}
 """An empty one stands for the default group."""
 _GROUP = {"name": "group", "in": "query", "required": False, "schema": _GROUP_NAME}
+_HEADERS = {
+    "type": "object",
+    "description": "At most 8 KiB as JSON.",
+    "propertyNames": {"pattern": r"^[^\u0000]+$"},
+    "additionalProperties": {"type": "string", "pattern": r"^[^\u0000]*$"},
+}
 _BODIES = (schemas.Put, schemas.PutMany, schemas.Receive, schemas.Ack, schemas.Nack, schemas.Extend)
 _ANSWERS = (schemas.Accepted, schemas.Pulled, schemas.QueueStats)
 _ERRORS = {
@@ -71,6 +77,7 @@ def _tell_rules(put: dict[str, Any]) -> None:
     fields["queue"] = _or_null(_QUEUE_NAME)
     for name in ("ordering_key", "unique_key"):
         fields[name] = _or_null(_NAME)
+    fields["headers"] = _or_null(_HEADERS)
     reach = validate.PRIORITY_MAX
     fields["priority"] = _or_null({"type": "integer", "minimum": -reach, "maximum": reach})
     for name in ("delay_s", "expires_s", "unique_for_s"):
