@@ -80,6 +80,8 @@ class TurnQueue:
         """Threads whose handler does not come back."""
         self._usual: dict[str, float] = {}
         """The time that an attempt takes, by task name, of late."""
+        self.usual_s = 0.0
+        """The same for all names, by how often each came of late; 0 before the first."""
         self._filling = self._stopped = False
         self._tasks: set[asyncio.Task[None]] = set()
 
@@ -324,3 +326,5 @@ class TurnQueue:
             # handler, and what runs alone because of it would have more of both.
             weight = 1 / 2 if turn.busy_s < usual_s else 1 / 16
             self._usual[name] = usual_s + (min(turn.busy_s, 10 * SLOW_S) - usual_s) * weight
+            all_s = self.usual_s or self._usual[name]
+            self.usual_s = all_s + (self._usual[name] - all_s) / 16
