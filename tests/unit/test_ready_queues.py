@@ -46,7 +46,7 @@ def test_what_waits_for_a_slot_only_stays() -> None:
 
 
 def test_what_waits_for_its_transaction_stays() -> None:
-    """Parked, a backlog of such tasks would cost two rows of the timer table a task and a minute."""
+    """Parked, a backlog of such tasks would cost two rows of the timer table each, and a minute."""
     limits = Limits([TRANSACTION_POOL, "mail"])
     limits.set({}, {}, 0)
     limits.begin(1, 1, 0)
