@@ -2,7 +2,8 @@
 
 A peer takes part in what it does naturally: the mix needs ordering keys, unique keys, priorities
 and delays in one queue. An UPDATE of a peer goes through a pool of its own, as its jobs would do
-it, and happens at least once; late's stands beside it both in `ctx.once()` and the same way.
+it, and happens at least once; late's stands beside it in `ctx.once()`, in a
+transaction shared by several tasks, and the same way.
 """
 
 from __future__ import annotations
@@ -51,6 +52,7 @@ CONTESTS = {
     "plain": Contest("plain"),
     "large": Contest("payload of 2 KB", note=LARGE, share=0.5),
     "once": Contest("one UPDATE, of late in `ctx.once()`", "update", "update", share=0.1),
+    "shared": Contest("one UPDATE, of late with `transaction=True`", "shared", "update", share=0.2),
     "pooled": Contest("one UPDATE, own pool on both sides", "pooled", "update", share=0.1),
     "mix": Contest(
         "the mix", "mixed", "mixed", LARGE, 0.4, ("graphile-worker", "procrastinate")
@@ -93,7 +95,8 @@ class Match:
 def drain(bench: workloads.Bench, contest: Contest, task: str, count: int) -> dict[str, Any]:
     """Drain one backlog, from the first start of a handler until the storage holds nothing
     unfinished."""
-    given = bench.environment.variables | {"BENCH_NOTE": str(len(contest.note))}
+    told = {"BENCH_NOTE": str(len(contest.note)), "BENCH_TASK": task}
+    given = bench.environment.variables | told
     bench = replace(bench, environment=replace(bench.environment, variables=given))
     with bench.fresh() as (program, _):
         with closing(psycopg.connect(program.url, autocommit=True)) as connection:

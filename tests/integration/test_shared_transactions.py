@@ -16,8 +16,9 @@ import pytest
 
 import late
 from late.control import Control
-from late.dispatcher.transactions import run, turn_queue
+from late.dispatcher.transactions import pool, run, turn_queue
 from late.errors import ConfigError
+from late.scheduler.settings import CoreSettings
 from late.store.base import Fate
 from late.testing import drain, inline
 from tests.integration.shared_kit import (
@@ -34,6 +35,12 @@ from tests.integration.shared_kit import (
 )
 
 pytestmark = pytest.mark.timeout(120)
+PARKED = """
+create table parked (task_id text);
+create function note_parked() returns trigger language plpgsql as
+    $$ begin insert into parked values (new.task_id); return new; end $$;
+create trigger note_parked after insert on late_timer for each row execute function note_parked();
+"""
 
 
 @pytest.fixture
@@ -63,6 +70,38 @@ def test_many_tasks_share_few_commits(url: str, monkeypatch: pytest.MonkeyPatch)
     assert effects(url) == Counter(range(400))
     assert sum(sizes) == 400
     assert max(sizes) > 5
+    check(url)
+
+
+def test_a_backlog_stays_in_the_window_and_fills_its_transactions(
+    url: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    app = late.App(url)
+    sizes: list[int] = []
+
+    @app.task(transaction=True)
+    def charge(ctx: late.Context, n: int) -> None:
+        effect(ctx, n)
+
+    def counted(commit: Any, tx: Any, settlements: Any) -> Any:
+        sizes.append(sum(usage.count for each in settlements for usage in each.usage
+                         if usage.outcome == "done"))  # fmt: skip
+        return commit(tx, settlements)
+
+    replace_commit(monkeypatch, counted)
+    for module in (run, turn_queue):
+        monkeypatch.setattr(module, "HOLD_S", 30.0)
+    monkeypatch.setattr(pool, "AHEAD_S", 30.0)
+    monkeypatch.setattr(CoreSettings, "limited_max", 20)
+    with psycopg.connect(url) as tx:
+        tx.execute(PARKED)
+    for first in (0, 750):
+        enqueue(app, [charge.call(n) for n in range(first, first + 750)])
+    assert drain(app) == {"done": 1_500}
+    with psycopg.connect(url) as tx:
+        assert tx.execute("select count(*) from parked").fetchall() == [(0,)]
+    assert len(sizes) < 1_500 / 20
+    assert effects(url) == Counter(range(1_500))
     check(url)
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 from late.model.queue_settings import QueueSettings
+from late.model.task import TRANSACTION_POOL
 from late.scheduler.limits.limits import Limits
 from late.scheduler.limits.ready_queues import ReadyQueues
 from late.scheduler.task_state import Entry
@@ -42,6 +43,24 @@ def test_what_waits_for_a_slot_only_stays() -> None:
         assert len(starts(made, tenth * S // 10, 16)) == 16
         assert made.surplus(250) == []
     assert made.limited == 1_000 - 20 * 16
+
+
+def test_what_waits_for_its_transaction_stays() -> None:
+    """Parked, a backlog of such tasks would cost two rows of the timer table each, and a minute."""
+    limits = Limits([TRANSACTION_POOL, "mail"])
+    limits.set({}, {}, 0)
+    limits.begin(1, 1, 0)
+    made = ReadyQueues("g", limits)
+    for n in range(1_000):
+        each = entry(n, target="mail" if n % 2 else TRANSACTION_POOL)
+        each.move("ready")
+        made.push(each)
+    for now_us in (0, S):
+        made.open(now_us, {TRANSACTION_POOL: 0, "mail": 0})
+        assert made.next() is None
+        parked = made.surplus(250)
+    assert {each.policy.target for each, _, _ in parked} == {"mail"}
+    assert made.limited == 500 + 250
 
 
 def test_what_a_knob_holds_back_leaves_once_its_speed_is_known() -> None:

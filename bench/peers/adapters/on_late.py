@@ -39,6 +39,13 @@ def update(ctx: late.Context, n: int, note: str) -> None:
         tx.execute(statement(n))
 
 
+# A worker with such a task looks at the pool of each: only where they are measured.
+@app.task(queue="bench", transaction=os.environ.get("BENCH_TASK") == "shared")
+def shared(ctx: late.Context, n: int, note: str) -> None:
+    marks.nothing()
+    ctx.tx.execute(statement(n))
+
+
 @app.task(queue="bench")
 def pooled(n: int, note: str) -> None:
     marks.nothing()
@@ -58,7 +65,7 @@ async def mix(ctx: late.AsyncContext, n: int, note: str) -> None:
 
 
 TASKS: dict[str, Any] = {"nothing": nothing, "stamp": stamp, "mixed": mix}
-TASKS |= {"update": update, "pooled": pooled}
+TASKS |= {"update": update, "shared": shared, "pooled": pooled}
 
 
 def asked(number: int, start_s: float) -> dict[str, Any]:

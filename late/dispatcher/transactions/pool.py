@@ -10,12 +10,11 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable, Collection, Mapping, Sequence
 from functools import partial
-from time import monotonic
 from typing import Any, Protocol
 
 from late.dispatcher.dispatcher import Dispatcher
 from late.dispatcher.transactions.run import Turn
-from late.dispatcher.transactions.turn_queue import Commit, TurnQueue
+from late.dispatcher.transactions.turn_queue import TURNS_MAX, Commit, TurnQueue
 from late.errors import ConfigError
 from late.handler.classify import RetryRule, Scrub, Verdict
 from late.handler.context import AsyncContext
@@ -25,8 +24,11 @@ from late.outbox.shared import open_shared
 AHEAD_MAX = 240
 """Attempts beyond the worker's slots, so that transactions have several."""
 AHEAD_S = 0.100
-"""So much work is taken ahead, judged by the present rate: slow tasks get none ahead."""
-RATE_S = 0.1
+"""So much work is taken ahead, judged by the usual time of a task: slow ones get none ahead. Not by
+the rate: small transactions make that low, and then they would stay small."""
+GRAIN = 32
+"""So many are asked for at once, while a transaction of the largest size is here already. Each
+request costs a pass over all shards."""
 
 
 class TransactionTask(Protocol):
@@ -123,7 +125,6 @@ class TransactionPool(Dispatcher):
         self._pass_on = on_finished
         self._wake_scheduler = wake
         self._most = concurrency
-        self._since, self._counted, self._rate = monotonic(), 0, 0.0
         super().__init__(
             {n: TransactionHandler(task, self._joined, self._queue) for n, task in tasks.items()},
             name=TRANSACTION_POOL,
@@ -142,8 +143,10 @@ class TransactionPool(Dispatcher):
         """Attempts that it takes; none once it stops, or when threads that hang fill it."""
         if self._draining or self._queue.hanging >= self._most:
             return 0
-        ahead = min(AHEAD_MAX, int(self._rate * AHEAD_S))
-        return max(0, min(self.free, self._most + ahead - self._load))
+        usual_s = self._queue.usual_s
+        ahead = min(AHEAD_MAX, int(AHEAD_S / usual_s)) if usual_s else 0
+        room = max(0, min(self.free, self._most + ahead - self._load))
+        return room if room >= GRAIN or self._load < max(self._most, TURNS_MAX) else 0
 
     @property
     def queued(self) -> Collection[Attempt]:
@@ -187,7 +190,6 @@ class TransactionPool(Dispatcher):
 
     def _reported(self, outcomes: Sequence[Outcome]) -> None:
         """Pass on what the journal does not have."""
-        self._note_rate(len(outcomes))
         rest = []
         for outcome in outcomes:
             turn = self._turns.pop(id(outcome.attempt), None)
@@ -197,12 +199,5 @@ class TransactionPool(Dispatcher):
                 rest.append(outcome)
         if rest:
             self._pass_on(rest)
-        self._wake_scheduler()
-
-    def _note_rate(self, count: int) -> None:
-        self._counted += count
-        now = monotonic()
-        if now - self._since >= RATE_S:
-            recent = self._counted / (now - self._since)
-            self._rate = recent if now - self._since > 10 * RATE_S else (self._rate + recent) / 2
-            self._since, self._counted = now, 0
+        if self.room > 0:
+            self._wake_scheduler()

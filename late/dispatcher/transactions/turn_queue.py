@@ -17,6 +17,7 @@ from __future__ import annotations
 import asyncio
 from collections import deque
 from collections.abc import Awaitable, Callable, Sequence
+from itertools import chain
 from time import monotonic
 
 from late.dispatcher.local.threads import Threads
@@ -80,6 +81,8 @@ class TurnQueue:
         """Threads whose handler does not come back."""
         self._usual: dict[str, float] = {}
         """The time that an attempt takes, by task name, of late."""
+        self.usual_s = 0.0
+        """The same for all names, by how often each came of late; 0 before the first."""
         self._filling = self._stopped = False
         self._tasks: set[asyncio.Task[None]] = set()
 
@@ -145,19 +148,23 @@ class TurnQueue:
 
     def _take_short(self) -> list[Turn]:
         """Take out the tasks of a transaction, of few shards: each is a row of its journal."""
-        waiting, found = self._short, list[Turn]()
+        by_shard: dict[int, list[Turn]] = {}
+        for turn in self._short:
+            by_shard.setdefault(turn.attempt.record.shard_id, []).append(turn)
+        found: list[Turn] = []
+        gone: set[Turn] = set()
         left_s = HOLD_S
-        while waiting and left_s > 0 and len(found) < TURNS_MAX:
-            shard, others = waiting[0].attempt.record.shard_id, deque[Turn]()
-            for turn in waiting:
-                if turn.attempt.record.shard_id != shard or left_s <= 0 or len(found) == TURNS_MAX:
-                    others.append(turn)
-                elif (usual_s := self._usual.get(turn.attempt.record.name, UNKNOWN_S)) > SLOW_S:
-                    self._alone.append(turn)
-                else:
-                    found.append(turn)
-                    left_s -= usual_s
-            waiting = self._short = others
+        for turn in chain.from_iterable(by_shard.values()):
+            if left_s <= 0 or len(found) == TURNS_MAX:
+                break
+            usual_s = self._usual.get(turn.attempt.record.name, UNKNOWN_S)
+            if usual_s > SLOW_S:
+                self._alone.append(turn)
+            else:
+                found.append(turn)
+                left_s -= usual_s
+            gone.add(turn)
+        self._short = deque(turn for turn in self._short if turn not in gone)
         return found
 
     def _start(self, runs: set[Run], turns: list[Turn]) -> None:
@@ -324,3 +331,5 @@ class TurnQueue:
             # handler, and what runs alone because of it would have more of both.
             weight = 1 / 2 if turn.busy_s < usual_s else 1 / 16
             self._usual[name] = usual_s + (min(turn.busy_s, 10 * SLOW_S) - usual_s) * weight
+            all_s = self.usual_s or self._usual[name]
+            self.usual_s = all_s + (self._usual[name] - all_s) / 16

@@ -13,13 +13,15 @@ from __future__ import annotations
 from collections import Counter, deque
 from collections.abc import Callable, Mapping, Sequence
 
-from late.model.task import PULL_POOL, Reason, TaskId
+from late.model.task import PULL_POOL, TRANSACTION_POOL, Reason, TaskId
 from late.scheduler.limits.limiter import ThrottledQueue
 from late.scheduler.limits.limits import LOCAL_POOL, Flow, Limits
 from late.scheduler.limits.priority_queue import FOREGROUND_SHARE, ReadyQueue
 from late.scheduler.task_state import Entry
 
 _Queue = tuple[str, str]
+_OF_THIS_PROCESS = (LOCAL_POOL, TRANSACTION_POOL)
+"""Pools whose tasks wait for nothing but a slot here, which is free again within moments."""
 
 
 class ReadyQueues:
@@ -290,7 +292,7 @@ class ReadyQueues:
         return flow.target.startswith(PULL_POOL) and flow not in self._refused
 
     def _is_held_back(self, flow: Flow) -> bool:
-        no_room = flow.target != LOCAL_POOL and self._rooms.get(flow.target, 0) <= 0
+        no_room = flow.target not in _OF_THIS_PROCESS and self._rooms.get(flow.target, 0) <= 0
         return no_room or flow in self._refused
 
     def _cut(self, flow: Flow, line: ThrottledQueue, keep: int) -> list[tuple[Entry, int, Reason]]:

@@ -1,0 +1,58 @@
+"""How many attempts the pool of shared transactions asks for."""
+
+from __future__ import annotations
+
+import pytest
+
+import late
+from late.dispatcher.transactions.pool import AHEAD_MAX, GRAIN, TransactionPool
+from late.dispatcher.transactions.turn_queue import TURNS_MAX, Commit
+
+
+def made(commit: Commit, concurrency: int = 16) -> TransactionPool:
+    app = late.App("postgresql://nowhere/none")
+
+    @app.task(transaction=True)
+    def charge(ctx: late.Context) -> None: ...
+
+    return TransactionPool(
+        {"charge": charge},
+        url=app.url,
+        commit=commit,
+        concurrency=concurrency,
+        worker_id="w",
+        now_us=lambda: 0,
+        on_finished=lambda outcomes: None,
+        wake=lambda: None,
+        trusted=lambda: True,
+    )
+
+
+@pytest.mark.parametrize(
+    ("usual_s", "load", "room"),
+    [
+        (0.0, 0, 16),  # Nothing is known of them.
+        (0.0, 15, 1),
+        (0.0002, 0, 16 + AHEAD_MAX),
+        (0.0002, TURNS_MAX - 1, 16 + AHEAD_MAX - TURNS_MAX + 1),
+        (0.0002, 16 + AHEAD_MAX - GRAIN, GRAIN),
+        (0.0002, 16 + AHEAD_MAX - GRAIN + 1, 0),  # They would cost a pass over all shards.
+        (0.001, 0, 116),
+        (0.2, 0, 16),
+        (0.2, 15, 1),
+        (0.2, 16, 0),
+        (0.2, 20, 0),
+    ],
+)
+def test_quick_tasks_are_taken_ahead(usual_s: float, load: int, room: int) -> None:
+    pool = made(None)  # type: ignore[arg-type]
+    pool._queue.usual_s = usual_s
+    pool._load = load
+    assert pool.room == room
+
+
+def test_many_slow_tasks_leave_no_slot_empty() -> None:
+    pool = made(None, concurrency=200)  # type: ignore[arg-type]
+    pool._queue.usual_s = 1.0
+    pool._load = 199
+    assert pool.room == 1
