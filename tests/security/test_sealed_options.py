@@ -133,7 +133,8 @@ def test_what_changes_a_task_legitimately_goes_on(url: str) -> None:
     task = app.tasks["refund"]
     options: dict[str, Any] = {"priority": 3, "headers": {"tenant": "a"}, "ordering_key": "k"}
     with Control(url) as control:
-        control.groups.create("keeper", start="beginning")  # It has read nothing, so that no row leaves the log.
+        # It has read nothing, so that no row leaves the log.
+        control.groups.create("keeper", start="beginning")
     with connect(url) as tx:
         far = task.options(delay=3600, **options).enqueue(tx, 1)
         dead = task.options(**options).enqueue(tx, -2)
