@@ -11,6 +11,7 @@ from typing import Any, cast
 
 import pytest
 
+from late.model.queue_settings import QueueSettings
 from late.model.task import Attempt, Cursor, Epoch, Outcome, Policy, ShardId
 from late.scheduler import scheduler as scheduling
 from late.scheduler.scheduler import Scheduler
@@ -125,6 +126,21 @@ async def test_what_has_run_and_is_not_recorded_holds_starts_up(
     assert slots.told == ["granted"] * 2
 
 
+async def test_a_shard_that_is_lost_gives_back_what_its_queue_may_run_at_once() -> None:
+    slots = Slots()
+    scheduler = made(slots, SHARDS[:2])
+    scheduler.limits.set({"default": QueueSettings(concurrency=1)}, {}, 1)
+    for shard in SHARDS[:2]:
+        one = record(shard_id=shard, name="n", created_at_us=1)
+        scheduler.pages("g", [Page(shard, [one], Cursor("a"), "w", more=False, now_us=1)])
+    scheduler._pass()
+    scheduler._pass()
+    [first] = [attempt.record.shard_id for attempt in slots.got]
+    scheduler.lost(("g", ShardId(first)))
+    scheduler._pass()
+    assert len(slots.got) == 2
+
+
 class Remote(Slots):
     """A pool of another service with room for many."""
 
@@ -183,7 +199,8 @@ async def test_of_many_shards_each_gets_many_starts_in_its_turn(
     assert sorted(turns) == list(range(64))
 
 
-async def test_few_slots_are_shared_by_all_shards() -> None:
+async def test_few_slots_are_shared_by_all_shards(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(scheduling, "TURN_S", 60.0)
     slots, scheduler = busy(concurrency=16, shards=5, tasks=40)
     scheduler._pass()
     granted = Counter(attempt.record.shard_id for attempt in slots.got)

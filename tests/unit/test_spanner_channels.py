@@ -12,7 +12,7 @@ pytest.importorskip("google.cloud.spanner_v1", reason="no google-cloud-spanner")
 import grpc
 
 from late.store.spanner import grpc_channels as spanner_channels
-from late.store.spanner.grpc_calls import Stamp
+from late.store.spanner.grpc_calls import GrpcCall, Stamp
 from late.store.spanner.grpc_channels import AVOID_S, ChannelPool
 
 State = grpc.ChannelConnectivity
@@ -96,3 +96,20 @@ def test_a_stream_may_end_while_another_call_begins(pool: ChannelPool) -> None:
     thread.start()
     thread.join(10)
     assert not thread.is_alive()
+
+
+def test_only_the_same_request_again_counts_as_a_repeat(pool: ChannelPool) -> None:
+    """Once more the same message, or another one of the same id with a higher attempt."""
+
+    def retries(request: object, identity: str | None = None) -> int:
+        metadata = [("x-goog-spanner-request-id", identity)] if identity else None
+        return GrpcCall(pool, "/Spanner/Read", request, b"", metadata).retries
+
+    first, other = object(), object()
+    assert [retries(first), retries(first), retries(first), retries(other)] == [0, 1, 2, 0]
+    assert [retries(object(), identity) for identity in ("a.1", "a.2", "b.1", "b.3")] == [
+        0,
+        1,
+        0,
+        2,
+    ]

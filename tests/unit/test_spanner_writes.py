@@ -79,6 +79,8 @@ class Journal:
         (((3, 50),), 9, (0, 0, False)),
         (((3, 10), (4, 20), (5, 50)), 9, (2, 4, False)),
         (((3, 10), (4, 20), (5, 50)), 2, (2, 4, True)),
+        # The clock went back: behind a row that stays no other goes
+        (((3, 10), (4, 50), (5, 20)), 9, (1, 3, False)),
     ],
 )
 def test_the_old_settlements_of_a_journal_are_a_prefix(
