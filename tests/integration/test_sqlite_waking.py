@@ -142,11 +142,13 @@ class Busy:
     """A connection that sees a commit of others first, and the tasks that were written then next."""
 
     def __init__(self, connection: Any, seen: tuple[int, int | None]) -> None:
-        self.connection, self.version, self.last, self.looks = connection, seen[0], seen[1] or 0, 0
+        self.connection, (self.version, self.last), self.looks = connection, seen, 0
 
     def execute(self, _: str) -> Any:
         self.looks += 1
-        now = (self.version + min(self.looks, 2), self.last + (self.looks > 1))
+        now = (self.version + 1, self.last)
+        if self.looks > 1:
+            now = (self.version + 2, (self.last or 0) + 1)
         return self.connection.execute("select ?, ?", now)
 
 
