@@ -206,3 +206,20 @@ async def test_few_slots_are_shared_by_all_shards(monkeypatch: pytest.MonkeyPatc
     granted = Counter(attempt.record.shard_id for attempt in slots.got)
     assert len(granted) >= 4
     assert max(granted.values()) == 4
+
+
+async def test_what_is_handed_over_and_has_not_begun_is_not_told_as_started() -> None:
+    """After a death nothing of it counts as an attempt whose end was lost."""
+    slots = Slots()
+    scheduler = made(slots, SHARDS[:1])
+    some = [record(name="n", created_at_us=1) for _ in range(3)]
+    scheduler.pages("g", [Page(SHARDS[0], some, Cursor("a"), "w", more=False, now_us=1)])
+    scheduler._pass()
+    ended, begun, queued = slots.got
+    slots.queued = (queued,)
+    scheduler.finished([Outcome(ended, "done", 1, 1)])
+    [settlement] = scheduler.collect()
+    assert {task.task_id: task.started for task in settlement.open} == {
+        begun.record.task_id: True,
+        queued.record.task_id: False,
+    }

@@ -93,3 +93,8 @@ async def test_a_worker_whose_row_was_removed_writes_it_once(server: Server) -> 
     back, after = await beats(fleet, server, TTL_S + 1, 1)
     assert back[:3] == ["beat with settings", "join", "beat with settings"]
     assert after == ["beat"]
+
+
+@pytest.mark.parametrize(("ttl_s", "statement"), [(0.5, sql.HEARTBEAT), (0, sql.LEAVE)])
+def test_only_a_lease_of_no_time_at_all_is_a_good_bye(ttl_s: float, statement: str) -> None:
+    assert [sent for sent, _ in membership.beat(ME, ttl_s)] == [statement]
