@@ -139,7 +139,7 @@ async def test_a_commit_that_is_seen_late_is_told_of(path: Path) -> None:
 
 
 class Busy:
-    """A connection that sees a commit of others first, and the tasks that were written then next."""
+    """A connection that sees a commit of others at its first look, and ours at the next one."""
 
     def __init__(self, connection: Any, seen: tuple[int, int | None]) -> None:
         self.connection, (self.version, self.last), self.looks = connection, seen, 0

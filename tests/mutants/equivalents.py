@@ -341,5 +341,5 @@ EQUIVALENTS: dict[tuple[str, str, str], str] = {
         "NEVER_US = 3**63 - 1",
     ): "later than every time: it is compared and goes into no statement",
 }
-"""(module, the line, the changed line) -> the reason. Where a module has the line more than once and
-the reason is one of a single place, the line above comes before it, with a line break between."""
+"""(module, the line, the changed line) -> the reason. If a module has the line more than once, and
+the reason is of one place only, the line above comes first, with a line break between."""
