@@ -198,6 +198,15 @@ def test_a_line_that_runs_after_a_time_out_has_its_test(
     assert seen_by.of("late/some.py", 5) == ["tests/test_it.py::test_it"]
 
 
+def test_a_module_of_constants_has_the_units_that_import_it(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    imported = dict.fromkeys(range(1, 100), [""])
+    monkeypatch.setattr(coverage_map.CoverageMap, "_contexts", lambda *_: imported)
+    found = coverage_map.CoverageMap().of("late/store/common/followed.py", 20)
+    assert found == ["tests/unit/test_followed.py"]
+
+
 def test_a_run_of_tests_that_says_nothing_is_no_finding(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
