@@ -113,3 +113,14 @@ def test_only_the_same_request_again_counts_as_a_repeat(pool: ChannelPool) -> No
         0,
         2,
     ]
+
+
+def test_a_channel_makes_the_callable_of_a_method_once(
+    pool: ChannelPool, channels: list[Any]
+) -> None:
+    channels[0].unary_unary = channels[1].unary_unary = lambda method: [method, "one"]
+    channels[0].unary_stream = channels[1].unary_stream = lambda method: [method, "several"]
+    member = pool.take()
+    assert member.call("/Read", stream=False) == ["/Read", "one"]
+    assert member.call("/Read", stream=True) == ["/Read", "several"]
+    assert member.call("/Read", stream=False) is member.call("/Read", stream=False)
