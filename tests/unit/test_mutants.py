@@ -201,7 +201,7 @@ def test_a_line_that_runs_after_a_time_out_has_its_test(
 def test_a_module_of_constants_has_the_units_that_import_it(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    imported = dict.fromkeys(range(1, 100), [""])
+    imported = {line: [""] for line in range(1, 100)}
     monkeypatch.setattr(coverage_map.CoverageMap, "_contexts", lambda *_: imported)
     found = coverage_map.CoverageMap().of("late/store/common/followed.py", 20)
     assert found == ["tests/unit/test_followed.py"]

@@ -206,7 +206,7 @@ class Clients:
         return self.answers.pop(0)
 
     async def write(self, step: Any, *values: Any, role: str) -> None:
-        self.writes.append(step)
+        self.writes.append(values)
 
 
 @pytest.mark.parametrize(
@@ -236,4 +236,4 @@ async def test_a_batch_in_which_every_row_must_stay_writes_nothing() -> None:
     store._clients = clients = Clients(*batches)  # type: ignore[assignment]
     settled = spanner_prune.SettledShard(0, spanner_cursor.parse("9"), ())
     assert await store._prune_shard(settled) == 1
-    assert clients.writes == [spanner_prune.delete_batch]
+    assert clients.writes == [(0, batches[1])]
