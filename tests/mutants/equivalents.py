@@ -340,6 +340,16 @@ EQUIVALENTS: dict[tuple[str, str, str], str] = {
         "NEVER_US = 2**63 - 1",
         "NEVER_US = 3**63 - 1",
     ): "later than every time: it is compared and goes into no statement",
+    (
+        "late/store/postgres/statements.py",
+        "CHANGE_ROWS = 8",
+        "CHANGE_ROWS = 7",
+    ): "tuning: in how many rows changes are counted, so that workers seldom wait for each other",
+    (
+        "late/store/sqlite/statements.py",
+        '" having max(number) > 0"',
+        '" having min(number) > 0"',
+    ): "the steps of a task are numbered from 1",
 }
 """(module, the line, the changed line) -> the reason. If a module has the line more than once, and
 the reason is of one place only, the line above comes first, with a line break between."""

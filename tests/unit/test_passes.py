@@ -223,3 +223,24 @@ async def test_what_is_handed_over_and_has_not_begun_is_not_told_as_started() ->
         begun.record.task_id: True,
         queued.record.task_id: False,
     }
+
+
+async def test_a_shard_that_is_new_here_is_read_at_once_and_then_at_the_pace_of_the_tail() -> None:
+    reads: list[None] = []
+    scheduler = made(Slots(), [])
+    scheduler._read_soon = lambda: reads.append(None)
+    scheduler.acquired([Lease("g", SHARDS[0], "me", Epoch(1), 1, Cursor(""), (), {})])
+    assert len(reads) == 1
+    one = record(name="n", created_at_us=1)
+    scheduler.pages("g", [Page(SHARDS[0], [one], Cursor("a"), "w", more=False, now_us=1)])
+    assert len(reads) == 1
+
+
+@pytest.mark.parametrize(("per_s", "ahead"), [(100.0, 0), (1_000.0, 5)])
+async def test_a_worker_takes_no_more_ahead_than_it_ends_in_some_milliseconds(
+    per_s: float, ahead: int
+) -> None:
+    slots, scheduler = busy(concurrency=16, shards=1, tasks=40)
+    scheduler._rate, scheduler._passed_at = per_s, asyncio.get_running_loop().time() + 60
+    scheduler._pass()
+    assert len(slots.got) == 16 + ahead

@@ -11,7 +11,6 @@ from late.model.task import Epoch
 from late.store.spanner.journal import CHECKPOINT
 from late.store.spanner.row_codec import JOURNAL_COLUMNS
 
-
 _OWNED = """
 SELECT consumer_group, shard_id FROM late_lease
 UNION DISTINCT SELECT consumer_group, shard_id FROM late_settlement
