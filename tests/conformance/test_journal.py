@@ -9,7 +9,7 @@ import msgspec
 
 from late.model.ids import new_id
 from late.model.task import AttemptError, Cursor, OpenTask, ShardId, TaskId, Usage
-from late.store.base import Result, SettleResult, Step, Store, Tick
+from late.store.base import Result, Revival, SettleResult, Step, Store, Tick
 from tests.conformance.backends import Raw
 from tests.conformance.kit import (
     BEGINNING,
@@ -429,3 +429,20 @@ async def test_steps_are_numbered_by_group_and_task(store: Store, raw: Raw) -> N
             ("audit", one, 1, "done"),
         ]
     )
+
+
+async def test_a_dead_letter_that_goes_back_has_a_step_where_a_history_is_kept(
+    store: Store, raw: Raw
+) -> None:
+    owner = await own(store)
+    kept, silent = dead(), dead()
+    step = Step(kept.record.task_id, 1, "dead")
+    assert await owner.settle(dead=(kept, silent), history=(step,)) is SETTLED
+    back = (Revival(kept.record.task_id, 30), Revival(silent.record.task_id, 40))
+    assert await owner.settle(revived=back) is SETTLED
+
+    steps = raw.execute("select task_id, number, event from late_history")
+    assert sorted((str(task_id), *rest) for task_id, *rest in steps) == [
+        (kept.record.task_id, 1, "dead"),
+        (kept.record.task_id, 2, "redriven"),
+    ]

@@ -81,3 +81,21 @@ async def test_rebase_runs_the_unsettled_and_only_those(store: Store, url: str, 
     )
     assert sorted(ids(again) + ids(rest)) == sorted(ids([records[1], *records[4:], late]))
     await adopted.close()
+
+
+async def test_a_copy_that_has_lost_its_leases_fences_their_owners_too(
+    store: Store, url: str, raw: Raw
+) -> None:
+    owner = await own(store)
+    assert await owner.settle() is SettleResult.SETTLED
+    raw.execute("delete from late_lease where shard_id = 0")
+    move_elsewhere(raw)
+
+    adopted = open_store(url)
+    await adopted.rebase()
+    await adopted.open()
+    assert await owner.settle() is SettleResult.FENCED
+    seen = await adopted.heartbeat(worker("w2"), 60)
+    assert all(view.epoch > owner.lease.epoch for view in seen.leases)
+    assert (await own(adopted, name="w2")).lease.epoch > owner.lease.epoch
+    await adopted.close()

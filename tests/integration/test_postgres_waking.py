@@ -70,6 +70,19 @@ async def test_who_takes_it_back_tells_the_others(url: str) -> None:
         assert await two.announce()
 
 
+async def test_who_goes_takes_its_own_announcement_back_and_leaves_that_of_others(url: str) -> None:
+    one, two = PostgresWakeUps(url, prepared=True), PostgresWakeUps(url, prepared=True)
+    async with asyncio.timeout(30):
+        async with listening(one):
+            async with listening(two):
+                await two.announce()
+                await two.withdraw()
+                assert await one.announce()
+            assert not await one.announce(), "it stands, for the other one asks for nothing"
+        async with listening(two):
+            assert await two.announce(), "nobody asks any more"
+
+
 async def test_the_announcement_of_a_dead_worker_ends_by_itself(url: str) -> None:
     made = PostgresWakeUps(url, prepared=True)
     async with listening(made) as heard, asyncio.timeout(60):

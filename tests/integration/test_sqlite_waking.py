@@ -138,6 +138,31 @@ async def test_a_commit_that_is_seen_late_is_told_of(path: Path) -> None:
             assert disk.looks == 3
 
 
+class Busy:
+    """A connection that sees a commit of others at its first look, and ours at the next one."""
+
+    def __init__(self, connection: Any, seen: tuple[int, int | None]) -> None:
+        self.connection, (self.version, self.last), self.looks = connection, seen, 0
+
+    def execute(self, _: str) -> Any:
+        self.looks += 1
+        now = (self.version + 1, self.last)
+        if self.looks > 1:
+            now = (self.version + 2, (self.last or 0) + 1)
+        return self.connection.execute("select ?, ?", now)
+
+
+async def test_a_commit_right_behind_another_one_is_told_of(path: Path) -> None:
+    made = SqliteWakeUps(f"sqlite:///{path}")
+    with producer(path) as service:
+        async with listening(made) as heard, asyncio.timeout(30):
+            await made.announce()
+            await at_rest(made)
+            made._connection = Busy(made._connection, made._seen)  # type: ignore[assignment]
+            service.execute(INSERT)
+            await heard.get()
+
+
 async def test_a_file_that_was_made_anew_is_watched_again(path: Path) -> None:
     made = SqliteWakeUps(f"sqlite:///{path}")
     with producer(path) as service:

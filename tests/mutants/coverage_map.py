@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import ast
 import os
+import re
 import subprocess
 import sys
 from collections.abc import Collection, Sequence
@@ -52,7 +53,8 @@ class CoverageMap:
     def of(self, module: str, line: int) -> list[str]:
         """Return the names of the tests that run a line or the `await` before it, those of units
         first, of these the ones named after the module; for a line that runs as its module is
-        imported, of all that use the module, or if there are none its folder."""
+        imported, of all that use the module, or if there are none (it has constants alone) its
+        folder, and the files of units that import it."""
         lines = self._contexts(ROOT / module)
         tree = ast.parse((ROOT / module).read_text())
         own = lines_of_statement(tree.body, line)
@@ -62,7 +64,8 @@ class CoverageMap:
             for test in _tests(lines.get(one, ()))
         }
         if not found and any("" in lines.get(one, ()) for one in own):
-            found = {test for contexts in lines.values() for test in _tests(contexts)} or {
+            found = {test for contexts in lines.values() for test in _tests(contexts)}
+            found = found or _importers(module) | {
                 test
                 for path in sorted((ROOT / module).parent.glob("*.py"))
                 for contexts in self._contexts(path).values()
@@ -84,6 +87,18 @@ class CoverageMap:
             for line, contexts in data.contexts_by_lineno(str(path)).items():
                 found.setdefault(line, []).extend(contexts)
         return found
+
+
+def _importers(module: str) -> set[str]:
+    """Return the files of units that import a module."""
+    name = module.removesuffix(".py").replace("/", ".")
+    package, _, stem = name.rpartition(".")
+    written = re.compile(
+        rf"^from ({re.escape(name)} import|{re.escape(package)} import {stem}\b)", re.M
+    )
+    files = sorted((ROOT / "tests" / "unit").glob("test_*.py"))
+    found = (path for path in files if written.search(path.read_text()))
+    return {path.relative_to(ROOT).as_posix() for path in found}
 
 
 def awaits_before(statements: Sequence[ast.stmt], line: int) -> set[int]:

@@ -265,5 +265,91 @@ EQUIVALENTS: dict[tuple[str, str, str], str] = {
         "self._looked_s = 0.0",
         "self._looked_s = -1.0",
     ): "a second of a clock that runs since the machine started",
+    (
+        "late/scheduler/core/commands.py",
+        "class _Waiting(msgspec.Struct, eq=False):",
+        "class _Waiting(msgspec.Struct, eq=True):",
+    ): "no two of them are compared",
+    (
+        "late/store/postgres/cursor.py",
+        "XID_MAX = 2**64 - 1",
+        "XID_MAX = 2**64 - 0",
+    ): "no transaction id comes near it, and only the lowest of three bounds is sent",
+    (
+        "late/store/postgres/membership.py",
+        "self._end_us = 0",
+        "self._end_us = 1",
+    ): "it is set with the first answer, and nothing is compared with it before",
+    (
+        "late/tailer/announcement.py",
+        "HOLD_S = 0.25",
+        "HOLD_S = 1.25",
+    ): "tuning: how soon after a busy time a tail may sleep",
+    (
+        "late/tailer/placement.py",
+        "",
+        "def _said(version: str) -> tuple[bool, str, int]:",
+    ): "it is a cache",
+    (
+        "late/store/common/fleet_view.py",
+        "self._ends_us[me] = own_end_us or 0",
+        "self._ends_us[me] = own_end_us or 1",
+    ): "both are over since 1970",
+    (
+        "late/tailer/membership.py",
+        "name, end_us = worker.worker_id, membership.expires_at_us.get(worker.worker_id, 0)",
+        "name, end_us = worker.worker_id, membership.expires_at_us.get(worker.worker_id, 1)",
+    ): "both are over since 1970",
+    (
+        "late/store/sqlite/wake_ups.py",
+        "self._pause = 0",
+        "self._pause = 1",
+    ): "a write or an announcement sets it before the first look",
+    (
+        "late/store/sqlite/wake_ups.py",
+        "self._pause = len(PAUSES_S) - 1",
+        "self._pause = len(PAUSES_S) - 2",
+    ): "tuning: one look more after a commit was seen",
+    (
+        "late/store/sqlite/wake_ups.py",
+        "self._look_at(max(self._loop.time() + PAUSES_S[0], self._looked_s + SPACING_S))",
+        "self._look_at(max(self._loop.time() - PAUSES_S[0], self._looked_s + SPACING_S))",
+    ): "tuning: the first look after a write comes a millisecond sooner",
+    (
+        "late/store/spanner/connection.py",
+        "start(1.0)",
+        "start( 2.0)",
+    ): "tuning: how long a good-bye may take",
+    (
+        "late/store/spanner/grpc_channels.py",
+        "KEEPALIVE_TIMEOUT_S = 2.0",
+        "KEEPALIVE_TIMEOUT_S = 1.0",
+    ): "tuning: how soon a dead peer is given up",
+    (
+        "late/scheduler/schedules.py",
+        "if sum(len(tick.tasks) for tick in ticks) >= TASKS_MAX:\nbreak",
+        "continue",
+    ): "the sum only grows: it goes over the others for nothing",
+    (
+        "late/scheduler/schedules.py",
+        "del missed[: MISSED_MAX // 2]",
+        "del missed[: MISSED_MAX // 3]",
+    ): "tuning: how many of the oldest are left out at once",
+    (
+        "late/scheduler/settings.py",
+        "NEVER_US = 2**63 - 1",
+        "NEVER_US = 3**63 - 1",
+    ): "later than every time: it is compared and goes into no statement",
+    (
+        "late/store/postgres/statements.py",
+        "CHANGE_ROWS = 8",
+        "CHANGE_ROWS = 7",
+    ): "tuning: in how many rows changes are counted, so that workers seldom wait for each other",
+    (
+        "late/store/sqlite/statements.py",
+        '" having max(number) > 0"',
+        '" having min(number) > 0"',
+    ): "the steps of a task are numbered from 1",
 }
-"""(module, the line, the changed line) -> the reason."""
+"""(module, the line, the changed line) -> the reason. If a module has the line more than once, and
+the reason is of one place only, the line above comes first, with a line break between."""

@@ -45,7 +45,10 @@ class Mutant:
     @property
     def equivalent(self) -> str | None:
         """The reason why nobody can see it."""
-        return EQUIVALENTS.get((self.module, self.before, self.after))
+        above = self.code.splitlines()[: self.line - 1][-1:]
+        lines = (self.before, "\n".join((*map(str.strip, above), self.before)))
+        found = (EQUIVALENTS.get((self.module, before, self.after)) for before in lines)
+        return next(filter(None, found), None)
 
 
 @dataclass(frozen=True)

@@ -55,6 +55,16 @@ def test_one_that_never_lasts_is_made_less_and_less_often() -> None:
     assert notices <= 60 / limits.HOLD_MAX_S * limits.NOTICES + 4 * limits.NOTICES
 
 
+def test_each_one_that_did_not_last_doubles_the_wait_for_the_next() -> None:
+    made, now_s = announced(), 0.0
+    for wait_s in (2 * limits.HOLD_S, 4 * limits.HOLD_S, 8 * limits.HOLD_S):
+        made.withdrawn(now_s)
+        assert not made.due(now_s + wait_s - 0.01, 60.0)
+        now_s += wait_s
+        assert made.due(now_s, 60.0)
+        made.made(now_s)
+
+
 def test_one_that_lasted_may_be_made_soon_again() -> None:
     made = announced()
     for now_s in (0.0, 10.0):

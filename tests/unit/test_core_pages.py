@@ -4,10 +4,19 @@ from __future__ import annotations
 
 from unittest.mock import Mock
 
+import msgspec
 import pytest
 
-from late.model.task import Cursor, ShardId, TaskId
-from late.scheduler.events_effects import Grant, PageRead, Settled, SettleSoon
+from late.model.queue_settings import QueueSettings
+from late.model.task import ENQUEUED, Cursor, Record, ShardId, TaskId
+from late.scheduler.events_effects import (
+    Grant,
+    PageRead,
+    Read,
+    Replayed,
+    Settled,
+    SettleSoon,
+)
 from late.scheduler.settings import CoreSettings
 from late.store.base import Page
 from tests.unit.core_world import SECOND, World, settle
@@ -30,6 +39,10 @@ def quiet_shard() -> World:
 
 def empty(world: World, cursor: str, now_us: int) -> Page:
     return Page(ShardId(0), [], Cursor(cursor), "w", False, now_us)
+
+
+def page_of(world: World, *records: Record, cursor: str) -> Page:
+    return Page(ShardId(0), list(records), Cursor(cursor), "w", False, world.now_us)
 
 
 def test_a_page_without_rows_moves_the_cursor_of_a_shard_that_is_passed_by() -> None:
@@ -96,3 +109,37 @@ def test_passing_by_changes_nothing_but_the_work(pace_us: int) -> None:
         return found
 
     assert written(skips=True) == written(skips=False) != []
+
+
+def test_a_second_row_of_a_task_that_waits_ends_unrun() -> None:
+    world = World()
+    task_id = world.enqueue()
+    world.read_page()
+    row = world.log[0]
+    copy = msgspec.structs.replace(row, position=2)
+    assert world.core.step(PageRead(page_of(world, row, cursor="1"))) == [Read(Cursor("1"))]
+    effects = world.core.step(PageRead(page_of(world, copy, cursor="2")))
+    assert Replayed([task_id]) in effects
+    world.grant(5)
+    assert [attempt.record.position for attempt in world.running] == [1]
+    settlement = world.core.settlement(world.now_us)
+    assert settlement is not None
+    assert {usage.outcome: usage.count for usage in settlement.usage} == {
+        ENQUEUED: 2,
+        "discarded": 1,
+    }
+
+
+def test_knobs_that_are_set_leave_an_idle_shard_passed_by() -> None:
+    world = quiet_shard()
+    world.turn(q=QueueSettings(concurrency=1))
+    world.grant(0)
+    assert world.core.state.quiet_until_us > world.now_us
+    # A task that the knob holds back is seen, and nothing is passed by
+    for _ in range(2):
+        world.enqueue()
+    world.read_page()
+    world.grant(2)
+    world.grant(2)
+    assert len(world.running) == 1
+    assert world.core.state.quiet_until_us <= world.now_us

@@ -124,6 +124,16 @@ async def test_who_has_resigned_sees_the_fleet_and_is_not_trusted() -> None:
         assert until == heart.beat.trusted_until == -math.inf
 
 
+async def test_who_resigns_is_not_trusted_from_that_moment_on() -> None:
+    heart = Heart(ttl_s=60)
+    async with beating(heart):
+        await heart.view()
+        heart.pulse.hang = True
+        assert heart.beat.trusted_until > time.monotonic()
+        heart.beat.resign(True)
+        assert heart.beat.trusted_until == -math.inf
+
+
 async def test_the_database_is_reachable_for_a_ttl_after_its_answer() -> None:
     now = [1000.0]
     heart = Heart(ttl_s=60, every_s=50, monotonic=lambda: now[0])

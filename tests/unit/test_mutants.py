@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import itertools
 import json
 import subprocess
 import sys
@@ -44,7 +45,8 @@ def test_every_module_of_a_room_is_in_one_area(room: str) -> None:
 def test_what_is_listed_as_equivalent_is_still_there() -> None:
     for (module, before, after), reason in EQUIVALENTS.items():
         lines = [line.strip() for line in (ROOT / module).read_text().splitlines()]
-        assert before in lines, f"{module} has no line {before!r} any more"
+        places = ["\n".join(two) for two in itertools.pairwise(lines)]
+        assert before in (places if "\n" in before else lines), f"{module} has not {before!r}"
         assert before != after
         assert reason
 
@@ -194,6 +196,15 @@ def test_a_line_that_runs_after_a_time_out_has_its_test(
     seen_by = coverage_map.CoverageMap(data)
     assert seen_by.of("late/some.py", 18) == ["tests/test_it.py::test_it"]
     assert seen_by.of("late/some.py", 5) == ["tests/test_it.py::test_it"]
+
+
+def test_a_module_of_constants_has_the_units_that_import_it(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    imported = {line: [""] for line in range(1, 100)}
+    monkeypatch.setattr(coverage_map.CoverageMap, "_contexts", lambda *_: imported)
+    found = coverage_map.CoverageMap().of("late/store/common/followed.py", 20)
+    assert found == ["tests/unit/test_followed.py"]
 
 
 def test_a_run_of_tests_that_says_nothing_is_no_finding(

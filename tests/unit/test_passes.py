@@ -11,6 +11,7 @@ from typing import Any, cast
 
 import pytest
 
+from late.model.queue_settings import QueueSettings
 from late.model.task import Attempt, Cursor, Epoch, Outcome, Policy, ShardId
 from late.scheduler import scheduler as scheduling
 from late.scheduler.scheduler import Scheduler
@@ -125,6 +126,21 @@ async def test_what_has_run_and_is_not_recorded_holds_starts_up(
     assert slots.told == ["granted"] * 2
 
 
+async def test_a_shard_that_is_lost_gives_back_what_its_queue_may_run_at_once() -> None:
+    slots = Slots()
+    scheduler = made(slots, SHARDS[:2])
+    scheduler.limits.set({"default": QueueSettings(concurrency=1)}, {}, 1)
+    for shard in SHARDS[:2]:
+        one = record(shard_id=shard, name="n", created_at_us=1)
+        scheduler.pages("g", [Page(shard, [one], Cursor("a"), "w", more=False, now_us=1)])
+    scheduler._pass()
+    scheduler._pass()
+    [first] = [attempt.record.shard_id for attempt in slots.got]
+    scheduler.lost(("g", ShardId(first)))
+    scheduler._pass()
+    assert len(slots.got) == 2
+
+
 class Remote(Slots):
     """A pool of another service with room for many."""
 
@@ -190,3 +206,41 @@ async def test_few_slots_are_shared_by_all_shards(monkeypatch: pytest.MonkeyPatc
     granted = Counter(attempt.record.shard_id for attempt in slots.got)
     assert len(granted) >= 4
     assert max(granted.values()) == 4
+
+
+async def test_what_is_handed_over_and_has_not_begun_is_not_told_as_started() -> None:
+    """After a death nothing of it counts as an attempt whose end was lost."""
+    slots = Slots()
+    scheduler = made(slots, SHARDS[:1])
+    some = [record(name="n", created_at_us=1) for _ in range(3)]
+    scheduler.pages("g", [Page(SHARDS[0], some, Cursor("a"), "w", more=False, now_us=1)])
+    scheduler._pass()
+    ended, begun, queued = slots.got
+    slots.queued = (queued,)
+    scheduler.finished([Outcome(ended, "done", 1, 1)])
+    [settlement] = scheduler.collect()
+    assert {task.task_id: task.started for task in settlement.open} == {
+        begun.record.task_id: True,
+        queued.record.task_id: False,
+    }
+
+
+async def test_a_shard_that_is_new_here_is_read_at_once_and_then_at_the_pace_of_the_tail() -> None:
+    reads: list[None] = []
+    scheduler = made(Slots(), [])
+    scheduler._read_soon = lambda: reads.append(None)
+    scheduler.acquired([Lease("g", SHARDS[0], "me", Epoch(1), 1, Cursor(""), (), {})])
+    assert len(reads) == 1
+    one = record(name="n", created_at_us=1)
+    scheduler.pages("g", [Page(SHARDS[0], [one], Cursor("a"), "w", more=False, now_us=1)])
+    assert len(reads) == 1
+
+
+@pytest.mark.parametrize(("per_s", "ahead"), [(100.0, 0), (1_000.0, 5)])
+async def test_a_worker_takes_no_more_ahead_than_it_ends_in_some_milliseconds(
+    per_s: float, ahead: int
+) -> None:
+    slots, scheduler = busy(concurrency=16, shards=1, tasks=40)
+    scheduler._rate, scheduler._passed_at = per_s, asyncio.get_running_loop().time() + 60
+    scheduler._pass()
+    assert len(slots.got) == 16 + ahead

@@ -12,7 +12,7 @@ pytest.importorskip("google.cloud.spanner_v1", reason="no google-cloud-spanner")
 import grpc
 
 from late.store.spanner import grpc_channels as spanner_channels
-from late.store.spanner.grpc_calls import Stamp
+from late.store.spanner.grpc_calls import GrpcCall, Stamp
 from late.store.spanner.grpc_channels import AVOID_S, ChannelPool
 
 State = grpc.ChannelConnectivity
@@ -96,3 +96,31 @@ def test_a_stream_may_end_while_another_call_begins(pool: ChannelPool) -> None:
     thread.start()
     thread.join(10)
     assert not thread.is_alive()
+
+
+def test_only_the_same_request_again_counts_as_a_repeat(pool: ChannelPool) -> None:
+    """Once more the same message, or another one of the same id with a higher attempt."""
+
+    def retries(request: object, identity: str | None = None) -> int:
+        metadata = [("x-goog-spanner-request-id", identity)] if identity else None
+        return GrpcCall(pool, "/Spanner/Read", request, b"", metadata).retries
+
+    first, other = object(), object()
+    assert [retries(first), retries(first), retries(first), retries(other)] == [0, 1, 2, 0]
+    assert [retries(object(), identity) for identity in ("a.1", "a.2", "b.1", "b.3")] == [
+        0,
+        1,
+        0,
+        2,
+    ]
+
+
+def test_a_channel_makes_the_callable_of_a_method_once(
+    pool: ChannelPool, channels: list[Any]
+) -> None:
+    channels[0].unary_unary = channels[1].unary_unary = lambda method: [method, "one"]
+    channels[0].unary_stream = channels[1].unary_stream = lambda method: [method, "several"]
+    member = pool.take()
+    assert member.call("/Read", stream=False) == ["/Read", "one"]
+    assert member.call("/Read", stream=True) == ["/Read", "several"]
+    assert member.call("/Read", stream=False) is member.call("/Read", stream=False)

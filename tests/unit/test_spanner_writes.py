@@ -7,13 +7,18 @@ from contextlib import contextmanager
 from typing import Any
 
 import pytest
+from msgspec.structs import replace
 
 pytest.importorskip("google.cloud.spanner_v1", reason="no google-cloud-spanner")
 
-from late.model.task import Cursor, Epoch, ShardId
-from late.store.base import Settlement, Step
+from late.model.task import Cursor, DeadLetter, Epoch, ShardId
+from late.store.base import Revival, Settlement, Step, Tick
+from late.store.spanner import cursor as spanner_cursor
 from late.store.spanner import journal as spanner_journal
 from late.store.spanner import prune as spanner_prune
+from late.store.spanner import rebase as spanner_rebase
+from late.store.spanner.row_codec import carried_row, parked_of
+from late.store.spanner.store import SpannerStore
 from tests.conformance.kit import record, task
 
 
@@ -33,6 +38,10 @@ class Written:
         self.rows.setdefault(table, []).extend(
             dict(zip(columns, row, strict=True)) for row in values
         )
+
+
+def settlement(**carried: Any) -> Settlement:
+    return Settlement("id", "g", ShardId(0), 2, Epoch(1), "me", Cursor(""), (), **carried)
 
 
 def test_tasks_of_ticks_are_inserted_unless_their_key_is_taken() -> None:
@@ -79,6 +88,8 @@ class Journal:
         (((3, 50),), 9, (0, 0, False)),
         (((3, 10), (4, 20), (5, 50)), 9, (2, 4, False)),
         (((3, 10), (4, 20), (5, 50)), 2, (2, 4, True)),
+        # The clock went back: behind a row that stays no other goes
+        (((3, 10), (4, 50), (5, 20)), 9, (1, 3, False)),
     ],
 )
 def test_the_old_settlements_of_a_journal_are_a_prefix(
@@ -86,3 +97,143 @@ def test_the_old_settlements_of_a_journal_are_a_prefix(
 ) -> None:
     journal = spanner_prune.JournalRange("g", 0, first=3, last=9)
     assert spanner_prune.old_settlements(Journal(*rows), journal, 50, limit) == found
+
+
+class Tables:
+    """A transaction that answers what is asked of its tables, and keeps what is written."""
+
+    def __init__(self, **tables: list[Any]) -> None:
+        self.tables = tables
+        self.asked: dict[str, list[Any]] = {}
+        self.written: dict[str, list[Any]] = {}
+
+    def read(self, table: str, columns: Any, keyset: Any, index: str = "") -> list[Any]:
+        self.asked[table] = list(keyset.keys)
+        return self.tables.get(index or table, [])
+
+    def execute_sql(self, statement: str, where: Any) -> list[Any]:
+        return self.tables["checkpoint"]
+
+    def write(self, table: str, columns: Any, rows: list[Any]) -> None:
+        self.written.setdefault(table, []).extend(rows)
+
+    insert = update = insert_or_update = write
+
+    def delete(self, table: str, keyset: Any) -> None: ...
+
+
+def test_a_tick_takes_effect_where_its_schedule_expects_it_and_nowhere_else() -> None:
+    due, moved, gone = task(), task(), task()
+    ticks = (
+        Tick("due", 10, 20, (due,)),
+        Tick("moved", 10, 20, (moved,)),
+        Tick("gone", 10, 20, (gone,)),
+    )
+    tables = Tables()
+    schedules: dict[str, list[Any]] = {"due": [10, None], "moved": [11, None]}
+    spanner_journal._ticks(tables, settlement(ticks=ticks), schedules, {}, 7)
+    assert tables.written["late_schedule"] == [("due", 20, due.task_id, 7)]
+    [row] = tables.written["late_task"]
+    assert due.task_id in row
+
+
+def test_the_keys_that_a_settlement_frees_and_takes_are_looked_up() -> None:
+    tasks = (task(unique_key="taken"), task())
+    carried = settlement(
+        released_keys=(("freed", record().task_id),), ticks=(Tick("s", 10, 20, tasks),)
+    )
+    tables = Tables(late_unique=[("taken", "other", None)])
+    assert spanner_journal._unique_keys(tables, carried) == {"taken": ("other", None)}
+    assert tables.asked["late_unique"] == [["freed"], ["taken"]]
+
+
+def test_a_dead_letter_goes_back_with_the_payload_that_it_was_given() -> None:
+    old = DeadLetter(record(payload=b"old"), "failed", 1, 0)
+    task_id = old.record.task_id
+    row = ("g", 0, 5, task_id, "failed", *carried_row(old))
+    tables = Tables(late_dead_task=[(5, task_id)], late_dead=[row])
+    back = (Revival(task_id, 9, b"new"),)
+    assert list(spanner_journal._revive(tables, settlement(revived=back), 7)) == [task_id]
+    [timer] = tables.written["late_timer"]
+    found = parked_of(list(timer))
+    assert (found.due_at_us, found.record) == (9, replace(old.record, payload=b"new"))
+
+
+def test_a_shard_that_is_freed_keeps_its_checkpoint_and_fences_its_owner() -> None:
+    open_tasks, leases = '[[3,"t"]]', [("me", 4)]
+    journal = [(7, 5, "cursor", open_tasks, None), (6, 5, "before", "[]", None)]
+    tables = Tables(checkpoint=[(100, journal, leases, None)])
+    spanner_rebase.free(tables, "g", 3)
+    [settled] = tables.written["late_settlement"]
+    assert settled[:3] == ("g", 3, 8)
+    assert settled[4:8] == (6, "rebase", "cursor", open_tasks)
+    assert tables.written["late_lease"] == [("g", 3, None, 6)]
+
+
+class Database:
+    """What pruning asks: the groups, their checkpoints by shard, no limit of age, the time."""
+
+    def __init__(self, *checkpoints: tuple[str, int, list[Any]]) -> None:
+        self.answers = iter([[("a",), ("b",)], list(checkpoints), [], [(100,)]])
+
+    @contextmanager
+    def snapshot(self) -> Iterator[Database]:
+        yield self
+
+    def execute_sql(self, statement: str) -> list[Any]:
+        return next(self.answers)
+
+
+def test_rows_stay_until_every_group_has_settled_them() -> None:
+    first, second = ("a", 0, [(5, "200", "[]")]), ("b", 0, [(3, "100", "[]")])
+    plan = spanner_prune.plan(Database(first, ("b", 0, [])))
+    assert (plan.settled, [each.group for each in plan.journals]) == ([], ["a"])
+    plan = spanner_prune.plan(Database(first, second))
+    assert [(each.shard_id, each.floor.position) for each in plan.settled] == [(0, 100)]
+    assert [(each.group, each.last) for each in plan.journals] == [("a", 5), ("b", 3)]
+
+
+class Clients:
+    """Answers each step of pruning from a list, and counts the transactions that write."""
+
+    def __init__(self, *answers: Any) -> None:
+        self.answers = list(answers)
+        self.limits: list[int] = []
+        self.writes: list[Any] = []
+
+    async def call(self, step: Any, *values: Any, role: str) -> Any:
+        self.limits += values[2:]
+        return self.answers.pop(0)
+
+    async def write(self, step: Any, *values: Any, role: str) -> None:
+        self.writes.append(values)
+
+
+@pytest.mark.parametrize(
+    ("answers", "limits", "deleted"),
+    [
+        ([(0, 0, False)], [1], 0),
+        ([(1, 3, True), (4, 6, False)], [1, spanner_prune.BATCH], 4),
+    ],
+)
+async def test_a_journal_is_asked_for_one_row_first_and_its_old_rows_go_together(
+    answers: list[Any], limits: list[int], deleted: int
+) -> None:
+    store = SpannerStore("spanner:///projects/p/instances/i/databases/d")
+    store._clients = clients = Clients(*answers)  # type: ignore[assignment]
+    journal = spanner_prune.JournalRange("g", 0, last=9)
+    assert await store._prune_journal(journal, 50) == deleted
+    assert clients.limits == limits
+    assert len(clients.writes) == (deleted > 0)
+
+
+async def test_a_batch_in_which_every_row_must_stay_writes_nothing() -> None:
+    store = SpannerStore("spanner:///projects/p/instances/i/databases/d")
+    batches = [
+        spanner_prune.PruneBatch([], 0, (5, "a"), True),
+        spanner_prune.PruneBatch([([6, "a"], [6, "a"])], 1, (6, "a"), False),
+    ]
+    store._clients = clients = Clients(*batches)  # type: ignore[assignment]
+    settled = spanner_prune.SettledShard(0, spanner_cursor.parse("9"), ())
+    assert await store._prune_shard(settled) == 1
+    assert clients.writes == [(0, batches[1])]

@@ -5,6 +5,7 @@ from __future__ import annotations
 import sqlite3
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -21,9 +22,10 @@ from late.errors import (
 from late.model.ids import new_id
 from late.store import open_store
 from late.store.sqlite import guard as sqlite_guards
+from late.store.sqlite import prune as sqlite_prune
 from late.store.sqlite.cursor import cursor_at, position_of
 from late.store.sqlite.errors import BY_CODE, translate
-from late.store.sqlite.store import SqliteStore
+from late.store.sqlite.store import FEATURES, SqliteStore
 
 
 @pytest.mark.parametrize(
@@ -173,3 +175,46 @@ def test_errors_without_a_code() -> None:
 
 def test_all_errors_are_ours() -> None:
     assert all(issubclass(error, LateError) for error in BY_CODE.values())
+
+
+class Pages:
+    """A file with so many pages, of which some are free."""
+
+    def __init__(self, free: int, pages: int) -> None:
+        self.says = {
+            "pragma auto_vacuum": sqlite_prune.INCREMENTAL,
+            "pragma freelist_count": free,
+            "pragma page_count": pages,
+        }
+        self.scripts: list[str] = []
+
+    def execute(self, statement: str) -> Pages:
+        self.row = (self.says[statement],)
+        return self
+
+    def fetchone(self) -> tuple[int]:
+        return self.row
+
+    def executescript(self, script: str) -> None:
+        self.scripts.append(script)
+
+
+@pytest.mark.parametrize(
+    ("surplus", "given_back", "more"),
+    [
+        (-1, [], False),
+        (0, [], False),  # SQLite takes a number of 0 for all of them
+        (1, ["pragma incremental_vacuum(1)"], False),
+        (501, ["pragma incremental_vacuum(500)"], True),
+    ],
+)
+def test_a_file_gives_back_no_more_pages_than_the_next_tasks_leave(
+    surplus: int, given_back: list[str], more: bool
+) -> None:
+    file: Any = Pages(sqlite_prune.FREE_PAGES + surplus, 2_000)
+    assert sqlite_prune.shrink(file) is more
+    assert file.scripts == given_back
+
+
+def test_the_log_is_polled_every_few_milliseconds() -> None:
+    assert 0 < (FEATURES.poll_stream_s or 0) <= FEATURES.poll_min_s <= 0.01

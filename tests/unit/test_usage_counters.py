@@ -46,6 +46,13 @@ def test_a_retry_that_was_due_later_than_it_arrived_is_late_by_its_wait() -> Non
     assert (row.payload_bytes, row.waiting_us) == (0, 400)
 
 
+def test_a_delayed_task_that_starts_on_time_is_not_late() -> None:
+    book = ledger()
+    book.add(outcome(record(), due_us=9_000, started_us=9_000), "done", ended=True)
+    [row] = book.take()
+    assert (row.delayed, row.lateness_us) == (1, 0)
+
+
 @pytest.mark.parametrize("word", ["stalled", "died", "interrupted"])
 @pytest.mark.parametrize("number", [1, 2])
 def test_an_attempt_that_is_made_again_under_its_number_is_a_retry(word: str, number: int) -> None:
@@ -96,6 +103,13 @@ def test_each_tenant_has_a_row_until_there_are_too_many() -> None:
     book.add(outcome(record(headers="t3")), "done", ended=True)
     found = {row.tenant: row.count for row in book.take()}
     assert (len(found), found["*"], found["t3"]) == (TENANTS_MAX + 1, 7, 2)
+
+
+def test_who_has_no_tenant_comes_before_those_who_have_one() -> None:
+    book = ledger()
+    for number, tenant in enumerate(("b", None, "a"), 1):
+        book.add_final(record(number, headers=tenant), "dead")
+    assert [row.tenant for row in book.take()] == [None, "a", "b"]
 
 
 def test_a_row_of_an_older_version_reads_as_nothing_recorded() -> None:

@@ -11,12 +11,16 @@ from late.model.task import Epoch
 from late.store.spanner.journal import CHECKPOINT
 from late.store.spanner.row_codec import JOURNAL_COLUMNS
 
+_OWNED = """
+SELECT consumer_group, shard_id FROM late_lease
+UNION DISTINCT SELECT consumer_group, shard_id FROM late_settlement
+"""
+
 
 def leases(database: Any) -> list[tuple[str, int]]:
-    """Read every (group, shard) that was ever owned."""
+    """Read every (group, shard) that was ever owned, also where somebody has removed its lease."""
     with database.snapshot() as snapshot:
-        rows = snapshot.read("late_lease", ("consumer_group", "shard_id"), KeySet(all_=True))
-        return [(group, shard_id) for group, shard_id in rows]
+        return [(group, shard_id) for group, shard_id in snapshot.execute_sql(_OWNED)]
 
 
 def free(transaction: Any, group: str, shard_id: int) -> None:

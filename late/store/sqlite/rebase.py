@@ -13,6 +13,12 @@ _CLAIM = (
     "insert into late_meta (key, value) values ('identity', ?)"
     " on conflict (key) do update set value = excluded.value"
 )
+# A journal whose lease somebody has removed has an owner to fence all the same.
+_LOST_LEASES = (
+    "insert or ignore into late_lease (consumer_group, shard_id, epoch)"
+    " select consumer_group, shard_id, max(epoch) from late_settlement"
+    " group by consumer_group, shard_id"
+)
 # A takeover without an owner: the same checkpoint with the raised epoch fences the old owner.
 _TAKE_OVER = (
     "insert into late_settlement (consumer_group, shard_id, seq, settlement_id, epoch, owner,"
@@ -41,6 +47,7 @@ def rebase(path: Path, url: str) -> None:
 def _rebase(connection: sqlite3.Connection, path: Path) -> None:
     with transaction(connection):
         now_us = clock(connection)
+        connection.execute(_LOST_LEASES)
         connection.execute("update late_lease set epoch = epoch + 1, owner = null")
         connection.execute(_TAKE_OVER, (uuid.uuid4().hex, now_us))
         connection.execute("delete from late_worker")
