@@ -21,9 +21,6 @@ from late.payload.subject_keys import SubjectKeyNeeded, SubjectKeys
 AT_ONCE = 50
 """The subjects of one statement: Spanner's driver refuses longer texts."""
 
-_INSERT = "{insert} into late_subject_key (subject, wrapped, created_at_us)"
-_ROW = "select {{s{n}}}, {{w{n}}}, {{now}}{{row}} where true"
-
 
 def keys_of(
     ring: SubjectKeys, subjects: Sequence[str], dialect: Dialect
