@@ -23,7 +23,7 @@ KINDS: tuple[Kind, ...] = get_args(Kind)
 PEOPLE: tuple[Kind, ...] = ("group", "user")
 LANE = "lane="
 _LANES = re.compile(r"(?<=[:,])( *)lane=")
-"""Where queues may stand. Elsewhere it is part of a word: `controlplane=admin`."""
+"""It names a lane where a queue may stand; elsewhere it is part of a word: `controlplane=admin`."""
 FILE_BYTES = 256 * 1024
 FORM = "KIND:VALUE=ROLE[:QUEUES], such as group:shop=operate:orders,refunds"
 
