@@ -19,7 +19,9 @@ import pytest
 from cryptography.hazmat.primitives.asymmetric import rsa
 
 from late import events
+from late.api.errors import Unavailable
 from late.api.identity import provider as providers
+from late.api.identity.fetch import fetch
 from late.api.identity.provider import Provider, keys_of
 from late.api.identity.roles import RoleMap
 from late.api.identity.services import Services
@@ -330,6 +332,28 @@ def test_an_issuer_is_asked_over_tls_or_on_this_machine(url: str) -> None:
         Provider(url)
     for fine in ("https://issuer.example/realm", "http://127.0.0.1:80", "http://[::1]:1"):
         Provider(fine)
+
+
+@pytest.mark.parametrize("answer", [b"SSH-2.0-OpenSSH\r\n", b"HTTP/1.1 abc\r\n\r\n", b""])
+async def test_an_issuer_that_speaks_no_http_is_away(answer: bytes) -> None:
+    async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        await reader.readuntil(b"\r\n\r\n")
+        writer.write(answer)
+        writer.close()
+
+    told: list[Any] = []
+    unfollow = events.default.subscribe(
+        lambda event, values: told.append(values), [events.ISSUER_AWAY]
+    )
+    async with await asyncio.start_server(serve, "127.0.0.1", 0) as server:
+        url = f"http://127.0.0.1:{server.sockets[0].getsockname()[1]}"
+        with pytest.raises(Unavailable):
+            await fetch(url)
+        found = Provider(url)
+        await found.prepare("k1")
+        assert not found.known
+    unfollow()
+    assert len(told) == 1
 
 
 async def test_an_issuer_that_calls_itself_otherwise_or_answers_too_much_is_not_believed(

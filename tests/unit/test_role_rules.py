@@ -31,6 +31,10 @@ def test_a_rule_gives_rights_for_queues_and_lanes() -> None:
     shop = parse(" group:a:b=c=operate:orders, re.* ")
     assert shop.claim == Claim("group", "a:b=c")
     assert {right.queues for right in shop.rights} == {("orders", "re.*")}
+    for value in ("controlplane", "x=controlplane", "plane=a", "cn=a, lane=b"):
+        assert parse(f"group:{value}=view:lane=bulk").claim == Claim("group", value)
+        assert parse(f"group:{value}=admin").claim == Claim("group", value)
+    assert parse("group:urn:lane=view").claim == Claim("group", "urn:lane")
     assert parse("service:x=enqueue+consume:a").rights == (
         Right("enqueue", ("a",)),
         Right("consume", ("a",)),

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import http.client
 import ssl
 import time
 import urllib.error
@@ -22,6 +23,10 @@ TIMEOUT_S = 5.0
 BYTES = 512 * 1024
 _PART = 16 * 1024
 AWAY = "the identity provider does not answer: try again in a moment"
+
+
+_NO_ANSWER = (OSError, http.client.HTTPException)
+"""The second one: what has answered does not speak HTTP, or broke off in the middle."""
 
 
 class ProviderRefused(Unavailable):
@@ -69,7 +74,7 @@ async def fetch(
     except urllib.error.HTTPError as error:
         with error:
             raise ProviderRefused(AWAY) from error
-    except (OSError, ValueError, TypeError, RecursionError, ConfigError) as error:
+    except (*_NO_ANSWER, ValueError, TypeError, RecursionError, ConfigError) as error:
         raise Unavailable(AWAY) from error
 
 

@@ -6,6 +6,7 @@ rules that match add up; nobody has a right without a rule.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Literal, get_args
@@ -21,6 +22,8 @@ Kind = Literal["group", "user", "service", "scope"]
 KINDS: tuple[Kind, ...] = get_args(Kind)
 PEOPLE: tuple[Kind, ...] = ("group", "user")
 LANE = "lane="
+_LANES = re.compile(r"(?<=[:,])( *)lane=")
+"""It names a lane where a queue may stand; elsewhere it is part of a word: `controlplane=admin`."""
 FILE_BYTES = 256 * 1024
 FORM = "KIND:VALUE=ROLE[:QUEUES], such as group:shop=operate:orders,refunds"
 
@@ -48,7 +51,8 @@ def parse(text: str) -> RoleRule:
         ConfigError: it has another form.
     """
     kind, colon, rest = text.strip().partition(":")
-    body = rest.replace(f"{LANE}", "lane\0")
+    body = _LANES.sub("\\1lane\0", rest)
+    body = body if "=" in body else rest
     value, equals, granted = body.rpartition("=")
     if not (colon and equals and value.strip()) or kind not in KINDS:
         raise ConfigError(f"--role {text[:120]!r}: {FORM}; kinds are {', '.join(KINDS)}")

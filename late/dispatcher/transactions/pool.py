@@ -172,9 +172,14 @@ class TransactionPool(Dispatcher):
 
     def abandon(self, group: str, shard_id: int, epoch: int) -> None:
         super().abandon(group, shard_id, epoch)
-        for key, turn in list(self._turns.items()):
-            if turn.ended.done() and self._finished.is_fenced(turn.attempt):
-                del self._turns[key]
+        for turn in list(self._turns.values()):
+            if turn.ended.done():
+                self._forget_fenced(turn)
+
+    def _forget_fenced(self, turn: Turn) -> None:
+        """Forget a turn that has ended, if nobody gets its outcome because its shard is lost."""
+        if self._finished.is_fenced(turn.attempt):
+            self._turns.pop(id(turn.attempt), None)
 
     def _try(self) -> None:
         tx = self._transactions.begin()
@@ -186,6 +191,7 @@ class TransactionPool(Dispatcher):
 
     def _joined(self, turn: Turn) -> None:
         self._turns[id(turn.attempt)] = turn
+        turn.ended.add_done_callback(lambda _: self._forget_fenced(turn))
         self._queue.add(turn)
 
     def _reported(self, outcomes: Sequence[Outcome]) -> None:

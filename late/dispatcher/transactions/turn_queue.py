@@ -7,6 +7,7 @@
 | fails by the database, after others in the same transaction | it runs again, alone |
 | was in a transaction that failed as a whole | it runs again, alone |
 | is of a name that takes long | it runs alone |
+| has no connection to begin on | it waits for one; it has not begun, and no attempt is lost |
 | runs over its time | the connection is ended under it, the others run again |
 
 `Alone` is: in a transaction of its own. To run again in this way costs no attempt.
@@ -15,6 +16,7 @@
 from __future__ import annotations
 
 import asyncio
+import logging
 from collections import deque
 from collections.abc import Awaitable, Callable, Sequence
 from itertools import chain
@@ -27,6 +29,8 @@ from late.model.task import TRANSACTION_POOL, Attempt, Outcome
 from late.outbox.shared import SharedTransaction, SharedTransactions
 from late.store.base import Fate, Settlement
 
+logger = logging.getLogger("late.dispatcher")
+
 PARALLEL = 2
 """Transactions of several tasks at the same time. More of them would each be of fewer tasks."""
 TURNS_MAX = 60
@@ -34,6 +38,8 @@ TURNS_MAX = 60
 SLOW_S = 0.050
 """Tasks of a name that takes longer run alone, as many at once as the worker has slots."""
 UNKNOWN_S = 0.001
+AWAY_S = 0.5
+"""Pause after a transaction that could not be opened."""
 COMMIT_S = 20.0
 """The longest wait for a commit, before the connection is ended: nothing else is settled then."""
 
@@ -83,7 +89,7 @@ class TurnQueue:
         """The time that an attempt takes, by task name, of late."""
         self.usual_s = 0.0
         """The same for all names, by how often each came of late; 0 before the first."""
-        self._filling = self._stopped = False
+        self._filling = self._stopped = self._away = False
         self._tasks: set[asyncio.Task[None]] = set()
 
     @property
@@ -119,6 +125,8 @@ class TurnQueue:
             for waiting in (self._short, self._alone):
                 if turn in waiting:
                     waiting.remove(turn)
+            turn.verdict = INTERRUPTED
+            self._end(turn)
             return INTERRUPTED
         runs_now = run.current is turn
         if not run.over:
@@ -267,12 +275,12 @@ class TurnQueue:
                 self._repeat(turn, run.error)
             else:  # There is nobody else to blame.
                 self._fail(turn, run.error)
-        rest = run.take_back()
-        if run.lost and not run.ended:  # There was no connection.
-            for turn in rest:
-                self._repeat(turn, run.error)
-        else:
-            self._requeue(rest)
+        if tx is None:  # There was no connection, so nothing has begun.
+            if not self._away:
+                logger.warning("no transaction for handlers, they wait for one: %s", run.error)
+            await asyncio.sleep(AWAY_S)
+        self._away = tx is None
+        self._requeue(run.take_back())
 
     async def _settle(self, run: Run, tx: SharedTransaction, done: list[Turn]) -> Fate:
         for turn in done:

@@ -133,6 +133,20 @@ def shared(conninfo: str, idle: IdleConnections, kind: type[C]) -> C:
     return kind.connect(conninfo, **_OPTIONS) if tx is None else tx
 
 
+def renewed(tx: C) -> C:
+    """Return a new connection with the session of `tx` and its transaction; `tx` has neither then.
+
+    What was set on the object ends with it. The session keeps its prepared statements, so the new
+    object knows their names.
+    """
+    session, prepared = tx.pgconn, tx._prepared
+    tx.pgconn = _ENDED
+    new = type(tx)(session)
+    new._prepared = prepared
+    new.prepare_threshold = None
+    return new
+
+
 def error_of(result: PGresult, tx: psycopg.Connection[Any]) -> psycopg.Error:
     """Return the error that the server has answered, or that there was no answer."""
     if tx.pgconn.status == ConnStatus.BAD:

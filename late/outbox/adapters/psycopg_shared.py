@@ -4,6 +4,8 @@ Each handler runs in a savepoint. Between two of them one statement ends the sav
 all settings that the handler made (a search path, a role, a tenant's variable: SET LOCAL would stay
 until the commit), and makes the next savepoint: one round trip. The session is one of those that
 `ctx.begin()` uses, so DISCARD ALL ends what SET without LOCAL and temporary tables leave behind.
+Each handler gets an object of psycopg of its own around it, and so does the settlement: a row
+factory or an adapter that a handler sets on it is for no other.
 """
 
 from __future__ import annotations
@@ -16,6 +18,7 @@ from typing import Any, NoReturn
 
 import psycopg
 from psycopg.pq import ExecStatus, TransactionStatus
+from psycopg.pq.abc import PGconn
 
 from late.notify.notifier import tell
 from late.outbox.adapters import psycopg_session
@@ -73,11 +76,13 @@ class PsycopgShared:
         self._wakes = ExitStack()
         try:
             self._execute(_BEGIN)
-            self._cancel = self.connection.pgconn.get_cancel()
+            self._session: PGconn | None = self.connection.pgconn
+            self._cancel = self._session.get_cancel()
         except BaseException:
             self.connection.close()
             raise
-        self._shards = self._wakes.enter_context(noting(self.connection))
+        self._shards: set[int] = set()
+        self._noted = self._wakes.enter_context(noting(self.connection))
 
     def next(self) -> None:
         """Keep what the last handler did, and begin the part of the next one.
@@ -86,10 +91,19 @@ class PsycopgShared:
             psycopg.Error: the last one has spoilt the transaction.
         """
         self._execute(_NEXT)
+        self._renew()
 
     def last(self) -> None:
         """Keep what the last handler did; a commit comes next. Raises as `next` does."""
         self._execute(_LAST)
+        self._renew()
+
+    def _renew(self) -> None:
+        """Take a new object around the session."""
+        self._wakes.close()
+        self._shards |= self._noted
+        self.connection = psycopg_session.renewed(self.connection)
+        self._noted = self._wakes.enter_context(noting(self.connection))
 
     def undo(self) -> bool:
         """Take back what the present handler did; return whether the transaction goes on."""
@@ -132,9 +146,10 @@ class PsycopgShared:
     def close(self, *, committed: bool = False) -> None:
         """Give the connection back. What was not committed is rolled back. It waits for nobody."""
         self._wakes.close()
+        self._session = None
         psycopg_session.put(self.connection, self._idle)
-        if committed and self._shards:
-            tell(frozenset(self._shards))
+        if committed and (shards := self._shards | self._noted):
+            tell(frozenset(shards))
 
     def break_off(self) -> None:
         """End the connection under a handler that does not come back, from another thread.
@@ -142,9 +157,12 @@ class PsycopgShared:
         Not by `close`: what libpq has of the connection belongs to the handler's thread. It does
         not block; `cancel` does, and ends the statement that the server is at.
         """
+        session = self._session
+        if session is None:
+            return
         with (
             suppress(OSError, psycopg.Error),
-            socket.socket(fileno=os.dup(self.connection.fileno())) as wire,
+            socket.socket(fileno=os.dup(session.socket)) as wire,
         ):
             wire.shutdown(socket.SHUT_RDWR)
 
