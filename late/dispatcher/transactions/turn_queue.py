@@ -78,6 +78,8 @@ class TurnQueue:
         self._report = report
         self._scrub = scrub
         self._threads = Threads()
+        self._away = False
+        """The last transaction could not be opened."""
         self._short: deque[Turn] = deque()
         self._alone: deque[Turn] = deque()
         self._sharing: set[Run] = set()
@@ -86,7 +88,7 @@ class TurnQueue:
         """Threads whose handler does not come back."""
         self._usual: dict[str, float] = {}
         """The time that an attempt takes, by task name, of late."""
-        self._filling = self._stopped = self._away = False
+        self._filling = self._stopped = False
         self._tasks: set[asyncio.Task[None]] = set()
 
     @property
