@@ -28,6 +28,10 @@ class BadRequest(Refused):
     """The request cannot be read, or a value in it is out of bounds."""
 
 
+class NotBegun(BadRequest):
+    """The answer of an identity provider is for no sign-in that this browser has begun."""
+
+
 class TooLarge(Refused):
     """The body is above the limit; the rest of it was not read."""
 

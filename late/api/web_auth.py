@@ -15,7 +15,7 @@ from urllib.parse import urlsplit
 from late import events
 from late.api import errors, limits
 from late.api.auth import Access
-from late.api.errors import BadRequest, Forbidden, Unauthenticated
+from late.api.errors import BadRequest, Forbidden, NotBegun, Unauthenticated
 from late.api.identity.proxy import TrustedProxy
 from late.concurrency import in_thread
 from late.control import Control, audit
@@ -125,6 +125,10 @@ class Gate:
         self.check_address(address)
         try:
             session, made, path = await self._provider.finish(sent, cookie, self._access.now_us)
+        except NotBegun:
+            # Nobody is asked, and nothing was guessed. Any web page can send a browser here, and
+            # behind a proxy all have its address: it must not keep others from signing in.
+            raise
         except (BadRequest, Unauthenticated):
             self._access.failures.add("page", address, "")
             raise

@@ -237,6 +237,17 @@ async def test_a_nonce_and_a_state_count_once_and_in_their_browser(
         assert "late_session" not in victim.client.cookies
 
 
+async def test_answers_that_nobody_asked_for_close_the_sign_in_to_nobody(
+    world: World, it: Issuer
+) -> None:
+    # Another web page can send a browser here, and strangers behind a proxy have its address.
+    async with world.page() as stranger, world.page() as page:
+        for _ in range(15):
+            assert (await stranger.get("oidc/callback?state=x&code=y")).status_code == 400
+        page.access.failures = stranger.access.failures  # type: ignore[attr-defined]
+        assert (await signed_in(page, it)).status_code == 303
+
+
 async def test_an_answer_of_another_issuer_or_an_error_is_refused(world: World, it: Issuer) -> None:
     async with world.page() as page:
         page.access.failures = FailedSignIns(clock=lambda: 0.0)  # type: ignore[attr-defined]

@@ -16,7 +16,7 @@ from collections.abc import Mapping
 from typing import Any
 from urllib.parse import quote_plus, urlencode
 
-from late.api.errors import BadRequest, Forbidden, Unauthenticated, Unavailable
+from late.api.errors import BadRequest, Forbidden, NotBegun, Unauthenticated, Unavailable
 from late.api.identity import jwts
 from late.api.identity.fetch import AWAY, ProviderRefused, check_url, fetch
 from late.api.identity.names import is_jwt, is_name, name_of
@@ -107,9 +107,9 @@ class People:
         begun = self._sealer.open(cookie, SignIn, now_us)
         state = sent.get("state", "")
         if begun is None or not hmac.compare_digest(begun.state.encode(), state.encode()):
-            raise BadRequest(AGAIN)
+            raise NotBegun(AGAIN)
         if begun.state in self._used:
-            raise BadRequest(AGAIN)
+            raise NotBegun(AGAIN)
         self._used[begun.state] = None
         if len(self._used) > USED_MAX:
             self._used.popitem(last=False)

@@ -79,6 +79,8 @@ class TurnQueue:
         self._report = report
         self._scrub = scrub
         self._threads = Threads()
+        self._away = False
+        """The last transaction could not be opened."""
         self._short: deque[Turn] = deque()
         self._alone: deque[Turn] = deque()
         self._sharing: set[Run] = set()
@@ -89,7 +91,7 @@ class TurnQueue:
         """The time that an attempt takes, by task name, of late."""
         self.usual_s = 0.0
         """The same for all names, by how often each came of late; 0 before the first."""
-        self._filling = self._stopped = self._away = False
+        self._filling = self._stopped = False
         self._tasks: set[asyncio.Task[None]] = set()
 
     @property
