@@ -206,6 +206,29 @@ with connection.cursor() as cursor:
 """
 
 
+FROM_CODE = """
+import io, json, os
+from django.core.management import CommandError, call_command
+os.environ["LATE_URL"] = "sqlite:////nowhere.db"
+told = io.StringIO()
+call_command("late", "status", "--json", stdout=told)
+try:
+    call_command("late_status", "--nonsense")
+except CommandError as error:
+    code = error.returncode
+from django_tasks.exceptions import TaskResultDoesNotExist
+from django.db import connection, transaction
+from shop.tasks import pay, total
+with transaction.atomic():
+    task_id = pay.enqueue(connection, 1)
+try:
+    total.get_result(task_id)
+except TaskResultDoesNotExist:
+    kept = os.environ["LATE_URL"].endswith("nowhere.db")
+    print("queues" in json.loads(told.getvalue()), kept, code)
+"""
+
+
 def test_results_of_djangos_interface_and_dead_letters_in_the_admin(site: Site) -> None:
     site.manage("migrate", "--verbosity", "0")
     site.start()
@@ -222,4 +245,5 @@ def test_a_command_ends_with_the_code_of_late(site: Site) -> None:
     assert "applied 0001, 0002" in site.manage("late_migrate")
     assert f"up to date at {SCHEMA_VERSION}" in site.manage("late", "migrate")
     assert "Usage" in site.manage("late_worker", "--help")
+    assert "True True 2" in site.manage("shell", "-c", FROM_CODE)
     assert "No changes" in site.manage("makemigrations", "--check", "--dry-run")

@@ -26,8 +26,11 @@ class CheckoutTest(TasksMixin, TestCase):
 
     def test_a_task_of_djangos_interface_runs_too(self) -> None:
         Order.objects.create(email="ada@example.org", cents=350)
-        total.enqueue(minimum=100)
+        result = total.enqueue(minimum=100)
+        self.assertEnqueued(total, minimum=100)
         self.tasks.run()
+        with self.assertRaisesMessage(Exception, "captured in this test"):
+            result.refresh()
         self.assertEqual([each.name for each in self.tasks.done], ["shop.tasks.total"])
 
 

@@ -21,7 +21,7 @@ class DeadLetterAdmin(admin.ModelAdmin):
     Everything else is done by `manage.py late dead` or the page of `late serve`.
     """
 
-    list_display = ("name", "queue", "reason", "attempts", "died", "error")
+    list_display = ("task_id", "name", "queue", "reason", "attempts", "died", "error")
     list_display_links = None
     list_filter = ("reason", "queue", "name")
     search_fields = ("task_id", "errors")

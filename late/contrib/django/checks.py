@@ -31,21 +31,26 @@ def check_database(databases: Sequence[str] | None = None, **_: Any) -> list[Che
 
 
 def check_schema(databases: Sequence[str] | None = None, **_: Any) -> list[CheckMessage]:
-    """Compare the tables of `late` with this version. A database without them passes: the check
+    """Compare the tables of `late` with this version. Without tables there is a warning: the check
     runs before the first `manage.py migrate` too."""
     alias = setting("DATABASE")
     url = database_url(alias) if alias in (databases or ()) else IN_MEMORY
-    path = url.removeprefix("sqlite:///")
-    if url == IN_MEMORY or (path != url and not Path(path).exists()):
+    if url == IN_MEMORY:
         return []
+    path = url.removeprefix("sqlite:///")
     try:
-        found = migrate.current(url)
+        absent = path != url and not Path(path).exists()
+        found = None if absent else migrate.current(url)
     except LateError as error:
         return [Error(f"late cannot read its schema in {alias!r}: {error}", id="late.E001")]
-    if found is None or found == SCHEMA_VERSION:
+    if found == SCHEMA_VERSION:
         return []
-    older = found < SCHEMA_VERSION
+    if found is None:
+        told = f"late has no tables in the database {alias!r}"
+        hint = f"`manage.py migrate late --database {alias}` makes them."
+        return [Warning(told, hint=hint, id="late.W003")]
     told = f"the tables of late in {alias!r} are at {found}, this version needs {SCHEMA_VERSION}"
-    if older:
-        return [Warning(told, hint="Run `manage.py migrate late`.", id="late.W002")]
+    if found < SCHEMA_VERSION:
+        hint = f"Run `manage.py migrate late --database {alias}`."
+        return [Warning(told, hint=hint, id="late.W002")]
     return [Error(told, hint="Install the version of late that made them.", id="late.E002")]

@@ -19,6 +19,7 @@ import late
 from late.contrib.django.application import setting
 from late.contrib.django.connections import database_url
 from late.contrib.django.tasks_api import (
+    Task,
     TaskContext,
     TaskError,
     TaskResult,
@@ -152,12 +153,15 @@ def read(task_id: str, alias: str) -> Any:
     with Control(database_url(alias_of_database)) as control:
         group = setting("GROUP")
         kept = control.tasks.result(task_id, group=group)
+        view = control.tasks.show(task_id, group=group, payload=True)
+    try:
         if kept is not None:
             row = msgspec.json.decode(kept, type=_Row)
             if row.outcome == "done":
                 return _succeeded(task_id, msgspec.convert(row.value, Stored), alias)
-        view = control.tasks.show(task_id, group=group, payload=True)
-    return None if view.name is None or not view.groups else _pending(view, alias)
+        return None if view.name is None or not view.groups else _pending(view, alias)
+    except (_NotOurs, msgspec.ValidationError):
+        return None
 
 
 class _Row(msgspec.Struct):
@@ -206,8 +210,17 @@ def _is_over(group: TaskInGroup) -> bool:
     return group.state == "dead" or group.outcome not in (None, "done")
 
 
+class _NotOurs(Exception):
+    """The task is one of `late`, and none of Django's."""
+
+
 def _task(name: str, alias: str, queue: str, priority: int) -> Any:
-    found = import_string(name)
+    try:
+        found = import_string(name)
+    except ImportError:
+        raise _NotOurs from None
+    if not isinstance(found, Task):
+        raise _NotOurs
     return replace(found, backend=alias, queue_name=queue, priority=priority)
 
 

@@ -6,13 +6,13 @@ from django.core.exceptions import ImproperlyConfigured
 
 try:
     from django.tasks.backends.base import BaseTaskBackend
-    from django.tasks.base import TaskContext, TaskError, TaskResult, TaskResultStatus
+    from django.tasks.base import Task, TaskContext, TaskError, TaskResult, TaskResultStatus
     from django.tasks.exceptions import TaskResultDoesNotExist
     from django.tasks.signals import task_enqueued, task_finished, task_started
 except ImportError:
     try:
         from django_tasks.backends.base import BaseTaskBackend
-        from django_tasks.base import TaskContext, TaskError, TaskResult, TaskResultStatus
+        from django_tasks.base import Task, TaskContext, TaskError, TaskResult, TaskResultStatus
         from django_tasks.exceptions import TaskResultDoesNotExist
         from django_tasks.signals import task_enqueued, task_finished, task_started
     except ImportError:
@@ -22,6 +22,7 @@ except ImportError:
 
 __all__ = [
     "BaseTaskBackend",
+    "Task",
     "TaskContext",
     "TaskError",
     "TaskResult",

@@ -30,6 +30,9 @@ class TasksMixin(Base):
 
     def assertEnqueued(self, task: Any, **args: Any) -> None:
         """Fail if no pending call of `task` has these arguments."""
-        calls = [captured.args for captured in self.tasks.of(task)]
+        path = getattr(task, "module_path", None)  # A task of Django's own interface has one.
+        calls = [captured.args for captured in self.tasks.of(path or task)]
+        if path is not None:
+            calls = [call["kwargs"] for call in calls]
         found = any(args.items() <= call.items() for call in calls)
         assert found, f"no {task!r} with {args}: {calls}"

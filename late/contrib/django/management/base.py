@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import os
 import sys
+from argparse import Namespace
 from collections.abc import Sequence
+from contextlib import redirect_stderr, redirect_stdout
 from typing import Any
 
-from django.core.management.base import BaseCommand, CommandParser
+from django.core.management.base import BaseCommand, CommandError, CommandParser
 
 from late.contrib.django.application import setting
 from late.contrib.django.connections import database_url
@@ -36,16 +38,34 @@ class LateCommand(BaseCommand):
     def add_arguments(self, parser: CommandParser) -> None:
         """Take the arguments of `late` from `call_command("late", "status", "--json")`."""
         parser.add_argument("arguments", nargs="*")
-        parser.parse_args = lambda args=(), _=None: parser.parse_known_args(args)[0]
+        defaults = vars(parser.parse_known_args([])[0])
+        parser.parse_args = lambda args=(), _=None: Namespace(
+            **(defaults | {"arguments": list(args)})
+        )
 
     def handle(self, *_: Any, arguments: Sequence[str], **__: Any) -> None:
-        """See the class."""
-        self._run(arguments)
+        """Run the command for `call_command`, and return.
+
+        Raises:
+            CommandError: it ended with another exit code than 0, its `returncode`.
+        """
+        before = sys.argv, os.environ.get("LATE_URL")
+        try:
+            with redirect_stdout(self.stdout._out), redirect_stderr(self.stderr._out):
+                self._run(arguments)
+        except SystemExit as ended:
+            if ended.code:
+                raise CommandError("see above", returncode=int(ended.code)) from None
+        finally:
+            sys.argv = before[0]
+            os.environ.pop("LATE_URL", None)
+            if before[1] is not None:
+                os.environ["LATE_URL"] = before[1]
 
     def _run(self, arguments: Sequence[str]) -> None:
         from late.cli import main
 
-        os.environ.setdefault("LATE_URL", database_url(setting("DATABASE")))
+        os.environ["LATE_URL"] = database_url(setting("DATABASE"))
         # The parent of several workers starts each with the command line that it has itself.
         sys.argv = ["late", *self.first, *arguments]
         main(sys.argv[1:])
