@@ -60,11 +60,11 @@ def test_p3_p6_a_run_without_faults_starts_each_task_once(
 def test_a_handler_that_is_called_done_before_it_is_loses_tasks(
     target: Target, folder: Path
 ) -> None:
-    """Else P1 shows nothing."""
-    faults: dict[What, int] = {"kill_worker": 3}
+    """Else P1 shows nothing. A kill may come while nothing runs, so there are several."""
+    faults: dict[What, int] = {"kill_worker": 8}
     storm = Storm(
         target,
-        Size(300, faults=faults, gap_s=(0.2, 1.0)),
+        Size(600, faults=faults, gap_s=(0.2, 0.6)),
         folder,
         environment={"LATE_CHAOS_DEFECT": "ack_first"},
     )
