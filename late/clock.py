@@ -10,6 +10,7 @@ is from the database's.
 
 from __future__ import annotations
 
+import math
 import time
 from collections.abc import Callable
 
@@ -55,14 +56,23 @@ class DatabaseClock:
         resolution_us: the step of the database's clock as the store reads it. Elapsed time is
             rounded down to whole steps, because a clock that shows milliseconds shows *less*
             than the true time for most of each of them.
+        confirmed_s: how long a sample confirms the time, for `confirmed_us`. A worker's time to
+            live.
     """
 
-    __slots__ = ("_monotonic", "_resolution_us", "_sample")
+    __slots__ = ("_confirmed_s", "_monotonic", "_resolution_us", "_sample")
 
-    def __init__(self, monotonic: Monotonic = time.monotonic, *, resolution_us: int = 1) -> None:
+    def __init__(
+        self,
+        monotonic: Monotonic = time.monotonic,
+        *,
+        resolution_us: int = 1,
+        confirmed_s: float = math.inf,
+    ) -> None:
         assert resolution_us >= 1
         self._monotonic = monotonic
         self._resolution_us = resolution_us
+        self._confirmed_s = confirmed_s
         self._sample: tuple[int, float] | None = None
 
     def sample(self, db_us: int, monotonic_after_s: float) -> None:
@@ -80,10 +90,24 @@ class DatabaseClock:
         0 before the first sample: a lower bound too, under which nothing is due. It goes back
         when the database's clock does, so differences of two calls may be negative.
         """
+        return self._bound_us(math.inf)
+
+    def confirmed_us(self) -> int:
+        """Return the same as `now_us`, but stand still `confirmed_s` after the last sample.
+
+        Whether a task is due is decided by this one. A worker that was paused, or that has lost
+        the database, does not know whether the clock was set back meanwhile: what is due only by
+        the time that ran on here may not be due at all. (To forbid starts alone is not enough: a
+        task that was found due before the next sample would start after it.)
+        """
+        return self._bound_us(self._confirmed_s)
+
+    def _bound_us(self, most_s: float) -> int:
         if self._sample is None:
             return 0
         db_us, after_s = self._sample
-        elapsed_us = int((self._monotonic() - after_s) * (1 - DRIFT_MAX) * _SECOND_US)
+        elapsed_s = min(self._monotonic() - after_s, most_s)
+        elapsed_us = int(elapsed_s * (1 - DRIFT_MAX) * _SECOND_US)
         # A sample taken by another thread may lie in this thread's future by a hair.
         return db_us + max(0, elapsed_us - elapsed_us % self._resolution_us)
 

@@ -293,7 +293,7 @@ class Scheduler:
 
     def collect(self) -> list[Settlement]:
         """Build all settlements that are due; none of a shard whose last one is still out."""
-        now_us, trusted = self._now_us(), self._trusted()
+        now_us = self._now_us()
         waiting = queued_by_group((self._slots, *self._pools.values()))
         found = []
         for shard, core in self.cores.items():
@@ -301,7 +301,7 @@ class Scheduler:
             if state.told is None and state.quiet_from_us <= now_us < state.quiet_until_us:
                 state.now_us = max(state.now_us, now_us)
                 continue  # nothing is due there, or its last settlement is out
-            settlement = core.settlement(now_us, waiting.get(shard[0], NONE), trusted=trusted)
+            settlement = core.settlement(now_us, waiting.get(shard[0], NONE))
             if settlement is not None:
                 found.append(settlement)
         return found
@@ -343,8 +343,10 @@ class Scheduler:
                     wake_us = min(wake_us, self._pass())
                 with contextlib.suppress(TimeoutError):
                     wait_s = max(0, wake_us - self._now_us()) / 1_000_000
-                    # Not for longer than planned, if the clock was set back just now.
-                    async with asyncio.timeout(min(wait_s, CALM_PASS_S)):
+                    # Not for longer than planned, if the clock was set back just now; and not
+                    # again and again for what is due in a moment, while the clock stands still.
+                    wait_s = min(wait_s, CALM_PASS_S) if self._trusted() else CALM_PASS_S
+                    async with asyncio.timeout(wait_s):
                         await self._work.wait()
         finally:
             for call in self._calls:

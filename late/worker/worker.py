@@ -115,9 +115,8 @@ class Worker:
         self._rng = rng or random.Random()
         self._groups = tuple(groups or (app.group,))
         self._store: Store = open_store(app.url)
-        self.clock = DatabaseClock(
-            resolution_us=max(1, round(self._store.features.time_resolution_s * 1_000_000))
-        )
+        step_us = max(1, round(self._store.features.time_resolution_s * 1_000_000))
+        self.clock = DatabaseClock(resolution_us=step_us, confirmed_s=self.settings.lease_ttl_s)
         self._stop_asked = asyncio.Event()
         self._stop_at_once = asyncio.Event()
         self._grace_s = self.settings.grace_s
@@ -179,7 +178,7 @@ class Worker:
             shards_total=lambda: self.keeper.shards_total,
             shards_beyond=lambda: self.keeper.shards_beyond,
             concurrency=settings.concurrency,
-            now_us=self.clock.now_us,
+            now_us=self.clock.confirmed_us,
             settle_soon=self.settler.poke,
             read_soon=self.tailer.wake,
             trusted=lambda: self.trusted,

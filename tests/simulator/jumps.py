@@ -76,6 +76,13 @@ class JumpingClock:
     def jumped(self) -> bool:
         return bool(self._jumps)
 
+    def was_set_back(self, since_us: int) -> bool:
+        """Whether somebody set it back since then, by `elapsed_us`."""
+        return any(
+            before > after and self._real_us(at_s) >= since_us
+            for at_s, before, after in self._jumps
+        )
+
     def set(self, jump: Jump) -> None:
         before, self._ahead_us = self._ahead_us, self._ahead_us + round(jump.by_s * 1e6)
         self._jumps.append((self._now_s(), before, self._ahead_us))

@@ -73,7 +73,7 @@ class SimWorker:
         self._ttl_s = ttl_s
         self._grace_s = GRACE_S
         emitter = events.Emitter()
-        clock = self.clock = DatabaseClock(loop.time)
+        clock = self.clock = DatabaseClock(loop.time, confirmed_s=ttl_s)
         self.slots = Slots(store, process.name, rng, die, clock.now_us, lambda: self.keeper.trusted)
         settings = CoreSettings(
             window=window, page_size=max(4, window // 3), horizon_us=2_000_000, timers_max=64,
@@ -93,8 +93,8 @@ class SimWorker:
             emitter=emitter,
         )
         self.scheduler = Scheduler(
-            store, {"job": POLICY}, slots=self.slots, concurrency=CONCURRENCY, now_us=clock.now_us,
-            settle_soon=self.settler.poke, read_soon=self.tailer.wake,
+            store, {"job": POLICY}, slots=self.slots, concurrency=CONCURRENCY,
+            now_us=clock.confirmed_us, settle_soon=self.settler.poke, read_soon=self.tailer.wake,
             trusted=lambda: self.keeper.trusted,
             on_fenced=lambda shard: self.keeper.forget(shard),
             settings=settings, rng=rng, emitter=emitter,

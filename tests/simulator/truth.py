@@ -112,6 +112,8 @@ class Witness(msgspec.Struct):
     """How many tasks of its own it has added, or tried to."""
     kills: int = 0
     """How many processes it took down."""
+    first_killed_us: int = 0
+    """When it took down the first of them, by the time that really passes."""
     spared: int = 0
     """How many resets there were since it was read: each can hide one of those."""
     spared_epoch: int = 0
@@ -147,6 +149,7 @@ class Clock(Protocol):
     def longest_us(self) -> int: ...
     def latest_us(self) -> int: ...
     def earliest_us(self) -> int: ...
+    def was_set_back(self, since_us: int) -> bool: ...
 
 
 class Steady:
@@ -399,12 +402,17 @@ class Truth:
         """A handler takes its process down."""
         witness.kills += 1
         self.killed_us = self.clock.elapsed_us()
+        if witness.kills == 1:
+            witness.first_killed_us = self.killed_us
         task_id = attempt.record.task_id
         reset_epoch = self._reset_epochs.get((attempt.group, attempt.record.shard_id), 0)
         if attempt.epoch < reset_epoch != witness.spared_epoch:
             # It came, or is to be read again, after a reset that the owner does not know of yet.
             witness.hidden, witness.spared_epoch = witness.hidden + 1, reset_epoch
         hidden = witness.spared + witness.hidden + self.orders.touched(task_id)
+        if witness.options.delay_us and self.clock.was_set_back(witness.first_killed_us):
+            # It becomes due once more, and seems to be younger than that death.
+            hidden += 1
         if witness.kills > 1 + DEATHS_MAX + hidden:
             self.broken(f"S16: {task_id} has taken down {witness.kills} workers")
 

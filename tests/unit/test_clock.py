@@ -2,10 +2,15 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+import late
 from late.clock import DRIFT_MAX, DatabaseClock
+from late.worker.worker import Worker
 
 EPOCH_US = 1_800_000_000_000_000
 
@@ -36,6 +41,34 @@ def test_it_runs_with_the_monotonic_source_a_little_slower() -> None:
     passed_us = clock.now_us() - EPOCH_US
     assert 100_000_000 * (1 - DRIFT_MAX) - 2 <= passed_us <= 100_000_000 * (1 - DRIFT_MAX)
     assert clock.age_s == 100
+
+
+def test_a_time_that_the_database_has_not_confirmed_lately_makes_nothing_due() -> None:
+    """The clock may have been set back since, and what it found due would start all the same."""
+    local = Manual()
+    clock = DatabaseClock(local, confirmed_s=5)
+    assert clock.confirmed_us() == 0
+    clock.sample(EPOCH_US, local.s)
+    local.s += 4
+    assert clock.confirmed_us() == clock.now_us() > EPOCH_US
+    local.s += 1
+    last_us = clock.confirmed_us()
+    local.s += 60
+    assert clock.confirmed_us() == last_us < clock.now_us() - 59_000_000
+    clock.sample(EPOCH_US - 600_000_000, local.s)
+    assert clock.confirmed_us() == clock.now_us() == EPOCH_US - 600_000_000
+
+
+def test_a_worker_finds_tasks_due_by_the_confirmed_time(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    worker = Worker(late.App(f"sqlite:///{tmp_path}/late.db"))
+    local = Manual()
+    monkeypatch.setattr(worker.clock, "_monotonic", local)
+    worker.clock.sample(EPOCH_US, local.s)
+    local.s += 10 * worker.settings.lease_ttl_s
+    passed_s = (worker.scheduler._now_us() - EPOCH_US) / 1e6
+    assert passed_s == pytest.approx(worker.settings.lease_ttl_s, rel=0.01)
 
 
 def test_a_step_back_of_the_database_is_followed_with_the_next_sample() -> None:

@@ -185,6 +185,37 @@ def test_the_loop_comes_again() -> None:
     assert len(asked) >= 6
 
 
+def test_a_clock_that_stands_still_is_not_looked_at_again_and_again() -> None:
+    """The time of a task that is due in a moment does not come before the database is back."""
+    loop = SimLoop()
+    asked: list[float] = []
+    world = World()
+    world.enqueue(delay_us=SECOND)
+    world.read_page()
+    world.now_us += SECOND - 10
+
+    def now_us() -> int:
+        asked.append(loop.now_s)
+        return world.now_us
+
+    async def main() -> None:
+        scheduler = Scheduler(
+            None,  # type: ignore[arg-type]
+            {}, slots=NoSlots(), concurrency=1, now_us=now_us, trusted=lambda: False,
+            settle_soon=lambda count, urgent: None, read_soon=lambda: None,
+        )  # fmt: skip
+        scheduler.cores["default", ShardId(0)] = world.core
+        running = asyncio.get_running_loop().create_task(scheduler.run())
+        await asyncio.sleep(4 * CALM_PASS_S)
+        running.cancel()
+
+    try:
+        loop.run_until_complete(main())
+    finally:
+        loop.forget()
+    assert 6 <= len(asked) <= 20
+
+
 class NoSlots:
     load = 0
 

@@ -140,16 +140,3 @@ def test_a_tick_that_waits_for_its_settlement_wakes_nobody_again() -> None:
     assert settlement is not None
     assert [tick.due_at_us for tick in settlement.ticks] == [due_us]
     assert world.core.state.wake_at_us() == due_us + SECOND
-
-
-def test_no_schedule_fires_while_the_worker_is_not_trusted() -> None:
-    """The database's clock may have been set back since its last answer."""
-    world = World()
-    due_us = world.now_us + SECOND
-    world.step(SchedulesRead([schedule(rule="every 1s", next_due_at_us=due_us, shard_id=0)]))
-    world.now_us = due_us
-    world.grant(1)
-    assert world.core.settlement(world.now_us, trusted=False) is None
-    settlement = world.core.settlement(world.now_us)
-    assert settlement is not None
-    assert [tick.due_at_us for tick in settlement.ticks] == [due_us]

@@ -127,12 +127,7 @@ class ShardCore:
         return True
 
     def settlement(
-        self,
-        now_us: int,
-        waiting: AbstractSet[str] = NONE,
-        *,
-        trusted: bool = True,
-        due: bool = False,
+        self, now_us: int, waiting: AbstractSet[str] = NONE, *, due: bool = False
     ) -> Settlement | None:
         """Build the next settlement, or return None if nothing is to be settled or one is out.
 
@@ -140,10 +135,8 @@ class ShardCore:
         core away.
 
         Args:
-            now_us: the database's time.
+            now_us: the database's time. One that it has confirmed lately: schedules fire by it.
             waiting: tasks whose attempt is handed over and has not begun.
-            trusted: no schedule fires without: the worker has not heard of the database's clock
-                for so long that the clock may have been set back.
             due: settle in any case.
         """
         core = self.state
@@ -151,7 +144,7 @@ class ShardCore:
         if core.pending.out is not None or not core.recovered:
             return None
         core.told = None
-        ticks = core.schedules.take_due(core.now_us) if trusted and core.tick_due else ()
+        ticks = core.schedules.take_due(core.now_us) if core.tick_due else ()
         if not (ticks or due or core.write_due()):
             return None
         results = core.drain.take_results()
@@ -170,7 +163,7 @@ class ShardCore:
         """
         if not self.state.pending.usage.has_lost:
             return None
-        return self.settlement(now_us, waiting, trusted=False, due=True)
+        return self.settlement(now_us, waiting, due=True)
 
     def share(
         self, outcomes: Sequence[Outcome], now_us: int, waiting: AbstractSet[str] = NONE
