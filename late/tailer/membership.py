@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Collection, Mapping
-from statistics import median_low
+from typing import NamedTuple
 
 import msgspec
 
@@ -70,15 +70,28 @@ def worked(membership: Membership) -> Membership:
     )
 
 
+class _SeenLease(NamedTuple):
+    """The lease of a peer as the views have shown it."""
+
+    end_us: int
+    since_s: float
+    """The monotonic time at which this end was seen first."""
+    patience_s: float
+    """The time from then on in which nobody need renew it."""
+    longest_s: float
+    """The most that it had left while the database's clock ran steadily; 0: not known."""
+
+
 class SilentPeers:
     """Finds workers that are gone although the database's clock says that their lease goes on.
 
     A clock that is set back by ten minutes makes the last heartbeat of a dead worker good for ten
     minutes more. Whoever lives renews its lease; so one that nobody has renewed, by this process's
-    own clock, for as long as it had left at its last heartbeat is over.
+    own clock, for as long as it had left when its end was seen first is over.
 
-    State: for every live worker the end of its lease, since when that is known, and what it had
-    left at its last three heartbeats. The middle one counts: a jump makes one of them wrong.
+    What it had left is true if the clock was not set between this view and the one before. If it
+    was, the most that it had left before counts. (The middle of its last three was too short where
+    some views came late: a worker that lived was removed, in a simulated world.)
     """
 
     def __init__(self, unknown_s: float) -> None:
@@ -88,7 +101,9 @@ class SilentPeers:
                 left at its last one is not known.
         """
         self._unknown_s = unknown_s
-        self._leases: dict[str, tuple[int, float, tuple[float, ...]]] = {}
+        self._leases: dict[str, _SeenLease] = {}
+        self._last: tuple[int, float, float] | None = None
+        """The database's time of the last view, and between which times it was read here."""
 
     def observe(self, membership: Membership, asked_s: float, now_s: float) -> list[WorkerInfo]:
         """Take the next view in, and return who is gone.
@@ -98,19 +113,34 @@ class SilentPeers:
                 clock. A silence begins when it is known and ends when the view was asked for: a
                 view that was late on its way shows no silence of others.
         """
+        steady = self._is_steady(membership.now_us, asked_s, now_s)
         before, self._leases = self._leases, {}
         gone = []
         for worker in membership.workers:
             name, end_us = worker.worker_id, membership.expires_at_us.get(worker.worker_id, 0)
             left_s = (end_us - membership.now_us) / 1_000_000
-            last_us, since_s, lengths_s = before.get(name, (end_us, now_s, ()))
-            if last_us != end_us:
-                since_s, lengths_s = now_s, (*lengths_s[-2:], left_s)
-            self._leases[name] = (end_us, since_s, lengths_s)
-            patience_s = median_low(lengths_s) if lengths_s else self._unknown_s
-            if asked_s - since_s > patience_s + SILENCE_MARGIN_S and left_s > SILENCE_MARGIN_S:
+            seen = before.get(name)
+            if seen is None:
+                seen = _SeenLease(end_us, now_s, self._unknown_s, 0.0)
+            elif seen.end_us != end_us:
+                longest_s = max(seen.longest_s, left_s) if steady else seen.longest_s
+                patience_s = left_s if steady else min(left_s, longest_s or self._unknown_s)
+                seen = _SeenLease(end_us, now_s, patience_s, longest_s)
+            self._leases[name] = seen
+            silent_s = asked_s - seen.since_s
+            if silent_s > seen.patience_s + SILENCE_MARGIN_S and left_s > SILENCE_MARGIN_S:
                 gone.append(worker)
         return gone
+
+    def _is_steady(self, now_us: int, asked_s: float, now_s: float) -> bool:
+        """Return whether both clocks, the database's and ours, went as far since the last view."""
+        last, self._last = self._last, (now_us, asked_s, now_s)
+        if last is None:
+            return False
+        last_us, last_asked_s, last_now_s = last
+        passed_s = (now_us - last_us) / 1_000_000
+        least_s, most_s = asked_s - last_now_s, now_s - last_asked_s
+        return least_s - SILENCE_MARGIN_S <= passed_s <= most_s + SILENCE_MARGIN_S
 
 
 class Roster:

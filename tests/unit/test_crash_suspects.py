@@ -6,10 +6,10 @@ import pytest
 
 from late.model.task import Cursor, Epoch, ShardId, Suspect, TaskId
 from late.scheduler.core.crash_suspects import CrashSuspects
-from late.scheduler.task_state import from_record
+from late.scheduler.task_state import from_parked, from_record
 from late.store.base import Lease
 from late.store.common.suspects import inherited, suspects_of, suspects_text
-from tests.conformance.kit import record
+from tests.conformance.kit import parked, record
 from tests.unit.core_world import SECOND, World
 
 DEATHS_AT_MOST = 4  # one that names nobody, one that names a handful, two on trial
@@ -209,3 +209,15 @@ def test_all_that_wait_for_their_mark_are_counted() -> None:
         entry.index = 1
         assert suspects.defers(entry, "none", until_us=2**50, now_us=2**50)
     assert suspects.waiting == 2
+
+
+def test_a_parked_task_from_before_the_clock_went_back_may_have_been_with_the_dead_one() -> None:
+    """It waited behind its ordering key: its due time is ahead, and says nothing."""
+    row = record(created_at_us=1_000 * SECOND)
+    entry = from_parked(parked(1_001 * SECOND, of=row), {})
+    taken_at_us = now_us = 400 * SECOND
+    shard = ShardId(0)
+    lease = Lease("g", shard, "me", Epoch(2), 1, Cursor(""), (), {}, taken_at_us=taken_at_us)
+    suspects = CrashSuspects(lease)
+    assert suspects.is_wary_of(entry, taken_at_us, now_us)
+    assert not suspects.is_wary_of(entry, taken_at_us, 1_001 * SECOND)

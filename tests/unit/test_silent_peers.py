@@ -91,6 +91,17 @@ def test_a_watcher_that_has_seen_no_heartbeat_waits_for_long() -> None:
     assert clocks.seconds(40) == [[]] * 32 + [["a"]] * 8
 
 
+def test_a_lease_that_was_often_seen_late_is_not_over_earlier() -> None:
+    """What was left of the others, when they were seen, says nothing of the last one."""
+    clocks = Clocks("a")
+    clocks.seconds(3)
+    clocks.alive.clear()
+    for left_s in (1.5, 1.2, 1.5, 5.0):
+        clocks.ends_s["a"] = clocks.database_s + 1 + left_s
+        assert clocks.second() == []
+    assert clocks.seconds(10) == [[]] * 10
+
+
 def test_a_watcher_that_was_paused_takes_what_it_sees_then() -> None:
     clocks = Clocks("a")
     clocks.seconds(3)

@@ -91,9 +91,12 @@ class CrashSuspects:
 
         Args:
             until_us: a task that was created later cannot have been with a worker that died. One
-                that seems to be of the future can: the database's clock was set back since.
+                that seems to be of the future can: the database's clock was set back since, and
+                its due time says nothing either.
         """
-        since = until_us < entry.record.created_at_us <= now_us
+        if entry.record.created_at_us > now_us:
+            return True
+        since = until_us < entry.record.created_at_us
         return not (since and entry.record.task_id not in self.deaths) and self.needs_mark(entry)
 
     def defers(self, entry: Entry, care: Care, until_us: int, now_us: int) -> bool:
