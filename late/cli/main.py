@@ -12,6 +12,7 @@ from late.cli import (
     alerts,
     autoscale,
     cancel,
+    celery,
     check,
     database,
     dead,
@@ -67,6 +68,7 @@ app.command("cancel")(cancel.cancel)
 app.command("reschedule")(cancel.reschedule)
 app.add_typer(dead.app, name="dead")
 app.add_typer(schedule.app, name="schedule")
+app.add_typer(celery.app, name="celery")
 app.add_typer(token.app, name="token")
 app.add_typer(keys.app, name="keys")
 app.add_typer(knobs.queue, name="queue")

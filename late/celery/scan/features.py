@@ -1,0 +1,339 @@
+"""Say what becomes of each part of Celery: one table, which docs and the scan read."""
+
+from __future__ import annotations
+
+from typing import Literal, NamedTuple
+
+Verdict = Literal["same", "edit", "unsupported"]
+ORDER: tuple[Verdict, ...] = ("same", "edit", "unsupported")
+"""From the best to the worst."""
+
+
+class Feature(NamedTuple):
+    """One part of Celery's interface."""
+
+    verdict: Verdict
+    note: str = ""
+    """The reason, or what to do."""
+    silent: bool = False
+    """Whether it goes on without an error, and means something else."""
+
+
+_WORKFLOWS = "there are no workflows yet: let the first task enqueue the next"
+_BROKER = "there is no broker: the tasks are rows of the database"
+_REMOTE = "operate with `late status`, `late cancel`, `late queue`, or the page"
+
+OPTIONS: dict[str, Feature] = {
+    "name": Feature("same"),
+    "bind": Feature("same"),
+    "queue": Feature("same"),
+    "ignore_result": Feature("same"),
+    "max_retries": Feature("same"),
+    "default_retry_delay": Feature("same"),
+    "autoretry_for": Feature("same"),
+    "dont_autoretry_for": Feature("same"),
+    "retry_kwargs": Feature("same"),
+    "retry_backoff": Feature("same"),
+    "retry_backoff_max": Feature("same"),
+    "retry_jitter": Feature("same"),
+    "soft_time_limit": Feature("same"),
+    "time_limit": Feature("same"),
+    "base": Feature("same"),
+    "acks_late": Feature("same", "always so: a task runs again after the death of its worker"),
+    "reject_on_worker_lost": Feature("same", "always so"),
+    "acks_on_failure_or_timeout": Feature("edit", "a failed task is a dead letter: redrive it"),
+    "expires": Feature("same"),
+    "priority": Feature("same"),
+    "throws": Feature("same"),
+    "track_started": Feature("same", "no effect: `late show` tells"),
+    "store_errors_even_if_ignored": Feature("same", "no effect: see `late show`, dead letters"),
+    "send_events": Feature("same", "no effect: see the metrics"),
+    "rate_limit": Feature("edit", "set the knob `rate` of its queue: it holds for all workers"),
+    "serializer": Feature("same", "JSON alone"),
+    "compression": Feature("edit", "leave it out: set a codec of the app"),
+    "pydantic": Feature("edit", "late's own tasks take models by their annotations"),
+    "typing": Feature("same", "no effect"),
+    "shared": Feature("same"),
+    "lazy": Feature("same"),
+    "trail": Feature("same", "no effect"),
+    "**": Feature("edit", "computed options: see what they are"),
+    "abstract": Feature("same"),
+    "exchange": Feature("edit", _BROKER),
+    "routing_key": Feature("edit", _BROKER),
+    "run_every": Feature("edit", "make a schedule: `late celery beat`"),
+    "after_return": Feature("same"),
+    "on_failure": Feature("same"),
+    "on_retry": Feature("same"),
+    "on_success": Feature("same"),
+    "before_start": Feature("same"),
+}
+
+ATTRIBUTES: dict[str, Feature] = {
+    "request": Feature("same"),
+    "request.id": Feature("same"),
+    "request.root_id": Feature("same"),
+    "request.parent_id": Feature("same"),
+    "request.retries": Feature("same"),
+    "request.args": Feature("same"),
+    "request.kwargs": Feature("same"),
+    "request.headers": Feature("same"),
+    "request.hostname": Feature("same"),
+    "request.task": Feature("same"),
+    "request.eta": Feature("same"),
+    "request.expires": Feature("same"),
+    "request.is_eager": Feature("same"),
+    "request.called_directly": Feature("same"),
+    "request.delivery_info": Feature("same", "it has the queue as `routing_key`, no exchange"),
+    "request.get": Feature("edit", "read the attribute"),
+    "request.timelimit": Feature("edit", "read the task's `time_limit`"),
+    "request.group": Feature("unsupported", _WORKFLOWS),
+    "request.chain": Feature("unsupported", _WORKFLOWS),
+    "request.chord": Feature("unsupported", _WORKFLOWS),
+    "request.callbacks": Feature("unsupported", _WORKFLOWS),
+    "request.errbacks": Feature("unsupported", _WORKFLOWS),
+    "request.correlation_id": Feature("edit", "use `request.id`"),
+    "request.reply_to": Feature("edit", _BROKER),
+    "retry": Feature("same"),
+    "name": Feature("same"),
+    "app": Feature("same"),
+    "max_retries": Feature("same"),
+    "default_retry_delay": Feature("same"),
+    "run": Feature("same"),
+    "apply_async": Feature("same"),
+    "delay": Feature("same"),
+    "s": Feature("same"),
+    "si": Feature("same"),
+    "signature": Feature("same"),
+    "AsyncResult": Feature("same"),
+    "update_state": Feature("edit", "no state but the end is kept: write progress to your tables"),
+    "backend": Feature("unsupported", "there is no result backend: use AsyncResult"),
+    "replace": Feature("unsupported", _WORKFLOWS),
+    "add_to_chord": Feature("unsupported", _WORKFLOWS),
+    "chunks": Feature("unsupported", _WORKFLOWS),
+    "push_request": Feature("unsupported", "it is of Celery's inside"),
+    "pop_request": Feature("unsupported", "it is of Celery's inside"),
+    "request_stack": Feature("unsupported", "it is of Celery's inside"),
+    "subtask": Feature("edit", "use `signature`"),
+}
+"""Of a task, as `self` in a bound one."""
+
+CALL_OPTIONS: dict[str, Feature] = {
+    "args": Feature("same"),
+    "kwargs": Feature("same"),
+    "queue": Feature("same"),
+    "priority": Feature("same"),
+    "headers": Feature("same"),
+    "expires": Feature("same"),
+    "countdown": Feature("same", "it counts from the commit"),
+    "eta": Feature("same"),
+    "task_id": Feature("edit", "an id of late's form (UUID version 7) is taken, another is not"),
+    "ignore_result": Feature("same"),
+    "time_limit": Feature("edit", "state it at the task"),
+    "soft_time_limit": Feature("edit", "state it at the task"),
+    "link": Feature("unsupported", _WORKFLOWS),
+    "link_error": Feature("unsupported", _WORKFLOWS),
+    "chain": Feature("unsupported", _WORKFLOWS),
+    "group_id": Feature("unsupported", _WORKFLOWS),
+    "chord": Feature("unsupported", _WORKFLOWS),
+    "serializer": Feature("same", "JSON alone"),
+    "compression": Feature("edit", "leave it out: set a codec of the app"),
+    "retry": Feature("same", "no effect: the row is part of your transaction"),
+    "retry_policy": Feature("same", "no effect: the row is part of your transaction"),
+    "shadow": Feature("edit", "leave it out"),
+    "exchange": Feature("edit", _BROKER),
+    "routing_key": Feature("edit", _BROKER),
+    "producer": Feature("edit", _BROKER),
+    "connection": Feature("edit", _BROKER),
+    "publisher": Feature("edit", _BROKER),
+    "router": Feature("edit", _BROKER),
+    "stamped_headers": Feature("edit", "use `headers`"),
+    "**": Feature("edit", "computed keywords: see what they are"),
+    "replaced_task_nesting": Feature("unsupported", _WORKFLOWS),
+}
+"""Keywords of `apply_async` and `send_task`."""
+
+CALLS: dict[str, Feature] = {
+    "delay": Feature("same"),
+    "apply_async": Feature("same"),
+    "send_task": Feature("same"),
+    "apply": Feature("same"),
+    "s": Feature("same"),
+    "si": Feature("same"),
+    "signature": Feature("same"),
+    "subtask": Feature("edit", "use `signature`"),
+    "AsyncResult": Feature("same"),
+    "chain": Feature("unsupported", _WORKFLOWS),
+    "group": Feature("unsupported", _WORKFLOWS),
+    "chord": Feature("unsupported", _WORKFLOWS),
+    "chunks": Feature("unsupported", _WORKFLOWS),
+    "map": Feature("unsupported", _WORKFLOWS),
+    "starmap": Feature("unsupported", _WORKFLOWS),
+    "xmap": Feature("unsupported", _WORKFLOWS),
+    "xstarmap": Feature("unsupported", _WORKFLOWS),
+    "GroupResult": Feature("unsupported", _WORKFLOWS),
+    "ResultSet": Feature("unsupported", _WORKFLOWS),
+    "ResultBase": Feature("unsupported", _WORKFLOWS),
+    "EagerResult": Feature("same"),
+    "allow_join_result": Feature("edit", "leave it out: nothing forbids it here"),
+    "control": Feature("edit", _REMOTE),
+    "inspect": Feature("edit", _REMOTE),
+    "revoke": Feature("edit", "use `late cancel`, or AsyncResult.revoke"),
+    "amqp": Feature("unsupported", _BROKER),
+    "connection": Feature("unsupported", _BROKER),
+    "pool": Feature("unsupported", _BROKER),
+    "events": Feature("edit", "events are metrics and logs here"),
+    "on_commit": Feature("same", "call it in the transaction: both commit together"),
+    "get_in_task": Feature("edit", "waiting for another task in a task can stand still"),
+}
+"""Of tasks, apps, results and the canvas."""
+
+SIGNALS: dict[str, Feature] = {
+    "before_task_publish": Feature("same"),
+    "after_task_publish": Feature("same"),
+    "task_prerun": Feature("same"),
+    "task_postrun": Feature("same"),
+    "task_success": Feature("same"),
+    "task_failure": Feature("same"),
+    "task_retry": Feature("same"),
+    "worker_ready": Feature("same"),
+    "worker_shutdown": Feature("same"),
+    "worker_process_init": Feature("same"),
+    "setup_logging": Feature("edit", "set logging up in the module of the app"),
+    "after_setup_logger": Feature("edit", "set logging up in the module of the app"),
+    "after_setup_task_logger": Feature("edit", "set logging up in the module of the app"),
+    "beat_init": Feature("edit", "there is no beat process: workers fire schedules"),
+    "task_revoked": Feature("edit", "no signal tells of it: see `late show`"),
+    "celeryd_init": Feature("edit", "use worker_ready"),
+    "celeryd_after_setup": Feature("edit", "use worker_ready"),
+    "worker_init": Feature("edit", "use worker_ready"),
+}
+
+TYPES: dict[str, Feature] = {
+    "datetime": Feature("same", "late.celery gives it back as itself; `@app.task` by annotation",
+                        silent=True),
+    "Decimal": Feature("same", "late.celery gives it back as itself; `@app.task` by annotation",
+                       silent=True),
+    "UUID": Feature("same", "late.celery gives it back as itself; `@app.task` by annotation",
+                    silent=True),
+    "tuple": Feature("same", "it comes back as a list, as with Celery", silent=True),
+    "pickle": Feature("unsupported", "pickled arguments run code of whoever can write them"),
+}  # fmt: skip
+"""Of arguments."""
+
+SETTINGS: dict[str, Feature] = {
+    "task_always_eager": Feature("same"),
+    "task_eager_propagates": Feature("same"),
+    "task_default_queue": Feature("same"),
+    "task_ignore_result": Feature("same"),
+    "task_time_limit": Feature("same"),
+    "task_soft_time_limit": Feature("same"),
+    "task_routes": Feature("same", "by name and pattern; no router functions"),
+    "timezone": Feature("same"),
+    "enable_utc": Feature("same", "always so"),
+    "task_acks_late": Feature("same", "always so"),
+    "task_reject_on_worker_lost": Feature("same", "always so"),
+    "task_serializer": Feature("same", "JSON alone"),
+    "result_serializer": Feature("same", "JSON alone"),
+    "event_serializer": Feature("edit", "leave it out"),
+    "accept_content": Feature("same", "JSON alone"),
+    "result_expires": Feature("edit", "set `result_ttl` of the tasks whose results are read"),
+    "beat_schedule": Feature("edit", "`late celery beat` makes schedules of it"),
+    "beat_scheduler": Feature("edit", "schedules are rows of the database"),
+    "imports": Feature("edit", "import them in the module of the app"),
+    "include": Feature("edit", "import them in the module of the app"),
+    "task_queues": Feature("edit", "queues need no declaration"),
+    "task_create_missing_queues": Feature("edit", "queues need no declaration"),
+    "task_default_priority": Feature("edit", "state it at the tasks"),
+    "task_queue_max_priority": Feature("edit", "leave it out"),
+    "task_default_rate_limit": Feature("edit", "set the knob `rate` of the queue"),
+    "task_annotations": Feature("edit", "state it at the tasks, or by knobs of the queue"),
+    "task_track_started": Feature("edit", "leave it out: `late show` tells"),
+    "task_publish_retry": Feature("edit", "leave it out: the row is part of your transaction"),
+    "task_publish_retry_policy": Feature("edit", "leave it out"),
+    "task_store_errors_even_if_ignored": Feature("edit", "leave it out"),
+    "worker_concurrency": Feature("edit", "LATE_CONCURRENCY, or --concurrency"),
+    "worker_prefetch_multiplier": Feature("edit", "leave it out"),
+    "worker_max_tasks_per_child": Feature("edit", "leave it out"),
+    "worker_max_memory_per_child": Feature("edit", "leave it out"),
+    "worker_send_task_events": Feature("edit", "leave it out: see the metrics"),
+    "task_send_sent_event": Feature("edit", "leave it out: see the metrics"),
+    "worker_hijack_root_logger": Feature("edit", "leave it out: late leaves logging alone"),
+    "worker_pool": Feature("edit", "`def` handlers run in threads, or with `process=True`"),
+    "broker_url": Feature("edit", _BROKER),
+    "result_backend": Feature("edit", "results are rows of the database"),
+}
+"""In their lower-case names; a prefix of `broker_`, `result_`, `redis_`, ... has one entry below."""
+PREFIXES: dict[str, Feature] = {
+    "broker_": Feature("edit", _BROKER),
+    "result_": Feature("edit", "results are rows of the database"),
+    "redis_": Feature("edit", _BROKER),
+    "cache_": Feature("edit", "results are rows of the database"),
+    "database_": Feature("edit", "results are rows of the database"),
+    "mongodb_": Feature("edit", "results are rows of the database"),
+    "beat_": Feature("edit", "schedules are rows of the database"),
+    "worker_": Feature("edit", "see `late worker --help`"),
+    "event_": Feature("edit", "see the metrics"),
+    "control_": Feature("edit", _REMOTE),
+    "task_": Feature("edit", "state it at the tasks"),
+    "security_": Feature("edit", "see docs/security.md"),
+}
+SCHEDULES: dict[str, Feature] = {
+    "crontab": Feature("same", "`late celery beat` makes a schedule of it"),
+    "schedule": Feature("same", "`late celery beat` makes a schedule of it"),
+    "solar": Feature("unsupported", "no schedule follows the sun"),
+    "periodic_task": Feature("edit", "make a schedule: `late celery beat`"),
+    "add_periodic_task": Feature("edit", "make a schedule: `late celery beat`"),
+}
+EXCEPTIONS: dict[str, Feature] = {
+    name: Feature("same")
+    for name in ("Retry", "MaxRetriesExceededError", "Ignore", "Reject", "SoftTimeLimitExceeded",
+                 "TimeLimitExceeded", "TimeoutError")
+} | {
+    "WorkerLostError": Feature("edit", "no task sees it: its worker is dead"),
+    "NotRegistered": Feature("edit", "an unknown task waits for a worker that has it"),
+    "TaskRevokedError": Feature("edit", "a cancelled task does not run"),
+}  # fmt: skip
+SHAPES: dict[str, Feature] = {
+    "class": Feature("edit", "a class with `run`: register it with `app.register_task`"),
+    "method": Feature("unsupported", "a task is a function of a module, not a method"),
+    "wrapper": Feature("edit", "made by a decorator of the project: change that one decorator"),
+    "nested": Feature("edit", "defined inside of a function: workers find tasks by import"),
+    "lambda": Feature("unsupported", "give the function a name"),
+    "generator": Feature("unsupported", "a task cannot be a generator"),
+}
+"""How a task is written."""
+
+TABLE: dict[str, dict[str, Feature]] = {
+    "option": OPTIONS,
+    "self": ATTRIBUTES,
+    "apply_async": CALL_OPTIONS,
+    "call": CALLS,
+    "signal": SIGNALS,
+    "argument": TYPES,
+    "setting": SETTINGS,
+    "schedule": SCHEDULES,
+    "exception": EXCEPTIONS,
+    "shape": SHAPES,
+}
+_UNKNOWN = {
+    "option": Feature("edit", "no option of Celery: it becomes an attribute of the task's class"),
+    "self": Feature("same", "an attribute of the task's class"),
+    "apply_async": Feature("edit", "not known: late.celery refuses it"),
+    "signal": Feature("unsupported", "no such signal here"),
+    "exception": Feature("edit", "not known here"),
+}
+
+
+def feature(kind: str, name: str) -> Feature:
+    """Return what becomes of `name`, of one of the kinds of `TABLE`."""
+    found = TABLE[kind].get(name)
+    if found is None and kind == "setting":
+        found = next((f for prefix, f in PREFIXES.items() if name.startswith(prefix)), None)
+    if found is None and kind == "self" and name.startswith("request."):
+        return Feature("edit", "not of the request here")
+    return found or _UNKNOWN.get(kind, Feature("edit", "not known"))
+
+
+def worst(verdicts: list[Verdict]) -> Verdict:
+    """Return the worst of them; `same` if there are none."""
+    return max(verdicts, key=ORDER.index, default="same")

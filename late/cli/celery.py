@@ -1,0 +1,138 @@
+"""`late celery`: what of a project that uses Celery works here, and its schedules."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Literal
+
+import typer
+
+from late.cli import options, output
+from late.errors import ConfigError
+
+if TYPE_CHECKING:
+    from late.celery.scan.report import Scan
+
+app = typer.Typer(help="Move from Celery.", no_args_is_help=True)
+
+
+@app.command("scan")
+def scan(
+    target: Annotated[
+        str, typer.Argument(metavar="PATH|MODULE:APP", help="A folder, a file, or Celery's app.")
+    ] = ".",
+    every: Annotated[bool, typer.Option("--all", help="Show each task with its uses.")] = False,
+    fail_on: Annotated[
+        Literal["edit", "unsupported"] | None,
+        typer.Option(help="Exit with 1 if a task has this verdict or a worse one."),
+    ] = None,
+    json: options.Json = False,
+) -> None:
+    """Tell of each Celery task whether it works with `late.celery`, and what stands in its way.
+
+    `same`: it works as it is. `edit`: a line has to change. `unsupported`: it stays on Celery, or
+    is written anew. Source is read and not imported; with MODULE:APP the app is imported too, and
+    tasks that it has and the source does not show are listed.
+    """
+    from late.celery.scan import report
+    from late.celery.scan.features import ORDER
+    from late.celery.scan.registered import scan_app
+
+    path = Path(target)
+    if path.exists():
+        found = report.scan(path)
+    elif "/" in target or target.endswith(".py"):
+        raise ConfigError(f"there is no {target}")
+    else:
+        found = scan_app(target)
+    if json:
+        output.as_json(_document(found))
+    else:
+        _show(found, every=every)
+    if fail_on is not None and ORDER.index(found.worst) >= ORDER.index(fail_on):
+        raise typer.Exit(1)
+
+
+def _document(found: Scan) -> dict[str, object]:
+    verdicts = found.verdicts()
+    return {
+        "tasks": [
+            {
+                "name": task.name,
+                "path": task.path,
+                "line": task.line,
+                "verdict": verdicts[task.name],
+                "uses": [_use(use) for use in found.uses_of(task)],
+            }
+            for task in found.tasks
+        ],
+        "calls": [
+            {"call": c.name, "tasks": c.tasks, "path": c.path, "line": c.line,
+             "uses": [_use(use) for use in c.uses]}
+            for c in found.calls
+        ],
+        "others": [_use(use) for use in found.others],
+        "counts": found.counts(),
+        "missing": found.missing(),
+        "silent": [_use(use) for use in found.silent()],
+        "at_most_once": found.at_most_once,
+        "unreadable": found.unreadable,
+        "unseen": found.unseen,
+    }  # fmt: skip
+
+
+def _use(use: object) -> dict[str, object]:
+    from late.celery.scan.tasks import Use
+
+    assert isinstance(use, Use)
+    return {
+        "feature": use.feature,
+        "verdict": use.verdict,
+        "path": use.path,
+        "line": use.line,
+        "note": use.note,
+    }
+
+
+def _show(found: Scan, *, every: bool) -> None:
+    counts = found.counts()
+    told = ", ".join(f"{counts[verdict]} {verdict}" for verdict in counts)
+    typer.echo(f"{len(found.tasks)} tasks: {told}; {len(found.calls)} calls")
+    if every:
+        verdicts = found.verdicts()
+        output.table(
+            "Tasks",
+            ("task", "where", "verdict", "because of"),
+            [
+                (
+                    task.name,
+                    f"{task.path}:{task.line}",
+                    verdicts[task.name],
+                    ", ".join(
+                        sorted({u.feature for u in found.uses_of(task) if u.verdict != "same"})
+                    ),
+                )
+                for task in found.tasks
+            ],
+        )
+    output.table(
+        "What is not the same, by the tasks that it blocks",
+        ("verdict", "feature", "tasks>", "uses>", "for one", "what to do"),
+        [(m.verdict, m.feature, m.tasks, m.uses, m.first, m.note) for m in found.missing()],
+    )
+    _tell_silent(found)
+
+
+def _tell_silent(found: Scan) -> None:
+    """Name what raises no error and is different, and what the scan has not seen."""
+    if found.at_most_once:
+        typer.echo(
+            f"{found.at_most_once} tasks without acks_late run at most once on Celery. Here every "
+            "task runs at least once: they must bear a repeat."
+        )
+    for use in found.silent():
+        typer.echo(f"{use.path}:{use.line}: a {use.name} among the arguments: {use.note}")
+    for file in found.unreadable:
+        typer.echo(f"{file.path}:{file.line}: not read: {file.reason}")
+    if found.unseen:
+        typer.echo("registered, and not found in the source: " + ", ".join(found.unseen))
