@@ -1,4 +1,4 @@
-"""`late celery`: what of a project that uses Celery works here, and its schedules."""
+"""`late celery`: what of a project that uses Celery works here."""
 
 from __future__ import annotations
 
@@ -131,7 +131,7 @@ def _tell_silent(found: Scan) -> None:
             "task runs at least once: they must bear a repeat."
         )
     for use in found.silent():
-        typer.echo(f"{use.path}:{use.line}: a {use.name} among the arguments: {use.note}")
+        typer.echo(f"{use.path}:{use.line}: {use.feature}: {use.note}")
     for file in found.unreadable:
         typer.echo(f"{file.path}:{file.line}: not read: {file.reason}")
     if found.unseen:

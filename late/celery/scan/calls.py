@@ -15,8 +15,18 @@ SENDS = frozenset(("delay", "apply_async"))
 SIGNATURES = frozenset(("s", "si", "signature", "subtask"))
 OF_TASKS = SIGNATURES | {"apply", "chunks", "map", "starmap"}
 CANVAS = frozenset(
-    ("chain", "group", "chord", "chunks", "xmap", "xstarmap", "signature", "subtask", "maybe_signature")
-)  # fmt: skip
+    (
+        "chain",
+        "group",
+        "chord",
+        "chunks",
+        "xmap",
+        "xstarmap",
+        "signature",
+        "subtask",
+        "maybe_signature",
+    )
+)
 RESULTS = frozenset(
     ("AsyncResult", "GroupResult", "ResultSet", "ResultBase", "EagerResult", "allow_join_result")
 )
@@ -95,7 +105,7 @@ class CallFinder(ast.NodeVisitor):
         attribute, value = function.attr, function.value
         if attribute in SENDS:
             self._send(node, function)
-        elif attribute in OF_TASKS and self._task(value) is not None:
+        elif attribute in OF_TASKS and node not in self._seen and self._task(value) is not None:
             self._call(attribute, node, value)
         elif attribute in ("send_task", "signature") and self._finder.is_app(self._module, value):
             self._by_name(attribute, node)
@@ -105,9 +115,8 @@ class CallFinder(ast.NodeVisitor):
             self._call("AsyncResult", node)
         elif attribute == "get" and self._inside and _sends(value):
             self._call("get_in_task", node)
-        elif attribute in ("add_periodic_task", "register_task"):
-            if attribute == "add_periodic_task":
-                self._use("schedule", attribute, node)
+        elif attribute == "add_periodic_task":
+            self._periodic(node)
         elif isinstance(value, ast.Attribute) and value.attr == "control":
             if self._finder.is_app(self._module, value.value):
                 self._call(attribute if attribute in ("revoke", "inspect") else "control", node)
@@ -115,6 +124,17 @@ class CallFinder(ast.NodeVisitor):
             self._signal(function)
         elif self._finder.is_app(self._module, value) and attribute in ("connection", "pool"):
             self._call(attribute, node)
+
+    def _periodic(self, node: ast.Call) -> None:
+        """`sender.add_periodic_task(30, task.s())`: the signature is no workflow."""
+        call = Call("add_periodic_task", self._module.path, node.lineno)
+        call.uses.append(Use("schedule", "add_periodic_task", call.path, call.line))
+        for given in node.args:
+            if isinstance(given, ast.Call) and isinstance(given.func, ast.Attribute):
+                self._seen.add(given)
+                task = self._task(given.func.value)
+                call.tasks += (task.name,) if task else ()
+        self.calls.append(call)
 
     def _send(self, node: ast.Call, function: ast.Attribute) -> None:
         call = self._call(function.attr, node, function.value)
@@ -198,14 +218,9 @@ class CallFinder(ast.NodeVisitor):
             self._use("self", name, node)
 
     def visit_BinOp(self, node: ast.BinOp) -> None:
-        if isinstance(node.op, ast.BitOr) and any(
-            isinstance(side, ast.Call)
-            and isinstance(side.func, ast.Attribute)
-            and side.func.attr in ("s", "si")
-            for side in (node.left, node.right)
-        ):
-            if not isinstance(node.left, ast.BinOp):  # once for `a | b | c`
-                self._canvas("chain", node)
+        first = not isinstance(node.left, ast.BinOp)  # once for `a | b | c`
+        if first and isinstance(node.op, ast.BitOr) and _is_joined(node):
+            self._canvas("chain", node)
         self.generic_visit(node)
 
     def visit_Raise(self, node: ast.Raise) -> None:
@@ -226,9 +241,7 @@ class CallFinder(ast.NodeVisitor):
 
     def _signal(self, node: ast.Attribute) -> None:
         name = self._resolve(node.value) or ""
-        if name.startswith("celery.signals."):
-            self._use("signal", name.rpartition(".")[2], node)
-        elif name.rpartition(".")[2] in SIGNALS and "celery" in name:
+        if name.startswith("celery.signals.") or (name.rpartition(".")[2] in SIGNALS and "celery" in name):
             self._use("signal", name.rpartition(".")[2], node)
 
     def _use(self, kind: str, name: str, node: ast.AST) -> None:
@@ -253,6 +266,15 @@ class CallFinder(ast.NodeVisitor):
                 name = self._finder.project.resolve(self._module, each.func) or ""
                 if name in TYPED:
                     yield TYPED[name]
+
+
+def _is_joined(node: ast.BinOp) -> bool:
+    return any(
+        isinstance(side, ast.Call)
+        and isinstance(side.func, ast.Attribute)
+        and side.func.attr in ("s", "si")
+        for side in (node.left, node.right)
+    )
 
 
 def _sends(node: ast.expr) -> bool:

@@ -73,9 +73,13 @@ class Scan(msgspec.Struct):
             uses[use.feature].append(use)
         found = [
             Missing(
-                name, each[0].verdict, each[0].note, len(tasks[name]), len(each),
+                name,
+                each[0].verdict,
+                each[0].note,
+                len(tasks[name]),
+                len(each),
                 f"{each[0].path}:{each[0].line}",
-            )  # fmt: skip
+            )
             for name, each in uses.items()
             if each[0].verdict != "same"
         ]

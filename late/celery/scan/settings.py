@@ -141,8 +141,7 @@ def _given(finder: Finder, module: Module, node: ast.Call) -> Iterator[tuple[str
                 for key, value in zip(given.keys, given.values, strict=True):
                     if isinstance(key, ast.Constant) and isinstance(key.value, str):
                         yield f"conf.{key.value}", value, value.lineno
-    elif (finder.project.resolve(module, function) or "") in ("celery.Celery",
-                                                              "celery.app.base.Celery"):  # fmt: skip
+    elif finder.project.resolve(module, function) in ("celery.Celery", "celery.app.base.Celery"):
         names = {"broker": "broker_url", "backend": "result_backend", "include": "include"}
         for keyword in node.keywords:
             if keyword.arg in names:

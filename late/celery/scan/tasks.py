@@ -7,7 +7,7 @@ from collections.abc import Iterator
 
 import msgspec
 
-from late.celery.scan.features import Verdict, feature, worst
+from late.celery.scan.features import OPTIONS, Verdict, feature, worst
 from late.celery.scan.project import Module, Project
 
 DECORATORS = frozenset(
@@ -247,9 +247,8 @@ def _class(finder: Finder, module: Module, node: ast.ClassDef, owner: str) -> Ta
     task = Task(told or function, function, module.path, node.lineno, self_names=("self",))
     task.uses.append(Use("shape", "class", module.path, node.lineno))
     for option in [*values, *methods]:
-        if feature("option", option).note.startswith("no option of Celery"):
-            continue
-        task.uses.append(Use("option", option, module.path, node.lineno))
+        if option in OPTIONS:
+                task.uses.append(Use("option", option, module.path, node.lineno))
     return task
 
 
