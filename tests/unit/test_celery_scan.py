@@ -15,7 +15,7 @@ from late.celery.scan.project import Module, Project
 from late.celery.scan.report import Scan, scan, scan_project
 from scripts import celery_doc
 
-TASKS = '''
+TASKS = """
 from celery import Celery, shared_task as job, chain
 from celery.exceptions import Ignore, SoftTimeLimitExceeded
 from celery.signals import task_prerun
@@ -47,7 +47,7 @@ def place():
     send.apply_async((1,), countdown=5, link=plain.s())
     chain(plain.s(1), send.s())()
     app.send_task("shop.send", args=[1], queue="mail")
-'''
+"""
 
 
 def scanned(text: str, **others: str) -> Scan:

@@ -240,9 +240,9 @@ class CallFinder(ast.NodeVisitor):
             self._use("exception", name.rpartition(".")[2], node)
 
     def _signal(self, node: ast.Attribute) -> None:
-        name = self._resolve(node.value) or ""
-        if name.startswith("celery.signals.") or (name.rpartition(".")[2] in SIGNALS and "celery" in name):
-            self._use("signal", name.rpartition(".")[2], node)
+        path, _, name = (self._resolve(node.value) or "").rpartition(".")
+        if path == "celery.signals" or (name in SIGNALS and "celery" in path):
+            self._use("signal", name, node)
 
     def _use(self, kind: str, name: str, node: ast.AST) -> None:
         use = Use(kind, name, self._module.path, getattr(node, "lineno", 0))

@@ -256,7 +256,7 @@ SETTINGS: dict[str, Feature] = {
     "broker_url": Feature("edit", _BROKER),
     "result_backend": Feature("edit", "results are rows of the database"),
 }
-"""In their lower-case names; a prefix of `broker_`, `result_`, `redis_`, ... has one entry below."""
+"""In their lower-case names; those that begin alike have one entry in `PREFIXES`."""
 PREFIXES: dict[str, Feature] = {
     "broker_": Feature("edit", _BROKER),
     "result_": Feature("edit", "results are rows of the database"),

@@ -83,9 +83,7 @@ class Scan(msgspec.Struct):
             for name, each in uses.items()
             if each[0].verdict != "same"
         ]
-        return sorted(
-            found, key=lambda m: (-ORDER.index(m.verdict), -m.tasks, -m.uses, m.feature)
-        )
+        return sorted(found, key=lambda m: (-ORDER.index(m.verdict), -m.tasks, -m.uses, m.feature))
 
     def silent(self) -> list[Use]:
         """Return what goes on without an error, and may mean something else."""

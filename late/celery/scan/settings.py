@@ -107,9 +107,7 @@ def _today(name: str) -> str | None:
     return OLD.get(f"celery_{name}")
 
 
-def _assigned(
-    finder: Finder, module: Module, node: ast.AST
-) -> Iterator[tuple[str, ast.expr, int]]:
+def _assigned(finder: Finder, module: Module, node: ast.AST) -> Iterator[tuple[str, ast.expr, int]]:
     """Yield name, value and line of what may be a setting."""
     if isinstance(node, ast.Assign):
         for target in node.targets:

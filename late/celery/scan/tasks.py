@@ -187,9 +187,7 @@ def _within(
             made = _class(finder, module, child, owner)
             if made is not None:
                 yield made, child
-            yield from _within(
-                finder, module, child, f"{owner}{child.name}.", (*around, "method")
-            )
+            yield from _within(finder, module, child, f"{owner}{child.name}.", (*around, "method"))
         else:
             if isinstance(child, ast.Call):
                 task = _called(finder, module, child, around)
@@ -248,13 +246,11 @@ def _class(finder: Finder, module: Module, node: ast.ClassDef, owner: str) -> Ta
     task.uses.append(Use("shape", "class", module.path, node.lineno))
     for option in [*values, *methods]:
         if option in OPTIONS:
-                task.uses.append(Use("option", option, module.path, node.lineno))
+            task.uses.append(Use("option", option, module.path, node.lineno))
     return task
 
 
-def _called(
-    finder: Finder, module: Module, node: ast.Call, around: tuple[str, ...]
-) -> Task | None:
+def _called(finder: Finder, module: Module, node: ast.Call, around: tuple[str, ...]) -> Task | None:
     """`app.task(function)` or `shared_task(name=...)(function)`, not as a decorator."""
     maker: ast.expr = node
     given = node.args[:1]
