@@ -47,7 +47,7 @@ class Request(msgspec.Struct):
     is_eager: bool = False
     called_directly: bool = True
     asked: Retry | None = None
-    """What `retry(throw=False)` asked for."""
+    """The retry that `retry(throw=False)` asked for."""
 
 
 running: ContextVar[tuple[Any, Request] | None] = ContextVar("late_celery_request", default=None)
@@ -161,7 +161,8 @@ class Task:
         if tx is None:
             raise transactions.NoTransaction(
                 f"{self.name}: no transaction is open. Call it in"
-                " `with late.celery.transaction(tx)` or in transaction.atomic() of Django, or set late_outside_transaction='open'"
+                " `with late.celery.transaction(tx)` or in transaction.atomic() of Django, or set"
+                " late_outside_transaction='open'"
             )
         found = self._late.enqueue(tx, call)
         if isinstance(found, Awaitable):
