@@ -1,4 +1,4 @@
-"""Values that JSON lacks, in the form that Celery's own serializer gives them. Pure.
+"""Values that JSON lacks, in the form that Celery's own serializer gives them.
 
 A datetime, date, time, Decimal, UUID or bytes becomes `{"__type__": ..., "__value__": ...}`. A
 tuple becomes a list, and a key that is not text becomes text, as in Celery.
