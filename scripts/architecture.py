@@ -33,6 +33,7 @@ FOUNDATION = "notify"
 ROOMS: dict[str, tuple[float, str]] = {
     "contrib": (2, "frameworks: Django"),
     "cli": (2, "the command `late`"),
+    "celery": (3.5, "Celery's calls on `late`"),
     "testing": (4, "helpers for tests"),
     "api": (1, "HTTP and gRPC interfaces"),
     "supervisor": (2.5, "parent of several workers"),

@@ -1,4 +1,37 @@
-"""Celery's calls on `late`, and what helps to move from Celery.
+"""Celery's calls on `late`: for services that move. It does not need the package `celery`.
 
-`scan/` reads the source of a project that uses Celery, and says what of it works here.
+`app = late.celery.Celery("shop", late_app=late.App(url))`, and the tasks stay as they are. A call
+joins the transaction that is open. See `docs/celery-tasks.md`. `scan/` reads the source of a project
+that uses Celery, and says what of it works here.
 """
+
+from __future__ import annotations
+
+from late.celery.app import Celery, shared_task
+from late.celery.exceptions import (
+    Ignore,
+    MaxRetriesExceededError,
+    NotSupported,
+    Reject,
+    Retry,
+    SoftTimeLimitExceeded,
+)
+from late.celery.results import AsyncResult, EagerResult
+from late.celery.task import Task
+from late.celery.transactions import NoTransaction, transaction
+
+__all__ = [
+    "AsyncResult",
+    "Celery",
+    "EagerResult",
+    "Ignore",
+    "MaxRetriesExceededError",
+    "NoTransaction",
+    "NotSupported",
+    "Reject",
+    "Retry",
+    "SoftTimeLimitExceeded",
+    "Task",
+    "shared_task",
+    "transaction",
+]

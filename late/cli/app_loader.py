@@ -45,6 +45,7 @@ def load_app(target: str) -> App:
             raise ConfigError(f"module {module_name!r} has no {name!r}") from None
     from late.app.app import App
 
+    found = getattr(found, "late_app", found)  # A `late.celery.Celery` carries the app.
     if not isinstance(found, App):
         raise ConfigError(f"{target} is a {type(found).__name__}, not a late.App")
     return found

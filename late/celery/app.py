@@ -1,0 +1,155 @@
+"""`Celery`, the object in place of Celery's app: it carries a `late.App`."""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Callable, Mapping
+from fnmatch import fnmatchcase
+from types import SimpleNamespace
+from typing import Any
+
+from late.app.app import App
+from late.celery.exceptions import NotSupported
+from late.celery.results import AsyncResult
+from late.celery.run import register
+from late.celery.task import Task
+from late.errors import ConfigError, UnknownTask
+
+DEFAULTS: Mapping[str, Any] = {
+    "task_always_eager": False,
+    "task_eager_propagates": False,
+    "task_default_queue": "default",
+    "task_routes": None,
+    "task_ignore_result": False,
+    "task_time_limit": None,
+    "task_soft_time_limit": None,
+    "result_expires": 86_400.0,
+    "timezone": "UTC",
+    "late_outside_transaction": "refuse",
+    "late_django_database": "default",
+    "late_time_limit": 3_600.0,
+}
+"""The settings of `Celery.conf`. Those that begin with `late_` are not Celery's: calls without a
+transaction (`refuse` or `open`), Django's database, and seconds of a task without a time limit."""
+
+_REFUSED = {
+    "rate_limit": "rates belong to queues: `late queue set`, docs/knobs.md",
+    "pydantic": "annotate the parameters of a task of `late` itself",
+}
+_shared: list[Task] = []
+_apps: list[Celery] = []
+
+
+class Celery:
+    """Celery's app on a `late.App`. A worker runs its tasks: `late worker module:app`.
+
+    Args:
+        main: the name that replaces `__main__` in names of tasks.
+        late_app: the app with the database.
+        settings: see `DEFAULTS`.
+
+    Raises:
+        ConfigError: a setting is unknown.
+    """
+
+    def __init__(self, main: str | None = None, *, late_app: App, **settings: Any) -> None:
+        unknown = sorted(settings.keys() - DEFAULTS.keys())
+        if unknown:
+            raise ConfigError(f"late.celery has no setting {', '.join(unknown)}")
+        self.main = main
+        self.late_app = late_app
+        self.conf = SimpleNamespace(**{**DEFAULTS, **settings})
+        self.tasks: dict[str, Task] = {}
+        _apps.append(self)
+        for task in _shared:
+            self._add(task)
+
+    def __repr__(self) -> str:
+        return f"<Celery {self.main} with {len(self.tasks)} tasks>"
+
+    def task(self, fn: Callable[..., Any] | None = None, /, **options: Any) -> Any:
+        """Make a task of a function: `@app.task` or `@app.task(bind=True, ...)`.
+
+        Raises:
+            NotSupported: an option that works otherwise here; the message says how.
+            ConfigError: the name is taken, or the function is `async def`.
+        """
+
+        def make(function: Callable[..., Any]) -> Task:
+            return self._add(build(function, self.main, options))
+
+        return make if fn is None else make(fn)
+
+    def register_task(self, task: Task) -> Task:
+        """Register an instance of a subclass of `Task`."""
+        if not task.name:
+            task.name = f"{type(task).__module__}.{type(task).__name__}"
+        return self._add(task)
+
+    def send_task(
+        self, name: str, args: Any = None, kwargs: Any = None, **options: Any
+    ) -> AsyncResult:
+        """Call a registered task by its name.
+
+        Raises:
+            UnknownTask: no such task is registered with this app.
+        """
+        if name not in self.tasks:
+            raise UnknownTask(f"no task {name!r:.80} is registered with {self!r}")
+        found: AsyncResult = self.tasks[name].send(args, kwargs, options)
+        return found
+
+    def AsyncResult(self, id: str) -> AsyncResult:
+        """Return the result of a task by its id."""
+        return AsyncResult(id, self.late_app)
+
+    def queue_of(self, task: Task) -> str:
+        """Return the queue of a task: its own, or that of the first route that fits its name."""
+        if task.queue:
+            return task.queue
+        for pattern, route in (self.conf.task_routes or {}).items():
+            if fnmatchcase(task.name, pattern):
+                return str(route if isinstance(route, str) else route["queue"])
+        return str(self.conf.task_default_queue)
+
+    def _add(self, task: Task) -> Task:
+        if task.serializer not in (None, "json"):
+            raise NotSupported(f"{task.name}: serializer is json; pickle can run any code")
+        register(task, self)
+        self.tasks[task.name] = task
+        task.bound = self
+        return task
+
+
+def shared_task(fn: Callable[..., Any] | None = None, /, **options: Any) -> Any:
+    """Make a task for every app, of before and of later. A call goes to the app made last."""
+
+    def make(function: Callable[..., Any]) -> Task:
+        task = build(function, None, options)
+        _shared.append(task)
+        for app in _apps:
+            app._add(task)
+        return task
+
+    return make if fn is None else make(fn)
+
+
+def build(function: Callable[..., Any], main: str | None, options: Mapping[str, Any]) -> Task:
+    """Return the task of a function. Each option is an attribute of it, as in Celery.
+
+    Raises:
+        NotSupported, ConfigError: see `Celery.task`.
+    """
+    given = dict(options)
+    for option in _REFUSED.keys() & given.keys():
+        raise NotSupported(f"{function.__qualname__}: {option}: {_REFUSED[option]}")
+    if inspect.iscoroutinefunction(function):
+        raise NotSupported(f"{function.__qualname__}: a coroutine is a task of `late` itself")
+    base = given.pop("base", None) or Task
+    bind = given.pop("bind", False)
+    module = main if main and function.__module__ == "__main__" else function.__module__
+    given["name"] = given.get("name") or f"{module}.{function.__name__}"
+    run = function if bind else staticmethod(function)
+    described = {"run": run, "__doc__": function.__doc__, "__module__": function.__module__}
+    made: Task = type(function.__name__, (base,), described | given)()
+    return made

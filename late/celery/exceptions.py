@@ -1,0 +1,43 @@
+"""The exceptions of Celery's interface, by Celery's names."""
+
+from __future__ import annotations
+
+from late.errors import ConfigError, SoftTimeLimit
+
+
+class NotSupported(ConfigError):
+    """The interface has this in Celery and not here. The message names what to use instead."""
+
+
+class Retry(Exception):
+    """The attempt asks for another one. `Task.retry` raises it."""
+
+    def __init__(self, message: str, exc: BaseException | None, after_s: float) -> None:
+        super().__init__(message)
+        self.exc = exc
+        self.after_s = after_s
+        """Seconds until the next attempt."""
+
+
+class MaxRetriesExceededError(Exception):
+    """No retries are left, and `retry` was not told of another error."""
+
+
+class Ignore(Exception):
+    """End the task as done, without a result."""
+
+
+class Reject(Exception):
+    """End the task as a dead letter, or with `requeue` run it again."""
+
+    def __init__(self, reason: object = None, requeue: bool = False) -> None:
+        super().__init__(reason, requeue)
+        self.reason = reason
+        self.requeue = requeue
+
+
+SoftTimeLimitExceeded = SoftTimeLimit
+
+
+class TimeLimitFailure(Exception):
+    """The task let `SoftTimeLimitExceeded` out: it fails, as in Celery, and is not repeated."""

@@ -1,0 +1,103 @@
+"""Results by Celery's names: `AsyncResult` of a task in the database, `EagerResult` of one here."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from typing import Any
+
+from late.app.app import App
+from late.celery.values import from_json
+from late.errors import TaskEnded
+
+_STATES = {
+    "done": "SUCCESS",
+    "settled": "SUCCESS",
+    "dead": "FAILURE",
+    "expired": "REVOKED",
+    "cancelled": "REVOKED",
+    "discarded": "IGNORED",
+}
+_READY = {"SUCCESS", "FAILURE", "REVOKED", "IGNORED"}
+
+
+class _Result(ABC):
+    """The questions that both kinds answer from their state."""
+
+    @property
+    @abstractmethod
+    def state(self) -> str:
+        """The state, by Celery's name."""
+
+    @property
+    def status(self) -> str:
+        return self.state
+
+    def ready(self) -> bool:
+        return self.state in _READY
+
+    def successful(self) -> bool:
+        return self.state == "SUCCESS"
+
+    def failed(self) -> bool:
+        return self.state == "FAILURE"
+
+
+class AsyncResult(_Result):
+    """The state and the result of one task. Each question is a read of the database."""
+
+    def __init__(self, id: str, app: App) -> None:
+        self.id = self.task_id = id
+        self._app = app
+
+    def __repr__(self) -> str:
+        return f"<AsyncResult {self.id}>"
+
+    def __str__(self) -> str:
+        return self.id
+
+    @property
+    def state(self) -> str:
+        """PENDING until the task has ended: no row says that it has started."""
+        return _STATES.get(self._app.handle(self.id).state(), "PENDING")
+
+    def get(self, timeout: float | None = None, propagate: bool = True) -> Any:
+        """Wait for the end of the task, and return its value.
+
+        Raises:
+            TaskEnded: the task has failed, was cancelled or has expired. Without `propagate` it is
+                returned instead.
+            TimeoutError: it has not ended in time, or its result is not kept.
+        """
+        try:
+            return from_json(self._app.handle(self.id).wait(timeout))
+        except TaskEnded as error:
+            if propagate:
+                raise
+            return error
+
+    @property
+    def result(self) -> Any:
+        """The value, or the error of a task that has failed; None before its end."""
+        try:
+            return self.get(timeout=0, propagate=False)
+        except TimeoutError:
+            return None
+
+
+class EagerResult(_Result):
+    """The outcome of a task that ran in the caller."""
+
+    def __init__(self, id: str, value: Any, state: str) -> None:
+        self.id = self.task_id = id
+        self.result = value
+        self._state = state
+
+    @property
+    def state(self) -> str:
+        return self._state
+
+    def get(self, timeout: float | None = None, propagate: bool = True) -> Any:
+        """Return the value, or raise the task's error."""
+        if propagate and isinstance(self.result, BaseException):
+            raise self.result
+        return self.result

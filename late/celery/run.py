@@ -1,0 +1,78 @@
+"""Register a task of Celery's interface with the `late.App`, and run its attempts in a worker."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from late.celery.exceptions import Ignore, Reject, TimeLimitFailure
+from late.celery.exceptions import Retry as Asked
+from late.celery.task import Request, Task, finish
+from late.celery.values import from_json, to_json
+from late.errors import SoftTimeLimit
+from late.handler.context import Context
+from late.handler.outcomes import ATTEMPTS_MAX, AlreadyDone, Retry, Snooze
+from late.model.validation import DELAY_S_MAX
+
+if TYPE_CHECKING:
+    from late.celery.app import Celery
+
+REQUEUE_S = 1.0
+"""The wait of a task that `Reject(requeue=True)` gives back."""
+
+
+def register(task: Task, app: Celery) -> None:
+    """Register `task` with the app that `app` carries.
+
+    Only `retry` repeats it: an error ends it at once, as in Celery.
+
+    Raises:
+        ConfigError: the name is taken, or a setting is out of bounds.
+    """
+    conf = app.conf
+    soft_s = task.soft_time_limit or conf.task_soft_time_limit
+    hard_s = task.time_limit or conf.task_time_limit
+    ignored = conf.task_ignore_result if task.ignore_result is None else task.ignore_result
+    allowed = task.allowed_retries
+
+    def handle(context: Context, args: list[Any], kwargs: dict[str, Any]) -> Any:
+        return _attempt(task, context, args, kwargs)
+
+    app.late_app.task(
+        name=task.name,
+        queue=app.queue_of(task),
+        retry=Retry(
+            ATTEMPTS_MAX if allowed is None else min(allowed + 1, ATTEMPTS_MAX),
+            give_up_on=Exception,
+            deadline=DELAY_S_MAX,
+        ),
+        timeout_s=float(hard_s or max(conf.late_time_limit, (soft_s or 0) + 60)),
+        soft_timeout_s=None if soft_s is None else float(soft_s),
+        result_ttl=None if ignored else float(conf.result_expires),
+    )(handle)
+
+
+def _attempt(task: Task, context: Context, args: list[Any], kwargs: dict[str, Any]) -> Any:
+    request = Request(
+        id=context.task_id,
+        task=task.name,
+        args=from_json(args),
+        kwargs=from_json(kwargs),
+        retries=context.attempt - 1,
+        headers=context.headers,
+        eta=context.due_at.isoformat(),
+        expires=None if context.expires_at is None else context.expires_at.isoformat(),
+        delivery_info={"routing_key": context.queue, "redelivered": context.deaths > 0},
+        called_directly=False,
+    )
+    try:
+        return to_json(finish(task, request))
+    except Asked as asked:
+        raise Retry(after_s=asked.after_s) from asked.exc
+    except Ignore:
+        raise AlreadyDone from None
+    except Reject as error:
+        if error.requeue:
+            raise Snooze(REQUEUE_S) from error
+        raise
+    except SoftTimeLimit as error:
+        raise TimeLimitFailure(f"{task.name}: the soft time limit is over") from error

@@ -1,0 +1,305 @@
+"""`Task` by Celery's names: what a decorated function becomes, and what `base=` derives from."""
+
+from __future__ import annotations
+
+import os
+import random
+import socket
+from collections.abc import Awaitable, Mapping, Sequence
+from contextvars import ContextVar
+from datetime import UTC, datetime
+from typing import Any, ClassVar
+from uuid import uuid4
+from zoneinfo import ZoneInfo
+
+import msgspec
+
+from late.celery import transactions
+from late.celery.exceptions import (
+    Ignore,
+    MaxRetriesExceededError,
+    NotSupported,
+    Reject,
+    Retry,
+)
+from late.celery.results import AsyncResult, EagerResult
+from late.celery.values import to_json
+from late.errors import ConfigError, InvalidPolicy
+from late.outbox.connections import begin
+
+HOSTNAME = f"{socket.gethostname()}:{os.getpid()}"
+_IGNORED = {"retry", "retry_policy", "serializer", "compression", "connection", "producer"}
+
+
+class Request(msgspec.Struct):
+    """The attempt that runs, as `self.request`."""
+
+    id: str | None = None
+    task: str = ""
+    args: Sequence[Any] = ()
+    kwargs: Mapping[str, Any] = {}
+    retries: int = 0
+    headers: Mapping[str, str] = {}
+    eta: str | None = None
+    expires: str | None = None
+    delivery_info: Mapping[str, Any] = {}
+    hostname: str = HOSTNAME
+    is_eager: bool = False
+    called_directly: bool = True
+    asked: Retry | None = None
+    """The retry that `retry(throw=False)` asked for."""
+
+
+running: ContextVar[tuple[Any, Request] | None] = ContextVar("late_celery_request", default=None)
+
+
+class Task:
+    """A task. A call of it runs the function; `delay` and `apply_async` enqueue."""
+
+    name: str = ""
+    queue: str | None = None
+    serializer: str | None = None
+    ignore_result: bool | None = None
+    max_retries: int | None = 3
+    default_retry_delay: float = 180
+    autoretry_for: Sequence[type[BaseException]] = ()
+    dont_autoretry_for: Sequence[type[BaseException]] = ()
+    retry_kwargs: ClassVar[Mapping[str, Any]] = {}
+    retry_backoff: bool | int = False
+    retry_backoff_max: int = 600
+    retry_jitter: bool = True
+    soft_time_limit: float | None = None
+    time_limit: float | None = None
+    expires: Any = None
+    priority: int | None = None
+    run: Any
+    """The function. A subclass defines it as a method."""
+    bound: Any = None
+    """The `Celery` that was the last to register the task."""
+
+    def __repr__(self) -> str:
+        return f"<@task: {self.name}>"
+
+    def __call__(self, *args: Any, **kwargs: Any) -> Any:
+        """Run the function here."""
+        token = running.set((self, Request(task=self.name, args=args, kwargs=kwargs)))
+        try:
+            return self.run(*args, **kwargs)
+        finally:
+            running.reset(token)
+
+    @property
+    def app(self) -> Any:
+        """The `Celery` of the task.
+
+        Raises:
+            ConfigError: there is none yet.
+        """
+        if self.bound is None:
+            raise ConfigError(f"{self.name}: make late.celery.Celery(...) before the first call")
+        return self.bound
+
+    @property
+    def request(self) -> Request:
+        found = running.get()
+        return found[1] if found is not None and found[0] is self else Request()
+
+    @property
+    def allowed_retries(self) -> int | None:
+        """The most retries that the decorator allows; None for no bound."""
+        found: int | None = self.retry_kwargs.get("max_retries", self.max_retries)
+        return found
+
+    # Methods that a base class may have.
+    def before_start(self, task_id: str, args: Any, kwargs: Any) -> None: ...
+    def on_success(self, retval: Any, task_id: str, args: Any, kwargs: Any) -> None: ...
+    def on_retry(self, exc: Any, task_id: str, args: Any, kwargs: Any, einfo: Any) -> None: ...
+    def on_failure(self, exc: Any, task_id: str, args: Any, kwargs: Any, einfo: Any) -> None: ...
+    def after_return(
+        self, status: str, retval: Any, task_id: str, args: Any, kwargs: Any, einfo: Any
+    ) -> None: ...
+
+    def delay(self, *args: Any, **kwargs: Any) -> Any:
+        """Enqueue the task with these arguments, in the transaction that is open."""
+        return self.send(args, kwargs, {})
+
+    def apply_async(self, args: Any = None, kwargs: Any = None, **options: Any) -> Any:
+        """Enqueue the task in the transaction that is open, and return its `AsyncResult`.
+
+        Args:
+            options: queue, priority (0..9, 9 first), headers, countdown, eta, expires.
+
+        Raises:
+            NoTransaction: none is open.
+            NotSupported: an option that does not exist here.
+        """
+        return self.send(args, kwargs, options)
+
+    def send(self, args: Any, kwargs: Any, options: Mapping[str, Any]) -> Any:
+        """See `apply_async`."""
+        conf = self.app.conf
+        if conf.task_always_eager:
+            return self.apply(args, kwargs, throw=conf.task_eager_propagates)
+        queue = options.get("queue") or self.app.queue_of(self)
+        call = (
+            self.app.late_app.tasks[self.name]
+            .options(**self._options(options))
+            .call(args=to_json(list(args or ())), kwargs=to_json(dict(kwargs or {})))
+        )
+        return AsyncResult(self._insert(msgspec.structs.replace(call, queue=queue)), self._late)
+
+    @property
+    def _late(self) -> Any:
+        return self.app.late_app
+
+    def _insert(self, call: Any) -> str:
+        conf = self.app.conf
+        tx = transactions.current(conf.late_django_database)
+        if tx is None and conf.late_outside_transaction == "open":
+            with begin(self._late.url) as tx:
+                return str(self._late.enqueue(tx, call))
+        if tx is None:
+            raise transactions.NoTransaction(
+                f"{self.name}: no transaction is open. Call it in"
+                " `with late.celery.transaction(tx)` or in transaction.atomic() of Django, or set"
+                " late_outside_transaction='open'"
+            )
+        found = self._late.enqueue(tx, call)
+        if isinstance(found, Awaitable):
+            getattr(found, "close", lambda: None)()
+            raise NotSupported(f"{self.name}: an async transaction takes `await task.enqueue(tx)`"
+                               " of a task of `late`; nothing was enqueued")  # fmt: skip
+        return str(found)
+
+    def _options(self, given: Mapping[str, Any]) -> dict[str, Any]:
+        """Return the options of `late` for Celery's."""
+        known = {"queue", "priority", "headers", "countdown", "eta", "expires"}
+        for option in sorted(given.keys() - known - _IGNORED):
+            if given[option] is not None:
+                raise NotSupported(f"{self.name}: apply_async({option}=...) does not exist here:"
+                                   " docs/celery-tasks.md")  # fmt: skip
+        found: dict[str, Any] = {"headers": given.get("headers")}
+        if given.get("countdown") is not None:
+            found["delay"] = max(0, given["countdown"])
+        elif given.get("eta") is not None:
+            found["at"] = self._moment(given["eta"])
+        expires = given.get("expires", self.expires)
+        found["expires"] = self._moment(expires) if isinstance(expires, datetime) else expires
+        priority = given.get("priority", self.priority)
+        if priority is not None:
+            if priority not in range(10):
+                raise InvalidPolicy(f"{self.name}: priority is 0..9, and 9 starts first")
+            found["priority"] = 10 * priority
+        return found
+
+    def _moment(self, moment: datetime) -> datetime:
+        """Return a time with a zone: one without is in the zone of the settings."""
+        return moment if moment.tzinfo else moment.replace(tzinfo=ZoneInfo(self.app.conf.timezone))
+
+    def retry(
+        self,
+        args: None = None,
+        kwargs: None = None,
+        exc: BaseException | None = None,
+        throw: bool = True,
+        eta: datetime | None = None,
+        countdown: float | None = None,
+        max_retries: int | None = None,
+    ) -> Retry:
+        """Ask for another attempt: it ends this one. `max_retries` counts as in Celery.
+
+        Raises:
+            Retry: always, without `throw=False`.
+            The error `exc`, or MaxRetriesExceededError: no retries are left.
+            NotSupported: other arguments, or more retries than the decorator allows.
+        """
+        if args is not None or kwargs is not None:
+            raise NotSupported(f"{self.name}: a retry has the arguments of the task")
+        request, allowed = self.request, self.allowed_retries
+        if request.called_directly:
+            raise exc or Retry("a task that was called directly can be retried", None, 0)
+        most = self.max_retries if max_retries is None else max_retries
+        if allowed is not None and (most is None or most > allowed) and not request.is_eager:
+            raise NotSupported(
+                f"{self.name}: retry(max_retries={most}) is above the {allowed} of the decorator:"
+                f" give that max_retries={most}"
+            ) from exc
+        if most is not None and request.retries >= most:
+            raise exc or MaxRetriesExceededError(f"{self.name} {request.id}: {most} retries")
+        after_s = self.default_retry_delay if countdown is None else countdown
+        if eta is not None:
+            after_s = (self._moment(eta) - datetime.now(UTC)).total_seconds()
+        asked = Retry(f"retry in {after_s:g} s", exc, max(0.0, after_s))
+        if throw:
+            raise asked from exc
+        request.asked = asked
+        return asked
+
+    def attempt(self, request: Request) -> Any:
+        """Run one attempt; raises what the task raises, and `Retry` for another one."""
+        passed: tuple[type[BaseException], ...] = (Retry, Ignore, Reject, *self.dont_autoretry_for)
+        automatic: tuple[type[BaseException], ...] = tuple(self.autoretry_for)
+        token = running.set((self, request))
+        try:
+            self.before_start(str(request.id), request.args, request.kwargs)
+            try:
+                value = self.run(*request.args, **request.kwargs)
+            except passed:
+                raise
+            except automatic as error:
+                options = dict(self.retry_kwargs)
+                if self.retry_backoff:
+                    options["countdown"] = self.backoff(request.retries)
+                raise self.retry(exc=error, **options) from error
+            if request.asked is not None:
+                raise request.asked
+            return value
+        finally:
+            running.reset(token)
+
+    def backoff(self, retries: int) -> int:
+        """Return the seconds before the retry after so many, as Celery counts them."""
+        factor = int(max(1.0, self.retry_backoff))
+        # The jitter needs no secret number.
+        most: int = min(int(self.retry_backoff_max), factor * 2**retries)
+        return random.randrange(most + 1) if self.retry_jitter else most  # nosec B311
+
+    def apply(
+        self, args: Any = None, kwargs: Any = None, *, throw: bool | None = None, **_: Any
+    ) -> EagerResult:
+        """Run the task here with its retries at once, and return its outcome."""
+        args, kwargs, task_id = tuple(args or ()), dict(kwargs or {}), str(uuid4())
+        retries = 0
+        while True:
+            request = Request(task_id, self.name, args, kwargs, retries, is_eager=True,
+                              called_directly=False)  # fmt: skip
+            try:
+                return EagerResult(task_id, finish(self, request), "SUCCESS")
+            except Retry:
+                retries += 1
+            except Ignore as error:
+                return EagerResult(task_id, error, "IGNORED")
+            except Exception as error:
+                if self.app.conf.task_eager_propagates if throw is None else throw:
+                    raise
+                return EagerResult(task_id, error, "FAILURE")
+
+
+def finish(task: Task, request: Request) -> Any:
+    """Run one attempt, and call the methods of the base class for its outcome."""
+    told = (str(request.id), request.args, request.kwargs)
+    try:
+        value = task.attempt(request)
+    except Retry as asked:
+        task.on_retry(asked.exc, *told, None)
+        task.after_return("RETRY", asked, *told, None)
+        raise
+    except (Ignore, Reject):
+        raise
+    except Exception as error:
+        task.on_failure(error, *told, None)
+        task.after_return("FAILURE", error, *told, None)
+        raise
+    task.on_success(value, *told)
+    task.after_return("SUCCESS", value, *told, None)
+    return value
