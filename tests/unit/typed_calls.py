@@ -75,8 +75,7 @@ def sync(tx: sqlite3.Connection, session: Session) -> None:
 
 async def asynchronous(tx: AsyncSqlite, session: AsyncSession, pg: Asyncpg) -> None:
     made = charge.enqueue(tx, 7, amount=Decimal("3.5"))
-    assert_type(made, Coroutine[Any, Any, late.TaskId])
-    await made
+    await assert_type(made, Coroutine[Any, Any, late.TaskId])
     assert_type(await charge.enqueue(session, 7, amount=Decimal("3.5")), late.TaskId)
     assert_type(await app.enqueue_many(tx, [plain.call(1)]), list[late.TaskId])
     assert_type(await plain.enqueue(pg, 1), late.TaskId)
@@ -88,4 +87,3 @@ async def asynchronous(tx: AsyncSqlite, session: AsyncSession, pg: Asyncpg) -> N
 def names(task_id: late.TaskId) -> None:
     assert_type(app.handle(task_id), late.Handle)
     late.Retyr(max_attempts=5)  # type: ignore[attr-defined]
-    late.Handel  # type: ignore[attr-defined]
