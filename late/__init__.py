@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     from late.api.handler_server import ServerTls, serve_handlers
     from late.app.app import App
     from late.app.options import TaskOptions
+    from late.app.results import Handle
     from late.app.task import Call, Task
     from late.consumer.consumer import Consumer, ConsumerRefused
     from late.consumer.session import PulledTask
@@ -155,15 +156,17 @@ _MODULES = {
 """Public modules: `late.tracing.enable(provider)`."""
 
 
-def __getattr__(name: str) -> Any:
-    if name in _MODULES:
-        module = globals()[name] = import_module(f"late.{_MODULES[name]}")
-        return module
-    home = _HOME_OF.get(name)
-    if home is None:
-        raise AttributeError(f"module 'late' has no attribute {name!r}")
-    found = globals()[name] = getattr(import_module(f"late.{home}"), _NAMED.get(name, name))
-    return found
+if not TYPE_CHECKING:  # A type checker must know each name, and refuse the others.
+
+    def __getattr__(name: str) -> Any:
+        if name in _MODULES:
+            module = globals()[name] = import_module(f"late.{_MODULES[name]}")
+            return module
+        home = _HOME_OF.get(name)
+        if home is None:
+            raise AttributeError(f"module 'late' has no attribute {name!r}")
+        found = globals()[name] = getattr(import_module(f"late.{home}"), _NAMED.get(name, name))
+        return found
 
 
 def __dir__() -> list[str]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import itertools
 import time
-from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Coroutine, Iterable, Mapping, Sequence
 from types import MappingProxyType
 from typing import Any, Concatenate, ParamSpec, TypeVar, Unpack, overload
 
@@ -264,7 +264,7 @@ class App:
     @overload
     def enqueue(self, tx: SyncTransaction, call: Call, /) -> TaskId: ...
     @overload
-    def enqueue(self, tx: AsyncTransaction, call: Call, /) -> Awaitable[TaskId]: ...
+    def enqueue(self, tx: AsyncTransaction, call: Call, /) -> Coroutine[Any, Any, TaskId]: ...
     def enqueue(self, tx: Any, call: Call, /) -> Any:
         """Insert one `task.call(...)` through the caller's transaction; see `Task.enqueue`."""
         if self._depths:
@@ -283,7 +283,7 @@ class App:
     @overload
     def enqueue_many(
         self, tx: AsyncTransaction, calls: Iterable[Call], /
-    ) -> Awaitable[list[TaskId]]: ...
+    ) -> Coroutine[Any, Any, list[TaskId]]: ...
     def enqueue_many(self, tx: Any, calls: Iterable[Call], /) -> Any:
         """Insert many calls, of one task or several, in one statement.
 

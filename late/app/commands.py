@@ -7,7 +7,7 @@ methods.
 
 from __future__ import annotations
 
-from collections.abc import Awaitable
+from collections.abc import Awaitable, Coroutine
 from datetime import datetime
 from typing import Any, overload
 
@@ -42,7 +42,7 @@ def cancel(
     *,
     group: str | None = ...,
     autocommit: bool = ...,
-) -> Awaitable[TaskId]: ...
+) -> Coroutine[Any, Any, TaskId]: ...
 def cancel(
     app: Writer,
     tx: Any,
@@ -95,7 +95,7 @@ def reschedule(
     delay: validate.Duration | None = ...,
     group: str | None = ...,
     autocommit: bool = ...,
-) -> Awaitable[TaskId]: ...
+) -> Coroutine[Any, Any, TaskId]: ...
 def reschedule(
     app: Writer,
     tx: Any,
@@ -157,7 +157,7 @@ def redrive(
     call: Call | None = ...,
     group: str | None = ...,
     autocommit: bool = ...,
-) -> Awaitable[TaskId]: ...
+) -> Coroutine[Any, Any, TaskId]: ...
 def redrive(
     app: Writer,
     tx: Any,

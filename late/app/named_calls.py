@@ -5,7 +5,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Mapping
+from collections.abc import Coroutine, Mapping
 from typing import Any, Protocol, Unpack, overload
 
 from late.app.options import TaskOptions, settings
@@ -51,7 +51,7 @@ def send(
     *,
     queue: str | None = ...,
     **asked: Unpack[TaskOptions],
-) -> Awaitable[TaskId]: ...
+) -> Coroutine[Any, Any, TaskId]: ...
 def send(
     app: Sender,
     tx: Any,

@@ -6,7 +6,7 @@ error when the call is made.
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Callable, Coroutine, Mapping
 from typing import (
     Any,
     Generic,
@@ -137,7 +137,7 @@ class Task(Generic[P, R]):
     @overload
     def enqueue(
         self, tx: AsyncTransaction, /, *args: P.args, **kwargs: P.kwargs
-    ) -> Awaitable[TaskId]: ...
+    ) -> Coroutine[Any, Any, TaskId]: ...
     def enqueue(self, tx: Any, /, *args: Any, **kwargs: Any) -> Any:
         """Insert one task through the caller's transaction `tx`. It runs if that commits.
 
@@ -284,7 +284,7 @@ class Prepared(Generic[P, R]):
     @overload
     def enqueue(
         self, tx: AsyncTransaction, /, *args: P.args, **kwargs: P.kwargs
-    ) -> Awaitable[TaskId]: ...
+    ) -> Coroutine[Any, Any, TaskId]: ...
     def enqueue(self, tx: Any, /, *args: Any, **kwargs: Any) -> Any:
         """Insert one task with these options; see `Task.enqueue`."""
         return self._task.app.enqueue(tx, self.call(*args, **kwargs))

@@ -5,7 +5,8 @@
 | SQLAlchemy `Session`, `AsyncSession` (also scoped) | its connection, in its transaction |
 | SQLAlchemy `Connection`, `AsyncConnection` | the connection itself |
 | psycopg `Connection`, `AsyncConnection` | a new cursor |
-| `sqlite3.Connection` | a new cursor |
+| asyncpg `Connection`, also of a pool | the connection itself |
+| `sqlite3.Connection`, aiosqlite `Connection` | a new cursor |
 | Django's `connection` (SQLite, PostgreSQL with psycopg 3) | the driver's connection in it |
 | google-cloud-spanner `Transaction` | buffered mutations |
 

@@ -29,10 +29,19 @@ class SyncTransaction(Protocol):
     def commit(self) -> None: ...
 
 
-class AsyncTransaction(Protocol):
+class AwaitedCommit(Protocol):
     """A connection, session or transaction whose `commit` is awaited."""
 
     def commit(self) -> Awaitable[None]: ...
+
+
+class AsyncpgConnection(Protocol):
+    """A connection of asyncpg. It has no `commit`: its transactions are blocks."""
+
+    def is_in_transaction(self) -> bool: ...
+
+
+AsyncTransaction: TypeAlias = AwaitedCommit | AsyncpgConnection
 
 
 class Statement(NamedTuple):

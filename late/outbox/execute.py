@@ -29,7 +29,8 @@ T = TypeVar("T")
 NO_TRANSACTION = (
     "no transaction is open and the connection is in autocommit mode, so the task would commit by"
     " itself, whatever becomes of your own writes: begin a transaction before (Django:"
-    " `transaction.atomic()`; psycopg: `connection.transaction()`; sqlite3: `execute('begin')`;"
+    " `transaction.atomic()`; psycopg, asyncpg: `connection.transaction()`; sqlite3:"
+    " `execute('begin')`;"
     ' SQLAlchemy: leave out isolation_level="AUTOCOMMIT"), or say `autocommit=True` for a task'
     " that stands alone"
 )

@@ -11,10 +11,14 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+import aiosqlite
+import asyncpg
 import psycopg
 from sqlalchemy import create_engine, event
 from sqlalchemy.ext.asyncio import AsyncSession, create_async_engine
 from sqlalchemy.orm import Session
+from sqlmodel import Session as ModelSession
+from sqlmodel.ext.asyncio.session import AsyncSession as AsyncModelSession
 
 from late.outbox import connect_async
 
@@ -191,6 +195,64 @@ async def psycopg_async_pipeline(url: str) -> AsyncIterator[Caller]:
         yield caller
 
 
+@asynccontextmanager
+async def model_session(url: str) -> AsyncIterator[Caller]:
+    engine = create_engine(sqlalchemy_url(url))
+    if url.startswith("sqlite"):
+        _recipe(engine)
+    with ModelSession(engine) as tx:
+        yield Caller(
+            tx,
+            lambda sql: tx.connection().exec_driver_sql(sql),
+            lambda how: getattr(tx, how)(),
+        )
+    engine.dispose()
+
+
+@asynccontextmanager
+async def async_model_session(url: str) -> AsyncIterator[Caller]:
+    # With asyncpg below, where the other sessions have psycopg.
+    engine = create_async_engine(async_url(url).replace("+psycopg", "+asyncpg"))
+
+    async def sql(statement: str) -> None:
+        await (await tx.connection()).exec_driver_sql(statement)
+
+    async with AsyncModelSession(engine) as tx:
+        yield Caller(tx, sql, lambda how: getattr(tx, how)())
+    await engine.dispose()
+
+
+@asynccontextmanager
+async def aiosqlite_default(url: str) -> AsyncIterator[Caller]:
+    async with aiosqlite.connect(path(url), timeout=0.2) as tx:
+        tx.row_factory = lambda _, row: {"row": row}  # The caller's, which must not reach us.
+        yield Caller(tx, tx.execute, lambda how: getattr(tx, how)())
+
+
+@asynccontextmanager
+async def asyncpg_plain(url: str) -> AsyncIterator[Caller]:
+    tx = await asyncpg.connect(url)
+    try:
+        await tx.execute("begin")
+        yield Caller(tx, tx.execute, tx.execute, "begin")
+    finally:
+        await tx.close()
+
+
+@asynccontextmanager
+async def asyncpg_pool(url: str) -> AsyncIterator[Caller]:
+    async with asyncpg.create_pool(url, min_size=1, max_size=1) as pool, pool.acquire() as tx:
+        transaction = tx.transaction()
+        await transaction.start()
+        ended: list[str] = []
+
+        async def end(how: str) -> None:
+            ended.append(how)
+            await (tx.execute(how) if len(ended) > 1 else getattr(transaction, how)())
+
+        yield Caller(tx, tx.execute, end, "begin")
+
+
 SQLITE: dict[str, Opener] = {
     "sqlite3": sqlite_default,
     "sqlite3-begin": sqlite_explicit,
@@ -199,6 +261,9 @@ SQLITE: dict[str, Opener] = {
     "sqlite-session": session,
     "sqlite-async-connection": async_core,
     "sqlite-async-session": async_session,
+    "sqlite-model-session": model_session,
+    "sqlite-async-model-session": async_model_session,
+    "aiosqlite": aiosqlite_default,
 }
 POSTGRES: dict[str, Opener] = {
     "psycopg": psycopg_sync,
@@ -209,6 +274,10 @@ POSTGRES: dict[str, Opener] = {
     "postgres-session": session,
     "postgres-async-connection": async_core,
     "postgres-async-session": async_session,
+    "postgres-model-session": model_session,
+    "postgres-async-model-session": async_model_session,
+    "asyncpg": asyncpg_plain,
+    "asyncpg-pool": asyncpg_pool,
 }
 
 __all__ = [

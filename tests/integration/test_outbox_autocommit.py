@@ -7,6 +7,8 @@ from collections.abc import AsyncIterator, Callable, Iterator
 from contextlib import AbstractAsyncContextManager, asynccontextmanager, closing
 from typing import Any
 
+import aiosqlite
+import asyncpg
 import psycopg
 import pytest
 from sqlalchemy import create_engine
@@ -131,6 +133,27 @@ async def async_session(url: str) -> AsyncIterator[Any]:
     await engine.dispose()
 
 
+@asynccontextmanager
+async def asyncpg_plain(url: str) -> AsyncIterator[Any]:
+    tx = await asyncpg.connect(url)
+    try:
+        yield tx
+    finally:
+        await tx.close()
+
+
+@asynccontextmanager
+async def asyncpg_pool(url: str) -> AsyncIterator[Any]:
+    async with asyncpg.create_pool(url, min_size=1, max_size=1) as pool, pool.acquire() as tx:
+        yield tx
+
+
+@asynccontextmanager
+async def aiosqlite_none(url: str) -> AsyncIterator[Any]:
+    async with aiosqlite.connect(kit.path(url), isolation_level=None) as tx:
+        yield tx
+
+
 SQLALCHEMY: dict[str, Opener] = {
     "connection": core,
     "session": session,
@@ -143,6 +166,9 @@ DRIVERS: list[tuple[str, str, Opener]] = [
     ("postgresql", "psycopg", psycopg_sync),
     ("postgresql", "psycopg-async", psycopg_async),
     ("postgresql", "psycopg-pipeline", psycopg_pipeline),
+    ("postgresql", "asyncpg", asyncpg_plain),
+    ("postgresql", "asyncpg-pool", asyncpg_pool),
+    ("sqlite", "aiosqlite", aiosqlite_none),
     *(
         (base, kind, open_)
         for base in ("sqlite", "postgresql")

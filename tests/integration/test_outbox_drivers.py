@@ -9,8 +9,10 @@ import sys
 from collections.abc import Iterator
 from contextlib import closing
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
+import asyncpg
 import psycopg
 import pytest
 from sqlalchemy import create_engine, event
@@ -415,3 +417,37 @@ async def test_a_pipeline_in_autocommit_mode(clean: str, kind: str) -> None:
         task_id = await caller.wait(once.enqueue(caller.tx, "Ada"))
         await caller.execute("commit")
     assert kit.rows(clean) == [(task_id, "greet")]
+
+
+async def test_a_pool_of_asyncpg_is_refused_by_saying_how(clean: str) -> None:
+    async with asyncpg.create_pool(clean, min_size=1, max_size=1) as pool:
+        with pytest.raises(late.InvalidTask, match=r"async with pool\.acquire\(\) as tx"):
+            greet.enqueue(pool, "Ada")
+
+
+async def test_a_block_of_asyncpg_decides_about_its_tasks(clean: str) -> None:
+    async with asyncpg.create_pool(clean, min_size=1, max_size=1) as pool, pool.acquire() as tx:
+        with pytest.raises(late.InvalidTask, match="no transaction is open"):
+            await greet.enqueue(tx, "Ada")
+        async with tx.transaction():
+            kept = await greet.enqueue(tx, "kept")
+            inner = tx.transaction()
+            await inner.start()
+            await greet.enqueue(tx, "lost")
+            await inner.rollback()
+    assert kit.rows(clean) == [(kept, "greet")]
+
+
+async def test_asyncpg_on_cockroachdb_is_refused() -> None:
+    class Connection(asyncpg.Connection):
+        def __init__(self) -> None:
+            pass
+
+        def __del__(self) -> None:
+            pass
+
+        def get_settings(self) -> Any:
+            return SimpleNamespace(crdb_version="CockroachDB 24.1")
+
+    with pytest.raises(late.InvalidTask, match="use psycopg"):
+        await greet.enqueue(Connection(), "Ada")

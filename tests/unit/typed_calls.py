@@ -4,10 +4,10 @@ is a mistake that must be found: one that is not needed is an error."""
 from __future__ import annotations
 
 import sqlite3
-from collections.abc import Awaitable
+from collections.abc import Coroutine
 from datetime import timedelta
 from decimal import Decimal
-from typing import Protocol, assert_type
+from typing import Any, Protocol, assert_type
 
 import late
 from late.outbox.adapters.sqlite import AsyncSqlite
@@ -51,6 +51,12 @@ class AsyncSession(Protocol):
     async def commit(self) -> None: ...
 
 
+class Asyncpg(Protocol):
+    """A connection of asyncpg, which has no `commit`."""
+
+    def is_in_transaction(self) -> bool: ...
+
+
 def sync(tx: sqlite3.Connection, session: Session) -> None:
     assert_type(charge.enqueue(tx, 7, amount=Decimal("3.5")), late.TaskId)
     assert_type(charge.enqueue(session, 7, Decimal("3.5"), note="x"), late.TaskId)
@@ -67,7 +73,17 @@ def sync(tx: sqlite3.Connection, session: Session) -> None:
     plain.options(delay="3")  # type: ignore[arg-type]
 
 
-async def asynchronous(tx: AsyncSqlite, session: AsyncSession) -> None:
-    assert_type(charge.enqueue(tx, 7, amount=Decimal("3.5")), Awaitable[late.TaskId])
+async def asynchronous(tx: AsyncSqlite, session: AsyncSession, pg: Asyncpg) -> None:
+    made = charge.enqueue(tx, 7, amount=Decimal("3.5"))
+    await assert_type(made, Coroutine[Any, Any, late.TaskId])
     assert_type(await charge.enqueue(session, 7, amount=Decimal("3.5")), late.TaskId)
     assert_type(await app.enqueue_many(tx, [plain.call(1)]), list[late.TaskId])
+    assert_type(await plain.enqueue(pg, 1), late.TaskId)
+    plain.enqueue(session, 1)  # type: ignore[unused-coroutine]
+    app.enqueue(pg, plain.call(1))  # type: ignore[unused-coroutine]
+    plain.options(delay=3).enqueue(session, 1)  # type: ignore[unused-coroutine]
+
+
+def names(task_id: late.TaskId) -> None:
+    assert_type(app.handle(task_id), late.Handle)
+    late.Retyr(max_attempts=5)  # type: ignore[attr-defined]

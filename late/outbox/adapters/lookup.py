@@ -47,6 +47,8 @@ _PSYCOPG = "late.outbox.adapters.psycopg"
 _SQLITE = "late.outbox.adapters.sqlite"
 _SPANNER = "late.outbox.adapters.spanner"
 _DJANGO = "late.outbox.adapters.django"
+_ASYNCPG = "late.outbox.adapters.asyncpg"
+_AIOSQLITE = "late.outbox.adapters.aiosqlite"
 KNOWN: dict[tuple[str, str], Adapter] = {
     ("sqlalchemy", "Session"): Adapter(_SQLALCHEMY, "session", False),
     ("sqlalchemy", "scoped_session"): Adapter(_SQLALCHEMY, "session", False),
@@ -56,7 +58,10 @@ KNOWN: dict[tuple[str, str], Adapter] = {
     ("sqlalchemy", "AsyncConnection"): Adapter(_SQLALCHEMY, "async_connection", True),
     ("psycopg", "Connection"): Adapter(_PSYCOPG, "connection", False),
     ("psycopg", "AsyncConnection"): Adapter(_PSYCOPG, "async_connection", True),
+    ("asyncpg", "Connection"): Adapter(_ASYNCPG, "async_connection", True),
+    ("asyncpg", "PoolConnectionProxy"): Adapter(_ASYNCPG, "async_connection", True),
     ("sqlite3", "Connection"): Adapter(_SQLITE, "connection", False),
+    ("aiosqlite", "Connection"): Adapter(_AIOSQLITE, "async_connection", True),
     ("django", "ConnectionProxy"): Adapter(_DJANGO, "connection", False),
     ("django", "BaseDatabaseWrapper"): Adapter(_DJANGO, "connection", False),
     ("google.cloud.spanner_v1.transaction", "Transaction"): Adapter(_SPANNER, "transaction", False),
@@ -70,8 +75,8 @@ KNOWN: dict[tuple[str, str], Adapter] = {
 several classes of that name."""
 ACCEPTED = (
     "a SQLAlchemy Session, AsyncSession, Connection or AsyncConnection,"
-    " a psycopg Connection or AsyncConnection, a google-cloud-spanner Transaction,"
-    " a Django connection,"
+    " a psycopg Connection or AsyncConnection, an asyncpg or aiosqlite Connection,"
+    " a google-cloud-spanner Transaction, a Django connection,"
     " or a sqlite3.Connection"
 )
 
@@ -114,6 +119,7 @@ def _name(kind: type) -> str:
         "AsyncEngine": " (a transaction is needed: `async with engine.begin() as tx`)",
         "sessionmaker": " (call it to get a Session)",
         "async_sessionmaker": " (call it to get an AsyncSession)",
+        "Pool": " (pass a connection of it: `async with pool.acquire() as tx, tx.transaction()`)",
         "Cursor": " (pass its connection)",
         "AsyncCursor": " (pass its connection)",
         "Database": " (pass the transaction that `run_in_transaction` gives its function)",
