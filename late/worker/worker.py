@@ -43,7 +43,7 @@ from late.tailer.lease_keeper import LeaseKeeper
 from late.tailer.release_notice import ReleaseNotice
 from late.tailer.tailer import Tailer
 from late.worker import assembly
-from late.worker.background import BackgroundJob, BackgroundService
+from late.worker.background import BackgroundJob
 from late.worker.fence_report import FenceReport
 from late.worker.health import Health, State
 from late.worker.lag_alarm import LagAlarm, lag_alarm_job
@@ -208,7 +208,7 @@ class Worker:
             rng=self._rng,
         )
         self.backlog = BacklogPublisher(self.control, self._groups, mine=self.is_maintainer)
-        self.background = BackgroundService([*self._background_jobs()], self._rng)
+        self.beats, self.background = assembly.background(self._background_jobs(), self._rng)
 
     def _change_settings(self, live: Live) -> None:
         self.scheduler.change_settings(live.queues, live.targets)
@@ -278,6 +278,8 @@ class Worker:
         self.keeper.observe(membership, trusted_until, sent_s)
         self.settings_sync.told(membership.settings)
         self.offers.told(membership.offers)
+        self.scheduler.wake()
+        self.beats.beat()
 
     def _beside(self) -> list[Callable[[], Coroutine[Any, Any, None]]]:
         """Make what runs in the heartbeat's thread, where a blocked loop cannot hold it up."""
@@ -287,6 +289,7 @@ class Worker:
             self._duties,
             reachable=lambda: self.heartbeat.reachable,
             on_change=self._stalled,
+            wait=lambda wait_s: self.heartbeat.beats.near(wait_s),
         )
         self.health: Health | None = None
         host, port, fd = settings.health_host, settings.health_port, settings.health_fd
@@ -372,8 +375,7 @@ class Worker:
             self._loops.append(asyncio.create_task(self._guard(name, loop), name=f"late-{name}"))
         self.heartbeat.start()
         if self._store.features.experimental:
-            name = type(self._store).__name__
-            events.default.emit(events.STORE_EXPERIMENTAL, store=name)
+            events.default.emit(events.STORE_EXPERIMENTAL, store=type(self._store).__name__)
         events.default.emit(events.WORKER_STARTED, worker=self.id, version=config.package_version())
 
     async def _guard(self, name: str, loop: Callable[[], Awaitable[None]]) -> None:
@@ -491,8 +493,9 @@ class Worker:
             self._sweep, is_maintainer=self.is_maintainer, recheck_s=settings.prune_every_s
         )
         if settings.lag_alarm_s:
-            alarm = LagAlarm(self._groups)
-            yield lag_alarm_job(alarm, self.control, is_maintainer=self.is_maintainer)
+            yield lag_alarm_job(
+                LagAlarm(self._groups), self.control, is_maintainer=self.is_maintainer
+            )
 
     async def _sweep(self) -> None:
         keep_s = self.settings.journal_keep_s
