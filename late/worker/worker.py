@@ -238,7 +238,6 @@ class Worker:
     def _wire_ownership(self) -> None:
         app, settings, store = self.app, self.settings, self._store
         self.members = MemberList(Members.parse(settings.membership), self.id, rng=self._rng)
-        info = assembly.worker_info(self.id, self._groups, settings, self._declared)
         self.keeper = LeaseKeeper(
             store,
             self.id,
@@ -259,7 +258,7 @@ class Worker:
         )
         self.heartbeat = Heartbeat(
             app.url,
-            info,
+            assembly.worker_info(self.id, self._groups, settings, self._declared),
             ttl_s=settings.lease_ttl_s,
             every_s=settings.beat_every_s,
             margin_s=config.margin_s(settings, self._store.features.lease_margin_min_s),
@@ -323,7 +322,6 @@ class Worker:
     def _state(self) -> State:
         """Answer the health check. It runs in the heartbeat's thread, so it changes nothing."""
         stalled = tuple(sorted(self.stall_monitor.stalled))
-        trusted = time.monotonic() < self.heartbeat.trusted_until
         reason = ""
         if self._stop_asked.is_set():
             reason = "it stops"
@@ -331,7 +329,7 @@ class Worker:
             reason = "it stalls"
         elif not self._loops:
             reason = "it starts: the database has not answered yet"
-        elif not trusted:
+        elif time.monotonic() >= self.heartbeat.trusted_until:
             reason = "its heartbeat has no answer"
         return State(self.id, live=not stalled, ready=not reason, stalled=stalled, reason=reason)
 
@@ -493,10 +491,8 @@ class Worker:
             self._sweep, is_maintainer=self.is_maintainer, recheck_s=settings.prune_every_s
         )
         if settings.lag_alarm_s:
-            yield lag_alarm_job(
-                LagAlarm(self._groups), self.control, is_maintainer=self.is_maintainer
-            )
+            alarm = LagAlarm(self._groups)
+            yield lag_alarm_job(alarm, self.control, is_maintainer=self.is_maintainer)
 
     async def _sweep(self) -> None:
-        keep_s = self.settings.journal_keep_s
-        await in_thread(lambda: self.control().sweep(history_keep_s=keep_s))
+        await in_thread(lambda: self.control().sweep(history_keep_s=self.settings.journal_keep_s))
