@@ -119,7 +119,7 @@ class Heartbeat:
         self._view_waits = False
         self._trusted_until = -math.inf
         self.beats = Beats()
-        """Of the thread's loop; one after each answer."""
+        """They belong to the thread's loop; each answer brings one."""
         self._hurried = asyncio.Event()
         self._stopping = asyncio.Event()
         self._loop: asyncio.AbstractEventLoop | None = None
