@@ -1,4 +1,4 @@
-"""Blocking calls of coroutines, and coroutines that end with another."""
+"""Blocking calls of coroutines, coroutines that end with another, waits that share a wake-up."""
 
 from __future__ import annotations
 
@@ -37,3 +37,45 @@ async def run_until(end: Coroutine[Any, Any, object], work: Coroutine[Any, Any, 
         for each in (working, ending):
             each.cancel()
         await asyncio.wait({working, ending})
+
+
+SLACK_S = 0.5
+"""A wait for a beat may be so much shorter or longer than asked for."""
+
+
+class Beats:
+    """The beats of a process, such as its heartbeats, and waits that end with one of them.
+
+    A process that sleeps is woken for each timer, and runs with cold caches then: ten timers cost
+    ten times what one costs. Loops that need no exact time wait for a beat, and run together.
+    All methods belong to one event loop.
+    """
+
+    def __init__(self) -> None:
+        self._waits: dict[asyncio.Future[None], float] = {}
+
+    def beat(self) -> None:
+        """End the waits that are nearly over."""
+        now_s = asyncio.get_running_loop().time()
+        for wait, least_s in list(self._waits.items()):
+            if now_s >= least_s:
+                _end(wait)
+
+    async def near(self, wait_s: float) -> None:
+        """Wait for `wait_s`: up to `SLACK_S` less or more where a beat comes, and no less than half
+        of it. Without beats it is `SLACK_S` more."""
+        loop = asyncio.get_running_loop()
+        slack_s = min(SLACK_S, wait_s / 2)
+        wait: asyncio.Future[None] = loop.create_future()
+        timer = loop.call_later(wait_s + slack_s, _end, wait)
+        self._waits[wait] = loop.time() + wait_s - slack_s
+        try:
+            await wait
+        finally:
+            timer.cancel()
+            del self._waits[wait]
+
+
+def _end(wait: asyncio.Future[None]) -> None:
+    if not wait.done():
+        wait.set_result(None)

@@ -40,6 +40,7 @@ import msgspec
 
 from late import events
 from late.clock import DatabaseClock, Monotonic
+from late.concurrency import Beats
 from late.errors import StoreError, StoreUnavailable
 from late.events import Emitter
 from late.model.backoff import Backoff
@@ -117,6 +118,8 @@ class Heartbeat:
         self._view: tuple[Membership, float, float] | None = None
         self._view_waits = False
         self._trusted_until = -math.inf
+        self.beats = Beats()
+        """They belong to the thread's loop; each answer brings one."""
         self._hurried = asyncio.Event()
         self._stopping = asyncio.Event()
         self._loop: asyncio.AbstractEventLoop | None = None
@@ -294,6 +297,7 @@ class Heartbeat:
             assert self._callers_loop is not None
             with contextlib.suppress(RuntimeError):  # the worker's loop is closed: it goes away
                 self._callers_loop.call_soon_threadsafe(self._hand_in)
+        self.beats.beat()
 
     def _hand_in(self) -> None:
         """Hand in the last view alone, in the caller's loop: a blocked loop would collect them all.

@@ -6,9 +6,10 @@ import asyncio
 import contextlib
 import gc
 import os
+import random
 import signal
 import sys
-from collections.abc import Callable, Collection, Coroutine, Mapping, Sequence
+from collections.abc import Callable, Collection, Coroutine, Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Protocol
 
 import msgspec
@@ -16,6 +17,7 @@ import msgspec
 from late import config, events
 from late.app.app import App
 from late.app.handlers import handlers_of
+from late.concurrency import Beats
 from late.dispatcher.dispatcher import Dispatcher
 from late.handler.fingerprint import UNKNOWN
 from late.model import handlers
@@ -33,6 +35,7 @@ from late.tailer import placement
 from late.tailer.discovery import own_name
 from late.tailer.heartbeat import Exchange
 from late.tailer.tailer import Tailer
+from late.worker.background import BackgroundJob, BackgroundService
 from late.worker.fence_report import Counts
 from late.worker.file_limit import raise_file_limit
 from late.worker.pools import Dispatchers
@@ -201,6 +204,15 @@ def wake_ups_of(url: str, settings: config.WorkerConfig) -> WakeUps | None:
     if settings.waking == "off":
         return None
     return open_wake_ups(url, listen_url=settings.listen_url, prepared=settings.waking == "on")
+
+
+def background(
+    jobs: Iterable[BackgroundJob], rng: random.Random
+) -> tuple[Beats, BackgroundService]:
+    """Make the beats of a worker, one for each view of the fleet, and its jobs, which wait for
+    them."""
+    beats = Beats()
+    return beats, BackgroundService([*jobs], rng, wait=beats.near)
 
 
 async def until(event: asyncio.Event, work: Coroutine[Any, Any, None]) -> None:

@@ -57,10 +57,20 @@ class JobStats:
 
 
 class BackgroundService:
-    """Runs `jobs` until it is cancelled, which also stops the runs that are under way."""
+    """Runs `jobs` until it is cancelled, which also stops the runs that are under way.
 
-    def __init__(self, jobs: Sequence[BackgroundJob], rng: random.Random | None = None) -> None:
+    `wait` waits for about so many seconds (`Beats.near` where the process has beats).
+    """
+
+    def __init__(
+        self,
+        jobs: Sequence[BackgroundJob],
+        rng: random.Random | None = None,
+        *,
+        wait: Callable[[float], Awaitable[None]] = asyncio.sleep,
+    ) -> None:
         self._jobs = tuple(jobs)
+        self._wait = wait
         self._rng = rng or random.Random()
         self.stats = {job.name: JobStats() for job in self._jobs}
 
@@ -77,7 +87,7 @@ class BackgroundService:
     async def _repeat(self, job: BackgroundJob) -> None:
         wait_s = job.period_s if job.first_s is None else job.first_s
         while True:
-            await asyncio.sleep(wait_s * self._rng.uniform(1 - job.jitter, 1 + job.jitter))
+            await self._wait(wait_s * self._rng.uniform(1 - job.jitter, 1 + job.jitter))
             if job.condition():
                 await self._run_once(job)
                 wait_s = job.period_s

@@ -21,6 +21,7 @@ import logging
 import math
 import random
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from typing import TYPE_CHECKING, TypeVar
 
 from late.concurrency import in_thread
@@ -76,6 +77,8 @@ class SettingsSync:
         self._looked_at = -math.inf
         self._waited = False
         self._hurried = asyncio.Event()
+        self._silence: asyncio.Timeout | None = None
+        """The wait for the next read."""
         self._version: str | None = None
         """The version that the last heartbeat told, and when."""
         self._told_at = -math.inf
@@ -130,6 +133,11 @@ class SettingsSync:
         if version != self._version:
             self._hurried.set()
         self._version, self._told_at = version, asyncio.get_running_loop().time()
+        known = version is not None and version == self._followed
+        if known and not self._draining and self._silence is not None:
+            # The wait is for a time without a heartbeat, and begins anew with each.
+            with suppress(RuntimeError):  # it is over
+                self._silence.reschedule(self._told_at + self._every_s + _EARLY_S)
 
     def read_again(self) -> None:
         """Read all soon, whatever heartbeats tell: a new core knows no schedules."""
@@ -171,7 +179,7 @@ class SettingsSync:
         # What would be left over is no pause of its own: there would be two looks for one.
         pause_s = self._pause_s if quick and 2 * self._pause_s < left_s else left_s
         try:
-            async with asyncio.timeout(pause_s):
+            async with asyncio.timeout(pause_s) as self._silence:
                 await self._hurried.wait()
         except TimeoutError:
             self._pause_s = min(2 * self._pause_s, self._every_s)

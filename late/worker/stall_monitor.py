@@ -14,7 +14,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Awaitable, Callable, Sequence
 
 from late import events
 from late.clock import Monotonic
@@ -32,6 +32,7 @@ class StallMonitor:
         duties: what the worker owes and has done; called in its loop.
         reachable: whether the database answers; called in the monitor's thread.
         on_change: told which duties are left undone, whenever that changes; in the same thread.
+        wait: waits for about so many seconds, in the monitor's loop.
     """
 
     def __init__(
@@ -41,9 +42,11 @@ class StallMonitor:
         *,
         reachable: Callable[[], bool],
         on_change: Callable[[frozenset[str]], None],
+        wait: Callable[[float], Awaitable[None]] = asyncio.sleep,
         monotonic: Monotonic = time.monotonic,
         emitter: Emitter = events.default,
     ) -> None:
+        self._wait = wait
         self._watchdog = Watchdog(stall_s)
         self._every_s = min(LOOK_EVERY_S, stall_s / 4)
         self._duties = duties
@@ -75,7 +78,7 @@ class StallMonitor:
         before_s = self._monotonic()
         while True:
             self._ask()
-            await asyncio.sleep(self._every_s)
+            await self._wait(self._every_s)
             now_s = self._monotonic()
             # Two paces at most: when the whole process is stopped and goes on, the time between
             # counts for nobody.

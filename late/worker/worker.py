@@ -43,7 +43,7 @@ from late.tailer.lease_keeper import LeaseKeeper
 from late.tailer.release_notice import ReleaseNotice
 from late.tailer.tailer import Tailer
 from late.worker import assembly
-from late.worker.background import BackgroundJob, BackgroundService
+from late.worker.background import BackgroundJob
 from late.worker.fence_report import FenceReport
 from late.worker.health import Health, State
 from late.worker.lag_alarm import LagAlarm, lag_alarm_job
@@ -208,7 +208,7 @@ class Worker:
             rng=self._rng,
         )
         self.backlog = BacklogPublisher(self.control, self._groups, mine=self.is_maintainer)
-        self.background = BackgroundService([*self._background_jobs()], self._rng)
+        self.beats, self.background = assembly.background(self._background_jobs(), self._rng)
 
     def _change_settings(self, live: Live) -> None:
         self.scheduler.change_settings(live.queues, live.targets)
@@ -238,7 +238,6 @@ class Worker:
     def _wire_ownership(self) -> None:
         app, settings, store = self.app, self.settings, self._store
         self.members = MemberList(Members.parse(settings.membership), self.id, rng=self._rng)
-        info = assembly.worker_info(self.id, self._groups, settings, self._declared)
         self.keeper = LeaseKeeper(
             store,
             self.id,
@@ -259,7 +258,7 @@ class Worker:
         )
         self.heartbeat = Heartbeat(
             app.url,
-            info,
+            assembly.worker_info(self.id, self._groups, settings, self._declared),
             ttl_s=settings.lease_ttl_s,
             every_s=settings.beat_every_s,
             margin_s=config.margin_s(settings, self._store.features.lease_margin_min_s),
@@ -278,6 +277,8 @@ class Worker:
         self.keeper.observe(membership, trusted_until, sent_s)
         self.settings_sync.told(membership.settings)
         self.offers.told(membership.offers)
+        self.scheduler.wake()
+        self.beats.beat()
 
     def _beside(self) -> list[Callable[[], Coroutine[Any, Any, None]]]:
         """Make what runs in the heartbeat's thread, where a blocked loop cannot hold it up."""
@@ -287,6 +288,7 @@ class Worker:
             self._duties,
             reachable=lambda: self.heartbeat.reachable,
             on_change=self._stalled,
+            wait=lambda wait_s: self.heartbeat.beats.near(wait_s),
         )
         self.health: Health | None = None
         host, port, fd = settings.health_host, settings.health_port, settings.health_fd
@@ -320,7 +322,6 @@ class Worker:
     def _state(self) -> State:
         """Answer the health check. It runs in the heartbeat's thread, so it changes nothing."""
         stalled = tuple(sorted(self.stall_monitor.stalled))
-        trusted = time.monotonic() < self.heartbeat.trusted_until
         reason = ""
         if self._stop_asked.is_set():
             reason = "it stops"
@@ -328,7 +329,7 @@ class Worker:
             reason = "it stalls"
         elif not self._loops:
             reason = "it starts: the database has not answered yet"
-        elif not trusted:
+        elif time.monotonic() >= self.heartbeat.trusted_until:
             reason = "its heartbeat has no answer"
         return State(self.id, live=not stalled, ready=not reason, stalled=stalled, reason=reason)
 
@@ -372,8 +373,7 @@ class Worker:
             self._loops.append(asyncio.create_task(self._guard(name, loop), name=f"late-{name}"))
         self.heartbeat.start()
         if self._store.features.experimental:
-            name = type(self._store).__name__
-            events.default.emit(events.STORE_EXPERIMENTAL, store=name)
+            events.default.emit(events.STORE_EXPERIMENTAL, store=type(self._store).__name__)
         events.default.emit(events.WORKER_STARTED, worker=self.id, version=config.package_version())
 
     async def _guard(self, name: str, loop: Callable[[], Awaitable[None]]) -> None:
@@ -495,5 +495,4 @@ class Worker:
             yield lag_alarm_job(alarm, self.control, is_maintainer=self.is_maintainer)
 
     async def _sweep(self) -> None:
-        keep_s = self.settings.journal_keep_s
-        await in_thread(lambda: self.control().sweep(history_keep_s=keep_s))
+        await in_thread(lambda: self.control().sweep(history_keep_s=self.settings.journal_keep_s))

@@ -95,3 +95,17 @@ async def test_a_defect_ends_the_service_and_names_the_job() -> None:
     [defect] = caught.value.exceptions
     assert isinstance(defect, ZeroDivisionError)
     assert defect.__notes__ == ["in the background job 'job'"]
+
+
+async def test_its_waits_are_those_of_the_process() -> None:
+    asked: list[float] = []
+
+    async def wait(for_s: float) -> None:
+        asked.append(for_s)
+        await asyncio.sleep(1.0)
+
+    noted = Noted()
+    job = BackgroundJob(name="job", run=noted.run, period_s=10.0)
+    await live(BackgroundService([job], random.Random(1), wait=wait), 5.5)
+    assert len(noted.at) == 5
+    assert all(8 <= for_s <= 12 for for_s in asked)

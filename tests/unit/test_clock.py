@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from pathlib import Path
 
 import pytest
@@ -10,6 +11,7 @@ from hypothesis import strategies as st
 
 import late
 from late.clock import DRIFT_MAX, DatabaseClock
+from late.store.base import Membership
 from late.worker.worker import Worker
 
 EPOCH_US = 1_800_000_000_000_000
@@ -69,6 +71,19 @@ def test_a_worker_finds_tasks_due_by_the_confirmed_time(
     local.s += 10 * worker.settings.lease_ttl_s
     passed_s = (worker.scheduler._now_us() - EPOCH_US) / 1e6
     assert passed_s == pytest.approx(worker.settings.lease_ttl_s, rel=0.01)
+
+
+async def test_a_view_of_the_fleet_brings_a_pass_and_ends_the_waits_of_jobs(tmp_path: Path) -> None:
+    worker = Worker(late.App(f"sqlite:///{tmp_path}/late.db"))
+    waiting = asyncio.create_task(worker.background._wait(0.6))
+    await asyncio.sleep(0)
+    worker.beats._waits = dict.fromkeys(worker.beats._waits, 0.0)  # as if it was nearly over
+    worker.scheduler._work.clear()
+    worker._observe(Membership(EPOCH_US, (), (), ()), 0.0, 0.0)
+    assert worker.scheduler._work.is_set(), "no timer is needed for it"
+    await asyncio.sleep(0)
+    await asyncio.sleep(0)
+    assert waiting.done()
 
 
 def test_a_step_back_of_the_database_is_followed_with_the_next_sample() -> None:

@@ -332,3 +332,22 @@ async def test_the_handlers_go_again_when_the_row_may_be_gone() -> None:
         heart.beat.resign(False)
         await beaten(heart, (60, "{}"))
         await beaten(heart, (60, None))
+
+
+async def test_each_answer_is_a_beat_for_what_runs_beside_it() -> None:
+    over = threading.Event()
+
+    async def beside() -> None:
+        await heart.beat.beats.near(60)
+        over.set()
+
+    heart = Heart(ttl_s=60, beside=[beside])
+
+    def soon() -> None:  # as if the wait was nearly over
+        heart.beat.beats._waits = dict.fromkeys(heart.beat.beats._waits, 0.0)
+
+    heart.pulse.on_beat = soon
+    async with beating(heart):
+        await heart.view()
+        heart.beat.hurry()
+        assert await asyncio.to_thread(over.wait, TIMEOUT_S)

@@ -201,6 +201,22 @@ async def test_while_heartbeats_tell_of_no_change_nothing_is_read() -> None:
     assert [at for at in worker.looks if 100 <= at < 101], "and a change is read with its heartbeat"
 
 
+async def test_while_heartbeats_tell_of_no_change_no_timer_wakes_the_worker(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    woken: list[float] = []
+    told_s = SettingsSync._told_s
+
+    def noted(sync: SettingsSync) -> float:
+        woken.append(asyncio.get_running_loop().time() - worker.began)
+        return told_s(sync)
+
+    monkeypatch.setattr(SettingsSync, "_told_s", noted)
+    worker = Watched(QUIET)
+    await told_on(worker, lambda _: "a", 100)
+    assert [at for at in woken if at > 5] == []
+
+
 async def test_it_looks_as_ever_while_no_heartbeat_tells_anything() -> None:
     gone, mute = Watched(QUIET), Watched(QUIET)
     await told_on(mute, lambda _: None, 100)
