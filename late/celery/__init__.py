@@ -1,8 +1,8 @@
 """Celery's calls on `late`: for services that move. It does not need the package `celery`.
 
 `app = late.celery.Celery("shop", late_app=late.App(url))`, and the tasks stay as they are. A call
-joins the transaction that is open. See `docs/celery-tasks.md`. `scan/` reads the source of a project
-that uses Celery, and says what of it works here.
+joins the transaction that is open. See `docs/celery-tasks.md`. `scan/` reads the
+source of a project that uses Celery, and says what of it works here.
 """
 
 from __future__ import annotations

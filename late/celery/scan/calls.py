@@ -75,7 +75,7 @@ class CallFinder(ast.NodeVisitor):
         self._seen_parts: set[ast.AST] = set()
         self.calls: list[Call] = []
         self.uses: list[Use] = []
-        """Of no task: signals, schedules, exceptions outside of tasks."""
+        """Uses of no task: signals, schedules, exceptions outside of tasks."""
 
     def visit(self, node: ast.AST) -> None:
         task = self._bodies.get(node)

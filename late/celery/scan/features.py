@@ -16,7 +16,7 @@ class Feature(NamedTuple):
     note: str = ""
     """The reason, or what to do."""
     silent: bool = False
-    """Whether it goes on without an error, and means something else."""
+    """True if it goes on without an error, and means something else."""
 
 
 _WORKFLOWS = "there are no workflows yet: let the first task enqueue the next"
@@ -115,7 +115,7 @@ ATTRIBUTES: dict[str, Feature] = {
     "request_stack": Feature("unsupported", "it is of Celery's inside"),
     "subtask": Feature("unsupported", _WORKFLOWS),
 }
-"""Of a task, as `self` in a bound one."""
+"""Attributes of a task, as `self` in a bound one."""
 
 CALL_OPTIONS: dict[str, Feature] = {
     "args": Feature("same"),
@@ -185,7 +185,7 @@ CALLS: dict[str, Feature] = {
     "on_commit": Feature("same", "call it in the transaction: both commit together"),
     "get_in_task": Feature("edit", "waiting for another task in a task can stand still"),
 }
-"""Of tasks, apps, results and the canvas."""
+"""Calls of tasks, apps, results and the canvas."""
 
 SIGNALS: dict[str, Feature] = {
     name: Feature("edit", "not sent: use a base class, or `late.App(wrap=...)`")
@@ -212,7 +212,7 @@ TYPES: dict[str, Feature] = {
     "tuple": Feature("same", "it comes back as a list, as with Celery", silent=True),
     "pickle": Feature("unsupported", "pickled arguments run code of whoever can write them"),
 }  # fmt: skip
-"""Of arguments."""
+"""Types of arguments."""
 
 SETTINGS: dict[str, Feature] = {
     "task_always_eager": Feature("same"),
@@ -256,7 +256,7 @@ SETTINGS: dict[str, Feature] = {
     "broker_url": Feature("edit", _BROKER),
     "result_backend": Feature("edit", "results are rows of the database"),
 }
-"""In their lower-case names; those that begin alike have one entry in `PREFIXES`."""
+"""Settings in their lower-case names; those that begin alike have one entry in `PREFIXES`."""
 PREFIXES: dict[str, Feature] = {
     "broker_": Feature("edit", _BROKER),
     "result_": Feature("edit", "results are rows of the database"),
@@ -295,7 +295,7 @@ SHAPES: dict[str, Feature] = {
     "lambda": Feature("unsupported", "give the function a name"),
     "generator": Feature("unsupported", "a task cannot be a generator"),
 }
-"""How a task is written."""
+"""The ways to write a task."""
 
 TABLE: dict[str, dict[str, Feature]] = {
     "option": OPTIONS,

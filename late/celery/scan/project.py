@@ -88,7 +88,7 @@ class Module:
 
 
 class Project:
-    """All modules that were found, and names that some of them pass on."""
+    """The modules that were found, and the names that some of them pass on."""
 
     def __init__(self, modules: Sequence[Module], unreadable: Sequence[Unreadable] = ()) -> None:
         self.modules = list(modules)

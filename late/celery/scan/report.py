@@ -34,7 +34,7 @@ class Scan(msgspec.Struct):
     tasks: list[Task]
     calls: list[Call]
     others: list[Use]
-    """Of no task: settings, signals, schedules."""
+    """Uses of no task: settings, signals, schedules."""
     unreadable: list[Unreadable]
     unseen: list[str] = msgspec.field(default_factory=list)
     """Names of tasks that the app has and the source does not show."""
@@ -88,8 +88,8 @@ class Scan(msgspec.Struct):
     def silent(self) -> list[Use]:
         """Return what goes on without an error, and may mean something else."""
         every = [*self.others]
-        for each in (*self.tasks, *self.calls):
-            every += each.uses
+        for uses in [*(task.uses for task in self.tasks), *(call.uses for call in self.calls)]:
+            every += uses
         return [use for use in every if feature(use.kind, use.name).silent]
 
     @property

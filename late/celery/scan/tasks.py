@@ -57,7 +57,7 @@ class Task(msgspec.Struct):
     """One task as its source has it."""
 
     name: str
-    """As Celery knows it: what `name=` says, or the dotted path."""
+    """The name that Celery knows: what `name=` says, or the dotted path."""
     function: str
     """The dotted path."""
     path: str
