@@ -37,6 +37,7 @@ COMMANDS = [
     ("report", "cost"), ("report", "impact"), ("report", "capacity"),
     ("autoscale", "run"), ("autoscale", "status"), ("autoscale", "history"),
     ("autoscale", "simulate"), ("autoscale", "workers"),
+    ("celery", "scan"),
     ("metrics",), ("top",), ("alerts", "list"), ("alerts", "render"), ("alerts", "dashboard"),
 ]  # fmt: skip
 
