@@ -274,3 +274,32 @@ def test_a_look_that_is_due_at_once_is_not_asked_for_its_time(path: Path) -> Non
 
     with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
         runner.run(ask_twice())
+
+
+async def test_looks_for_the_sake_of_writes_are_spaced(path: Path) -> None:
+    """Whatever time has passed since the last look: the clock is a number."""
+    for since_s in (0.0, 0.0005, 0.001, 0.0015, 0.5, 5.0):
+        made, asked = SqliteWakeUps(f"sqlite:///{path}"), []
+        reading, writing = os.pipe()
+        try:
+            os.write(writing, b"event")
+            made._inotify, made._watch, made._looked_s = reading, 1, 100.0
+            made._loop = Clock(100.0 + since_s, asked)  # type: ignore[assignment]
+            made._written()
+        finally:
+            os.close(reading)
+            os.close(writing)
+        assert asked == [pytest.approx(max(100.002, 100.001 + since_s))]
+
+
+class Clock:
+    """An event loop whose time stands, and which keeps when it is asked to call."""
+
+    def __init__(self, now_s: float, asked: list[float]) -> None:
+        self.now_s, self.asked = now_s, asked
+
+    def time(self) -> float:
+        return self.now_s
+
+    def call_at(self, when_s: float, _: Callable[[], None]) -> None:
+        self.asked.append(when_s)

@@ -141,3 +141,17 @@ async def test_empty_shards_beyond_the_lane_claim_no_part_of_the_fleets_limits()
         it.scheduler.acquired([lease])
     it.scheduler._pass()
     assert shares == [(2, 8)]
+
+
+async def test_the_settlements_of_the_journal_are_counted_and_no_others() -> None:
+    it = Watched()
+    it.own(7)
+    assert it.scheduler.settlements == it.scheduler.loads == 0
+    assert it.scheduler.fenced.total() == it.scheduler.late_results.total() == 0
+    it.scheduler.settled(settlement(7), SettleResult.FENCED)
+    assert it.scheduler.settlements == 0
+    it.own(9)
+    it.scheduler._step = lambda *_: None  # type: ignore[method-assign]
+    for count in (1, 2):
+        it.scheduler.settled(settlement(9), SettleResult.SETTLED)
+        assert it.scheduler.settlements == count

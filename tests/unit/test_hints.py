@@ -54,6 +54,20 @@ def test_a_hint_that_comes_too_early_leads_to_a_few_quick_looks() -> None:
     assert waits == pytest.approx([SPACING_S, 2 * SPACING_S, 4 * SPACING_S])
 
 
+@given(st.lists(st.floats(0, 0.02), min_size=4, max_size=4))
+def test_quick_looks_begin_ever_longer_after_the_end_of_the_one_before(takes: list[float]) -> None:
+    hints = Hints(POLL_MIN_S)
+    hints.heard(1.0)
+    at_s = 1.0
+    for spacings, takes_s in zip((1, 2, 4), takes, strict=False):
+        look(hints, at_s, found=False, takes_s=takes_s)
+        # As long as it took is left free as well.
+        assert hints.due_s == pytest.approx(at_s + takes_s + max(spacings * SPACING_S, takes_s))
+        at_s = hints.due_s
+    look(hints, at_s, found=False, takes_s=takes[3])
+    assert math.isinf(hints.due_s)
+
+
 def test_the_quick_looks_end_with_the_first_that_finds_something() -> None:
     hints = Hints(POLL_MIN_S)
     hints.heard(1.0)

@@ -2,14 +2,21 @@
 
 from __future__ import annotations
 
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
 from late.store.postgres import partitions as postgres_partitions
-from late.store.postgres.cursor import parse_snapshot
+from late.store.postgres.cursor import XID_MAX, parse_snapshot
 from late.store.postgres.partitions import (
     AHEAD,
     MARGIN_MIN,
     WIDTH_MAX,
     WIDTH_MIN,
     Partition,
+    list_partitions,
     plan_layout,
 )
 
@@ -95,3 +102,26 @@ def test_a_restored_copys_ranges_are_replaced() -> None:
     assert plan is not None
     assert plan.over == old
     assert plan.new[0][0] == 800 + MARGIN_MIN
+
+
+@given(
+    st.sets(st.integers(0, 1000), min_size=1).flatmap(lambda lows: st.permutations(sorted(lows)))
+)
+async def test_leaves_are_listed_by_their_ranges_and_the_default_one_first(
+    lows: list[int],
+) -> None:
+    rows = [(f"leaf_{low}", f"FOR VALUES FROM ('{low}') TO ('{low + 1}')", low) for low in lows]
+    others = [
+        ("default_leaf", "DEFAULT", 9),
+        ("detached", None, 1),
+        ("odd", "FOR VALUES IN (1)", 1),
+    ]
+
+    async def rows_of(*_: Any) -> list[Any]:
+        return [*rows, *others]
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(postgres_partitions, "rows_of", rows_of)
+        first, *leaves = await list_partitions(None)  # type: ignore[arg-type]
+    assert first == Partition("default_leaf", 0, XID_MAX, 9, is_default=True)
+    assert leaves == [Partition(f"leaf_{n}", n, n + 1, n) for n in sorted(lows)]
