@@ -90,7 +90,12 @@ class DatabaseClock:
         0 before the first sample: a lower bound too, under which nothing is due. It goes back
         when the database's clock does, so differences of two calls may be negative.
         """
-        return self._bound_us(math.inf)
+        if self._sample is None:
+            return 0
+        db_us, after_s = self._sample
+        elapsed_us = int((self._monotonic() - after_s) * (1 - DRIFT_MAX) * _SECOND_US)
+        # A sample taken by another thread may lie in this thread's future by a hair.
+        return db_us + max(0, elapsed_us - elapsed_us % self._resolution_us)
 
     def confirmed_us(self) -> int:
         """Return the same as `now_us`, but stand still `confirmed_s` after the last sample.
@@ -100,15 +105,11 @@ class DatabaseClock:
         the time that ran on here may not be due at all. (To forbid starts alone is not enough: a
         task that was found due before the next sample would start after it.)
         """
-        return self._bound_us(self._confirmed_s)
-
-    def _bound_us(self, most_s: float) -> int:
         if self._sample is None:
             return 0
         db_us, after_s = self._sample
-        elapsed_s = min(self._monotonic() - after_s, most_s)
+        elapsed_s = min(self._monotonic() - after_s, self._confirmed_s)
         elapsed_us = int(elapsed_s * (1 - DRIFT_MAX) * _SECOND_US)
-        # A sample taken by another thread may lie in this thread's future by a hair.
         return db_us + max(0, elapsed_us - elapsed_us % self._resolution_us)
 
     @property

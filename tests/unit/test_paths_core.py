@@ -125,7 +125,7 @@ async def worker() -> AsyncIterator[Tailer]:
         app.tasks,
         worker_id="w",
         concurrency=4,
-        now_us=clock.now_us,
+        now_us=clock.confirmed_us,
         on_finished=lambda outcomes: scheduler.finished(outcomes),
         url=app.url,
     )
@@ -134,7 +134,7 @@ async def worker() -> AsyncIterator[Tailer]:
         {name: task.policy for name, task in app.tasks.items()},
         slots=dispatcher,
         concurrency=4,
-        now_us=clock.now_us,
+        now_us=clock.confirmed_us,
         settle_soon=settler.poke,
         read_soon=tailer.wake,
     )
