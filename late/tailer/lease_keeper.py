@@ -138,7 +138,7 @@ class LeaseKeeper:
         self._acquiring = False
         """A takeover is under way: what it brings counts as held, for it may be ours already."""
         self._roster = Roster()
-        self._silent = SilentPeers(max(SILENCE_UNKNOWN_S, 4 * ttl_s))
+        self._silent = SilentPeers(ttl_s, max(SILENCE_UNKNOWN_S, 4 * ttl_s))
         self._gone: list[WorkerInfo] = []
         """Silent for longer than their leases: to be taken out of the fleet."""
         self._unsteady: frozenset[str] = frozenset()

@@ -89,17 +89,20 @@ class SilentPeers:
     minutes more. Whoever lives renews its lease; so one that nobody has renewed, by this process's
     own clock, for as long as it had left when its end was seen first is over.
 
-    What it had left is true if the clock was not set between this view and the one before. If it
-    was, the most that it had left before counts. (The middle of its last three was too short where
-    some views came late: a worker that lived was removed, in a simulated world.)
+    What it had left is true if the clock was not set between this view and the one before. More
+    than it ever had, and more than our own time to live, is a clock that was set. (The middle of
+    its last three was too short where some views came late: a worker that lived was removed, in a
+    simulated world.)
     """
 
-    def __init__(self, unknown_s: float) -> None:
+    def __init__(self, ttl_s: float, unknown_s: float) -> None:
         """
         Args:
+            ttl_s: the time to live of this worker; that of the others is the same as a rule.
             unknown_s: the patience with a worker of whom no heartbeat has been seen: what it had
                 left at its last one is not known.
         """
+        self._ttl_s = ttl_s
         self._unknown_s = unknown_s
         self._leases: dict[str, _SeenLease] = {}
         self._last: tuple[int, float, float] | None = None
@@ -123,8 +126,11 @@ class SilentPeers:
             if seen is None:
                 seen = _SeenLease(end_us, now_s, self._unknown_s, 0.0)
             elif seen.end_us != end_us:
+                most_s = left_s if steady else self._unknown_s
+                if seen.longest_s:
+                    most_s = max(seen.longest_s, self._ttl_s)
+                patience_s = min(left_s, most_s)
                 longest_s = max(seen.longest_s, left_s) if steady else seen.longest_s
-                patience_s = left_s if steady else min(left_s, longest_s or self._unknown_s)
                 seen = _SeenLease(end_us, now_s, patience_s, longest_s)
             self._leases[name] = seen
             silent_s = asked_s - seen.since_s

@@ -254,6 +254,7 @@ TTL_S = 1.0
 def clock_ahead() -> None:
     """The estimate of the database's clock is 50 ms ahead, instead of a lower bound."""
     old = replace(DatabaseClock, "now_us", lambda self: old(self) + 50_000)
+    due = replace(DatabaseClock, "confirmed_us", lambda self: due(self) + 50_000)
 
 
 def usage_twice() -> None:

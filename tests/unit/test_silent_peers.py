@@ -20,7 +20,7 @@ class Clocks:
     """Peers that renew their leases once a second, the database's clock, and one who looks on."""
 
     def __init__(self, *peers: str, unknown_s: float = 60.0) -> None:
-        self.silent = SilentPeers(unknown_s)
+        self.silent = SilentPeers(TTL_S, unknown_s)
         self.database_s = 10_000_000.0
         self.monotonic_s = 50.0
         self.ends_s = dict.fromkeys(peers, 0.0)
@@ -66,6 +66,15 @@ def test_who_died_before_the_clock_went_back_is_gone_when_its_lease_would_be_ove
     clocks.alive.remove("a")
     clocks.database_s -= 600
     assert clocks.seconds(20) == [[]] * 6 + [["a"]] * 14
+
+
+def test_an_end_that_no_lease_can_have_is_not_believed() -> None:
+    """Its worker had died before the clock was set back, and the view shows that only now."""
+    clocks = Clocks("a", "b")
+    clocks.seconds(10)
+    clocks.alive.remove("a")
+    clocks.ends_s["a"] += 600
+    assert clocks.seconds(20) == [[]] * 7 + [["a"]] * 13
 
 
 def test_a_heartbeat_that_is_seen_after_the_jump_does_not_say_how_long_the_lease_was() -> None:
