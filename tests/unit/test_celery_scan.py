@@ -133,6 +133,12 @@ def test_what_is_no_task_of_celery(text: str) -> None:
     assert scanned(text).tasks == []
 
 
+def test_tasks_of_one_name_are_counted_each() -> None:
+    text = "from celery import shared_task\n@shared_task(name='x')\ndef f(): ...\n"
+    found = scanned(text, others=text)
+    assert found.counts() == {"same": 2, "edit": 0, "unsupported": 0}
+
+
 def test_a_decorator_of_the_project_makes_tasks() -> None:
     made = """
         from celery import shared_task

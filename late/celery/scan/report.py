@@ -54,7 +54,8 @@ class Scan(msgspec.Struct):
 
     def counts(self) -> dict[Verdict, int]:
         """Return verdict -> number of tasks."""
-        found = Counter(self.verdicts().values())
+        verdicts = self.verdicts()
+        found = Counter(verdicts[task.name] for task in self.tasks)  # names can be equal
         return {verdict: found[verdict] for verdict in ORDER}
 
     def missing(self) -> list[Missing]:
