@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from late.model.task import Cursor, Epoch, ShardId, Suspect, TaskId
-from late.scheduler.core.crash_suspects import CrashSuspects
+from late.scheduler.core.crash_suspects import ENTRIES_MAX, CrashSuspects
 from late.scheduler.task_state import from_parked, from_record
 from late.store.base import Lease
 from late.store.common.suspects import inherited, suspects_of, suspects_text
@@ -221,3 +221,12 @@ def test_a_parked_task_from_before_the_clock_went_back_may_have_been_with_the_de
     suspects = CrashSuspects(lease)
     assert suspects.is_wary_of(entry, taken_at_us, now_us)
     assert not suspects.is_wary_of(entry, taken_at_us, 1_001 * SECOND)
+
+
+def test_a_clock_that_is_behind_by_a_slow_answer_brings_no_mark() -> None:
+    """What has just come seems to be of the future by milliseconds, and is beyond the window."""
+    now_us = 400 * SECOND
+    entry = from_record(record(created_at_us=now_us + SECOND // 20), {})
+    entry.index = ENTRIES_MAX + 1
+    lease = Lease("g", ShardId(0), "me", Epoch(2), 1, Cursor(""), (), {}, taken_at_us=SECOND)
+    assert not CrashSuspects(lease).is_wary_of(entry, SECOND, now_us)

@@ -29,6 +29,7 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Set as AbstractSet
 
+from late.clock import was_set_back
 from late.model.task import Suspect, TaskId
 from late.scheduler.events_effects import Care
 from late.scheduler.task_state import Entry
@@ -94,9 +95,10 @@ class CrashSuspects:
                 that seems to be of the future can: the database's clock was set back since, and
                 its due time says nothing either.
         """
-        if entry.record.created_at_us > now_us:
+        created_us = entry.record.created_at_us
+        if was_set_back(now_us, created_us):
             return True
-        since = until_us < entry.record.created_at_us
+        since = until_us < created_us <= now_us
         return not (since and entry.record.task_id not in self.deaths) and self.needs_mark(entry)
 
     def defers(self, entry: Entry, care: Care, until_us: int, now_us: int) -> bool:
