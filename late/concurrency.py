@@ -40,7 +40,7 @@ async def run_until(end: Coroutine[Any, Any, object], work: Coroutine[Any, Any, 
 
 
 SLACK_S = 0.5
-"""A wait for a beat may be so much shorter or longer than asked for."""
+"""The time by which a wait near a beat may be shorter or longer than asked for."""
 
 
 class Beats:
@@ -64,11 +64,19 @@ class Beats:
     async def near(self, wait_s: float) -> None:
         """Wait for `wait_s`: up to `SLACK_S` less or more where a beat comes, and no less than half
         of it. Without beats it is `SLACK_S` more."""
-        loop = asyncio.get_running_loop()
         slack_s = min(SLACK_S, wait_s / 2)
+        await self._between(wait_s - slack_s, wait_s + slack_s)
+
+    async def within(self, most_s: float) -> None:
+        """Wait for `most_s`, or up to two `SLACK_S` less where a beat comes, and no less than half
+        of it: for what must not be late."""
+        await self._between(max(most_s / 2, most_s - 2 * SLACK_S), most_s)
+
+    async def _between(self, least_s: float, most_s: float) -> None:
+        loop = asyncio.get_running_loop()
         wait: asyncio.Future[None] = loop.create_future()
-        timer = loop.call_later(wait_s + slack_s, _end, wait)
-        self._waits[wait] = loop.time() + wait_s - slack_s
+        timer = loop.call_later(most_s, _end, wait)
+        self._waits[wait] = loop.time() + least_s
         try:
             await wait
         finally:

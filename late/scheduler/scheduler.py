@@ -51,9 +51,9 @@ logger = logging.getLogger("late.scheduler")
 
 Shard = tuple[str, ShardId]
 
-PASS_MAX_S, CALM_PASS_S = 0.25, 1.25
+PASS_MAX_S, CALM_PASS_S = 0.25, 1.0
 """The longest time between two passes, and with nothing to do: bounds the delay of a lost hint. A
-view of the fleet brings a pass too, so that a calm worker is not woken for it alone."""
+view of the fleet brings a pass too, so that a calm worker is hardly ever woken for it alone."""
 TURN_S = 0.002
 """A pass keeps the event loop for so long at most; the shards that it has not come to are next,
 after what has just started. When many park a jam, or a crowd falls due, each takes a millisecond or

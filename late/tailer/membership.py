@@ -90,9 +90,8 @@ class SilentPeers:
     own clock, for as long as it had left when its end was seen first is over.
 
     What it had left is true if the clock was not set between this view and the one before. More
-    than it ever had, and more than our own time to live, is a clock that was set. (The middle of
-    its last three was too short where some views came late: a worker that lived was removed, in a
-    simulated world.)
+    than it ever had, and more than our own time to live, is a clock that was set. (To take what
+    it had left in earlier views is too little where those came late: it would remove the living.)
     """
 
     def __init__(self, ttl_s: float, unknown_s: float) -> None:

@@ -32,7 +32,7 @@ class StallMonitor:
         duties: what the worker owes and has done; called in its loop.
         reachable: whether the database answers; called in the monitor's thread.
         on_change: told which duties are left undone, whenever that changes; in the same thread.
-        wait: waits for about so many seconds, in the monitor's loop.
+        wait: waits for so many seconds or less, in the monitor's loop.
     """
 
     def __init__(

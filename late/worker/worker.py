@@ -288,7 +288,7 @@ class Worker:
             self._duties,
             reachable=lambda: self.heartbeat.reachable,
             on_change=self._stalled,
-            wait=lambda wait_s: self.heartbeat.beats.near(wait_s),
+            wait=lambda most_s: self.heartbeat.beats.within(most_s),
         )
         self.health: Health | None = None
         host, port, fd = settings.health_host, settings.health_port, settings.health_fd

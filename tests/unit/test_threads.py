@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import threading
+from collections.abc import Awaitable, Callable
 
 import pytest
 
@@ -37,10 +38,12 @@ async def test_a_cancellation_waits_for_the_thread(fails: bool) -> None:
     assert over.is_set()
 
 
-async def waited_s(beats: Beats, wait_s: float) -> float:
+async def waited_s(
+    beats: Beats, wait_s: float, wait: Callable[[Beats, float], Awaitable[None]] = Beats.near
+) -> float:
     loop = asyncio.get_running_loop()
     began_s = loop.time()
-    await beats.near(wait_s)
+    await wait(beats, wait_s)
     return loop.time() - began_s
 
 
@@ -63,6 +66,25 @@ async def test_a_wait_ends_with_the_beat_that_is_near(
             loop.call_later(at_s, beats.beat)
         assert await waited_s(beats, wait_s) == pytest.approx(expected_s)
         assert not beats._waits
+
+
+@pytest.mark.parametrize(
+    ("most_s", "beats_s", "expected_s"),
+    [
+        (3.0, (1.0, 1.9, 2.1, 2.9), 2.1),  # the first one in its last second
+        (3.0, (1.0, 1.9, 3.1), 3.0),  # never later
+        (0.2, (0.05, 0.15), 0.15),
+        (0.2, (), 0.2),
+    ],
+)
+async def test_a_wait_that_must_not_be_late_ends_with_an_early_beat_alone(
+    most_s: float, beats_s: tuple[float, ...], expected_s: float
+) -> None:
+    with VirtualClock():
+        beats, loop = Beats(), asyncio.get_running_loop()
+        for at_s in beats_s:
+            loop.call_later(at_s, beats.beat)
+        assert await waited_s(beats, most_s, Beats.within) == pytest.approx(expected_s)
 
 
 async def test_a_beat_ends_all_waits_that_are_near_at_once() -> None:
