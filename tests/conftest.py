@@ -22,7 +22,6 @@ pytest_plugins = ["tests.servers", "tests.databases", "tests.results", "tests.si
 # its beginning. A skip that is not listed fails, and in CI so does a missing server: there a test
 # that does not run would look like one that passes.
 SKIPS: dict[str, str] = {
-    "kombu is not installed": "the form of values is pinned beside it, by literals",
     "no PostgreSQL": "a laptop without a server, binaries or the wheel; CI must have one",
     "no Spanner emulator": "a laptop without the Google Cloud SDK's; CI must have one",
     "no CockroachDB": "experimental: nobody had a node yet, not even CI; docs/stores.md says so",

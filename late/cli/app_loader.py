@@ -16,12 +16,29 @@ if TYPE_CHECKING:
 def load_app(target: str) -> App:
     """Return the `late.App` that `module:name` names; the name is `app` if it is left out.
 
+    A `late.celery.Celery` stands for the app that it carries.
+
+    Raises:
+        ConfigError: see `load`; or what is there is no `late.App`.
+    """
+    from late.app.app import App
+
+    found = load(target)
+    found = getattr(found, "late_app", found)
+    if not isinstance(found, App):
+        raise ConfigError(f"{target} is a {type(found).__name__}, not a late.App")
+    return found
+
+
+def load(target: str) -> object:
+    """Return what `module:name` names; the name is `app` if it is left out.
+
     The current folder is searched first, as `python -m` does: a service's own modules are usually
     not installed.
 
     Raises:
-        ConfigError: no such module, no such name in it, or it is no `late.App`. An error within
-            the module itself is the service's own and is passed on.
+        ConfigError: no such module, or no such name in it. An error within the module itself is
+            the service's own and is passed on.
     """
     module_name, _, name = target.partition(":")
     name = name or "app"
@@ -43,9 +60,4 @@ def load_app(target: str) -> App:
             found = getattr(found, part)
         except AttributeError:
             raise ConfigError(f"module {module_name!r} has no {name!r}") from None
-    from late.app.app import App
-
-    found = getattr(found, "late_app", found)  # A `late.celery.Celery` carries the app.
-    if not isinstance(found, App):
-        raise ConfigError(f"{target} is a {type(found).__name__}, not a late.App")
     return found

@@ -8,10 +8,12 @@ from typing import TYPE_CHECKING, Annotated, Literal
 import typer
 
 from late.cli import options, output
+from late.cli.app_loader import load
 from late.errors import ConfigError
 
 if TYPE_CHECKING:
     from late.celery.scan.report import Scan
+    from late.celery.scan.tasks import Use
 
 app = typer.Typer(help="Move from Celery.", no_args_is_help=True)
 
@@ -44,7 +46,7 @@ def scan(
     elif "/" in target or target.endswith(".py"):
         raise ConfigError(f"there is no {target}")
     else:
-        found = scan_app(target)
+        found = scan_app(load(target), target.partition(":")[0])
     if json:
         output.as_json(_document(found))
     else:
@@ -81,10 +83,7 @@ def _document(found: Scan) -> dict[str, object]:
     }  # fmt: skip
 
 
-def _use(use: object) -> dict[str, object]:
-    from late.celery.scan.tasks import Use
-
-    assert isinstance(use, Use)
+def _use(use: Use) -> dict[str, object]:
     return {
         "feature": use.feature,
         "verdict": use.verdict,

@@ -10,6 +10,7 @@ from typing import Any
 from uuid import UUID
 
 import pytest
+from kombu.utils import json as kombu_json
 
 import late
 from late import celery
@@ -58,9 +59,8 @@ def test_the_form_is_pinned() -> None:
 
 @pytest.mark.parametrize("name", VALUES)
 def test_the_form_is_that_of_kombu(name: str) -> None:
-    kombu = pytest.importorskip("kombu.utils.json", reason="kombu is not installed")
-    assert json.loads(kombu.dumps(VALUES[name])) == to_json(VALUES[name])
-    assert kombu.loads(json.dumps(to_json(VALUES[name]))) == VALUES[name]
+    assert json.loads(kombu_json.dumps(VALUES[name])) == to_json(VALUES[name])
+    assert kombu_json.loads(json.dumps(to_json(VALUES[name]))) == VALUES[name]
 
 
 def made(**settings: Any) -> celery.Celery:
