@@ -127,11 +127,11 @@ async def core(url: str) -> AsyncIterator[Caller]:
 
 
 @asynccontextmanager
-async def session(url: str) -> AsyncIterator[Caller]:
+async def session(url: str, kind: type[Session] = Session) -> AsyncIterator[Caller]:
     engine = create_engine(sqlalchemy_url(url))
     if url.startswith("sqlite"):
         _recipe(engine)
-    with Session(engine) as tx:
+    with kind(engine) as tx:
         yield Caller(
             tx,
             lambda sql: tx.connection().exec_driver_sql(sql),
@@ -153,13 +153,15 @@ async def async_core(url: str) -> AsyncIterator[Caller]:
 
 
 @asynccontextmanager
-async def async_session(url: str) -> AsyncIterator[Caller]:
-    engine = create_async_engine(async_url(url))
+async def async_session(
+    url: str, kind: type[AsyncSession] = AsyncSession, driver: str = "+psycopg"
+) -> AsyncIterator[Caller]:
+    engine = create_async_engine(async_url(url).replace("+psycopg", driver))
 
     async def sql(statement: str) -> None:
         await (await tx.connection()).exec_driver_sql(statement)
 
-    async with AsyncSession(engine) as tx:
+    async with kind(engine) as tx:
         yield Caller(tx, sql, lambda how: getattr(tx, how)())
     await engine.dispose()
 
@@ -195,31 +197,13 @@ async def psycopg_async_pipeline(url: str) -> AsyncIterator[Caller]:
         yield caller
 
 
-@asynccontextmanager
-async def model_session(url: str) -> AsyncIterator[Caller]:
-    engine = create_engine(sqlalchemy_url(url))
-    if url.startswith("sqlite"):
-        _recipe(engine)
-    with ModelSession(engine) as tx:
-        yield Caller(
-            tx,
-            lambda sql: tx.connection().exec_driver_sql(sql),
-            lambda how: getattr(tx, how)(),
-        )
-    engine.dispose()
+def model_session(url: str) -> AbstractAsyncContextManager[Caller]:
+    return session(url, ModelSession)
 
 
-@asynccontextmanager
-async def async_model_session(url: str) -> AsyncIterator[Caller]:
+def async_model_session(url: str) -> AbstractAsyncContextManager[Caller]:
     # With asyncpg below, where the other sessions have psycopg.
-    engine = create_async_engine(async_url(url).replace("+psycopg", "+asyncpg"))
-
-    async def sql(statement: str) -> None:
-        await (await tx.connection()).exec_driver_sql(statement)
-
-    async with AsyncModelSession(engine) as tx:
-        yield Caller(tx, sql, lambda how: getattr(tx, how)())
-    await engine.dispose()
+    return async_session(url, AsyncModelSession, "+asyncpg")
 
 
 @asynccontextmanager

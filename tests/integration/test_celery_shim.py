@@ -2,17 +2,22 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 from decimal import Decimal
 from typing import Any
+from zoneinfo import ZoneInfo
 
 import pytest
+from sqlalchemy.orm import Session
 
 import late
 from late import celery
-from late.errors import TaskEnded
+from late.control import Control
+from late.errors import InvalidPolicy, TaskEnded
 from late.outbox import connect
+from late.schema.engine import make_engine
 from late.testing import drain
 
 Runs = list[tuple[Any, ...]]
@@ -61,6 +66,60 @@ def test_without_a_transaction_a_call_opens_one_where_that_is_set(app: celery.Ce
     result = task.delay()
     assert drain(app.late_app) == {"done": 1}
     assert result.get(timeout=0) == 7
+
+
+def test_a_session_commits_and_rolls_back_its_tasks(app: celery.Celery) -> None:
+    task = app.task(name="plain")(lambda: 7)
+    engine = make_engine(app.late_app.url)
+    with Session(engine) as session, celery.transaction(session):
+        kept = task.delay()
+        session.commit()
+        gone = task.delay()
+        session.rollback()
+    engine.dispose()
+    assert drain(app.late_app) == {"done": 1}
+    assert kept.successful()
+    assert not gone.ready()
+
+
+def test_what_a_call_asks_for_is_in_the_row(app: celery.Celery) -> None:
+    task = app.task(name="plain", expires=7200, priority=2)(lambda: 7)
+    app.conf.timezone = "Europe/Berlin"
+    at = datetime.now(UTC).replace(microsecond=0) + timedelta(days=30)
+    plain = at.astimezone(ZoneInfo("Europe/Berlin")).replace(tzinfo=None)
+    rows = {
+        "countdown": call(app, task, countdown=3600, queue="slow", headers={"a": "b"}),
+        "eta": call(app, task, eta=plain, priority=9, expires=None),
+    }
+    with Control(app.late_app.url) as control:
+        soon, late_one = [control.tasks.show(rows[name].id) for name in ("countdown", "eta")]
+    assert (soon.queue, soon.headers) == ("slow", {"a": "b"})
+    hour_us = 3_600_000_000
+    assert soon.options == {"delay_us": hour_us, "expires_in_us": 2 * hour_us, "priority": 20}
+    assert late_one.options == {"at_us": int(at.timestamp()) * 1_000_000, "priority": 90}
+    with pytest.raises(InvalidPolicy, match="and 9 starts first"):
+        call(app, task, priority=10)
+
+
+def test_a_soft_limit_is_raised_in_the_task_and_ends_it(app: celery.Celery) -> None:
+    seen: Runs = []
+
+    @app.task(soft_time_limit=0.3, autoretry_for=(OSError,))
+    def slow(catches: bool) -> str:
+        try:
+            while True:
+                time.sleep(0.01)
+        except celery.SoftTimeLimitExceeded:
+            seen.append((catches,))
+            if catches:
+                return "in time"
+            raise
+
+    caught, out = call(app, slow, True), call(app, slow, False)
+    assert drain(app.late_app) == {"done": 1, "dead": 1}
+    assert caught.get(timeout=0) == "in time"
+    assert out.failed()
+    assert sorted(seen) == [(False,), (True,)]
 
 
 @pytest.mark.parametrize("automatic", [True, False])

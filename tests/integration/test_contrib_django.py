@@ -45,6 +45,38 @@ print(paid.count(), paid.filter(receipts__gte=1).count())
 """
 
 
+CELERY = """
+from django.db import transaction
+from late.celery import Celery, NoTransaction
+from late.contrib.django import app as late_app
+from late.testing import drain
+from shop.models import Order
+app = Celery("shop", late_app=late_app)
+
+@app.task(bind=True)
+def pay(self, order_id):
+    Order.objects.filter(pk=order_id).update(paid=True)
+
+kept, gone = [Order.objects.create(email="ada@example.org", cents=100) for _ in range(2)]
+with transaction.atomic():
+    pay.delay(kept.pk)
+    try:
+        with transaction.atomic():
+            pay.delay(gone.pk)
+            raise ValueError
+    except ValueError:
+        pass
+try:
+    pay.delay(gone.pk)
+    outside = "committed"
+except NoTransaction:
+    outside = "refused"
+ended = drain(late_app)
+print(outside, ended, *Order.objects.order_by("pk").values_list("paid", flat=True))
+"""
+"""A task of Celery's interface, in a block, in a savepoint that is rolled back, and in neither."""
+
+
 class Site:
     """The project on one database. `manage` runs one command of its `manage.py`."""
 
@@ -237,6 +269,11 @@ def test_results_of_djangos_interface_and_dead_letters_in_the_admin(site: Site) 
         site.shell(DIE + REDRIVE)
         == "remind attempts_exhausted shop.models.Order.DoesNotExist 0 ada"
     )
+
+
+def test_a_task_written_for_celery_commits_with_the_block(site: Site) -> None:
+    site.manage("migrate", "--verbosity", "0")
+    assert "refused {'done': 1} True False\n" in site.manage("shell", "-c", CELERY)
 
 
 @pytest.mark.parametrize("site", ["sqlite"], indirect=True)

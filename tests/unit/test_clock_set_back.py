@@ -6,12 +6,15 @@ Delays, retries and schedules do: they are due at a time.
 from __future__ import annotations
 
 import asyncio
+import itertools
+from collections.abc import Callable
 
 import pytest
 
 from late.clock import SET_BACK_US, was_set_back
 from late.model.queue_settings import QueueSettings
 from late.model.task import Cursor, ShardId
+from late.scheduler.core.shard_core import ShardCore
 from late.scheduler.core.timers import RESCAN_US, Timers
 from late.scheduler.events_effects import PageRead, SettleSoon
 from late.scheduler.limits.adaptive_limit import AdaptiveLimit, SlowStart
@@ -161,50 +164,36 @@ def test_tasks_behind_a_key_leave_a_full_window() -> None:
 
 def test_the_loop_comes_again() -> None:
     """Also where the clock goes back between the end of a pass and the wait for the next."""
-    loop = SimLoop()
-    asked: list[float] = []
-
-    def now_us() -> int:
-        asked.append(loop.now_s)
-        return NOW_US if len(asked) == 1 else BACK_US
-
-    async def main() -> None:
-        scheduler = Scheduler(
-            None,  # type: ignore[arg-type]
-            {}, slots=NoSlots(), concurrency=1, now_us=now_us,
-            settle_soon=lambda count: None, read_soon=lambda: None,
-        )  # fmt: skip
-        running = asyncio.get_running_loop().create_task(scheduler.run())
-        await asyncio.sleep(4 * CALM_PASS_S)
-        running.cancel()
-
-    try:
-        loop.run_until_complete(main())
-    finally:
-        loop.forget()
-    assert len(asked) >= 6
+    assert looks(lambda number: NOW_US if number == 1 else BACK_US) >= 6
 
 
 def test_a_clock_that_stands_still_is_not_looked_at_again_and_again() -> None:
     """The time of a task that is due in a moment does not come before the database is back."""
-    loop = SimLoop()
-    asked: list[float] = []
     world = World()
     world.enqueue(delay_us=SECOND)
     world.read_page()
     world.now_us += SECOND - 10
+    assert 6 <= looks(lambda number: world.now_us, world.core, trusted=False) <= 20
 
-    def now_us() -> int:
-        asked.append(loop.now_s)
-        return world.now_us
+
+def looks(
+    now_us: Callable[[int], int], core: ShardCore | None = None, *, trusted: bool = True
+) -> int:
+    """Run the scheduler's loop for four calm passes; return how often it asks for the time.
+
+    `now_us` has the number of the question.
+    """
+    loop = SimLoop()
+    asked = itertools.count(1)
 
     async def main() -> None:
         scheduler = Scheduler(
             None,  # type: ignore[arg-type]
-            {}, slots=NoSlots(), concurrency=1, now_us=now_us, trusted=lambda: False,
-            settle_soon=lambda count, urgent: None, read_soon=lambda: None,
+            {}, slots=NoSlots(), concurrency=1, now_us=lambda: now_us(next(asked)),
+            settle_soon=lambda count, urgent: None, read_soon=lambda: None, trusted=lambda: trusted,
         )  # fmt: skip
-        scheduler.cores["default", ShardId(0)] = world.core
+        if core is not None:
+            scheduler.cores["default", ShardId(0)] = core
         running = asyncio.get_running_loop().create_task(scheduler.run())
         await asyncio.sleep(4 * CALM_PASS_S)
         running.cancel()
@@ -213,7 +202,7 @@ def test_a_clock_that_stands_still_is_not_looked_at_again_and_again() -> None:
         loop.run_until_complete(main())
     finally:
         loop.forget()
-    assert 6 <= len(asked) <= 20
+    return next(asked) - 1
 
 
 class NoSlots:
