@@ -135,6 +135,19 @@ class Task:
         """
         return self.send(args, kwargs, options)
 
+    def signature(self, *args: Any, **kwargs: Any) -> Any:
+        """Refuse `s`, `si` and `signature`: there are no workflows.
+
+        Raises:
+            NotSupported: always.
+        """
+        raise NotSupported(
+            f"{self.name}: there are no signatures and workflows: call the next task in the one"
+            " before, and both commit together (docs/celery-tasks.md)"
+        )
+
+    s = si = subtask = signature
+
     def send(self, args: Any, kwargs: Any, options: Mapping[str, Any]) -> Any:
         """See `apply_async`."""
         conf = self.app.conf

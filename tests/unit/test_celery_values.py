@@ -82,6 +82,13 @@ def test_options_that_work_otherwise_are_refused_with_the_way() -> None:
         task.delay()
 
 
+@pytest.mark.parametrize("name", ["s", "si", "signature", "subtask"])
+def test_a_signature_says_what_to_do_instead(name: str) -> None:
+    task = made().task(name="plain")(lambda: None)
+    with pytest.raises(celery.NotSupported, match="plain: there are no signatures"):
+        getattr(task, name)(1)
+
+
 def test_routes_and_limits_reach_the_task() -> None:
     app = made(task_routes={"mail.*": {"queue": "mail"}}, task_time_limit=20)
     app.task(name="mail.send", soft_time_limit=5, max_retries=None)(lambda: None)
