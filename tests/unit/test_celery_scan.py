@@ -243,6 +243,7 @@ def test_files_that_are_no_python_are_told_and_folders_of_others_are_left_out(
     (tmp_path / "shop" / "tasks.py").write_text(TASKS)
     (tmp_path / "shop" / "old.py").write_text("print 'x'")
     (tmp_path / "shop" / "zero.py").write_bytes(b"\0")
+    (tmp_path / "shop" / "deep.py").write_text(f"import celery\nx = {'1 + ' * 900}1\n")
     (tmp_path / ".venv").mkdir()
     (tmp_path / ".venv" / "tasks.py").write_text(TASKS)
     (tmp_path / "env2").mkdir()
@@ -250,7 +251,11 @@ def test_files_that_are_no_python_are_told_and_folders_of_others_are_left_out(
     (tmp_path / "env2" / "tasks.py").write_text(TASKS)
     found = scan(tmp_path)
     assert [task.name for task in found.tasks] == ["shop.tasks.plain", "shop.send"]
-    assert sorted(file.path for file in found.unreadable) == ["shop/old.py", "shop/zero.py"]
+    assert sorted(file.path for file in found.unreadable) == [
+        "shop/deep.py",
+        "shop/old.py",
+        "shop/zero.py",
+    ]
     with pytest.raises(FileNotFoundError):
         scan(tmp_path / "missing")
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import ast
 import os
 import warnings
+from collections import deque
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
@@ -17,6 +18,8 @@ SKIPPED = frozenset(
 HOPS_MAX = 8
 """The number of modules that may pass a name on."""
 FILE_BYTES_MAX = 4 * 1024 * 1024
+DEPTH_MAX = 200
+"""What is nested deeper would end the stack of whoever visits it; written code has less than 80."""
 
 
 class Unreadable(msgspec.Struct, frozen=True):
@@ -28,7 +31,11 @@ class Unreadable(msgspec.Struct, frozen=True):
 
 
 class Module:
-    """One file: its tree, its dotted name, and what its names were imported from."""
+    """One file: its tree, its dotted name, and what its names were imported from.
+
+    Raises:
+        RecursionError: it is nested deeper than `DEPTH_MAX`.
+    """
 
     def __init__(self, path: str, name: str, tree: ast.Module, *, package: bool) -> None:
         self.path = path
@@ -43,7 +50,7 @@ class Module:
         self.assigned: list[ast.Assign] = []
         self.typed: list[ast.AnnAssign] = []
         self.calls: list[ast.Call] = []
-        for node in ast.walk(tree):  # once: a project has millions of nodes
+        for node in _walk(tree):  # once: a project has millions of nodes
             match node:
                 case ast.Import():
                     self._import(node)
@@ -165,6 +172,16 @@ def read(root: Path) -> Project:
 def parse(text: str, *, name: str = "tasks", path: str = "tasks.py") -> Project:
     """Return a project of one text."""
     return Project([Module(path, name, ast.parse(text), package=False)])
+
+
+def _walk(tree: ast.Module) -> Iterator[ast.AST]:
+    left: deque[tuple[ast.AST, int]] = deque([(tree, 0)])
+    while left:
+        node, depth = left.popleft()
+        if depth > DEPTH_MAX:
+            raise RecursionError(f"nested deeper than {DEPTH_MAX}")
+        yield node
+        left.extend((child, depth + 1) for child in ast.iter_child_nodes(node))
 
 
 def _files(root: Path) -> Iterator[Path]:
