@@ -19,7 +19,7 @@ HOPS_MAX = 8
 """The number of modules that may pass a name on."""
 FILE_BYTES_MAX = 4 * 1024 * 1024
 DEPTH_MAX = 200
-"""What is nested deeper would end the stack of whoever visits it; written code has less than 80."""
+"""Code that is nested deeper would end the stack of whoever visits it; what people write has 80."""
 
 
 class Unreadable(msgspec.Struct, frozen=True):
