@@ -176,14 +176,27 @@ def estimate(load: Load, figures: StoreFigures) -> Estimate:
 def journal_rows_per_s(load: Load, figures: StoreFigures) -> float:
     """Compute the rows that all groups and shards write.
 
-    A row takes what ends while it waits for company: with `e` ends a second in a shard and a wait
-    of `w` there are `e / (1 + e * w)` rows. The wait comes out of the measured rows the same way.
+    An end waits up to `w` for company, and its row takes all that end meanwhile: `e` ends a second
+    in a shard make `e / (1 + e * w)` rows. What is urgent, as a retry is, makes a row at once and
+    takes along what waits. With `u` urgent rows a second a wait is cut short to `b` on average and
+    lasts to its end with the chance `exp(-u * w)`: `u + e / (1 + e * b) * exp(-u * w)` rows.
+    Both `w` and the rows of a retry come out of the measured rows.
     """
-    ends = load.rate * (1 + load.delayed + load.retries)
     measured = [(one.rate / figures.shards, one.journal_rows) for one in figures.rates]
     waits = [(e, max(0.0, 1 / rows - 1) / e) for e, rows in measured if rows > 0]
-    e = ends / load.shards
-    return load.groups * load.shards * e / (1 + e * _between(waits, e, linear=True))
+    e = load.rate * (1 + load.delayed) / load.shards
+    w = _between(waits, e, linear=True)
+    u = load.rate * load.retries * _rows_of_a_retry(figures) / load.shards
+    b = -math.expm1(-u * w) / u if u else w
+    return load.groups * load.shards * (u + e / (1 + e * b) * math.exp(-u * w))
+
+
+def _rows_of_a_retry(figures: StoreFigures) -> float:
+    """Return the urgent rows of a second attempt: all rows of a run in which each task has one."""
+    if figures.retried is None:
+        return 1.0
+    plain = _at(figures.rates, figures.retried.rate, lambda one: one.journal_rows)
+    return figures.retried.journal_rows + (plain or 0.0)
 
 
 def _workers_wal_per_s(load: Load, figures: StoreFigures, payload: float) -> float | None:

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import math
 import subprocess
 import sys
+from random import Random
 from typing import Any
 
 import msgspec
@@ -118,9 +120,30 @@ def test_delays_and_retries_add_what_they_were_measured_to_cost() -> None:
     assert shaped.workers_cpu_cores == pytest.approx(
         (plain.workers_cpu_cores or 0) + 100 * (0.2 * 500 + 0.1 * 400) / 1e6
     )
-    # A parked task and a second attempt are settled once more.
-    ends = journal_rows_per_s(Load(rate=130), STORE)
-    assert shaped.journal_rows_per_day == pytest.approx(ends * DAY_S)
+    # A parked task is settled once more.
+    parked, more = (
+        journal_rows_per_s(Load(rate=rate, delayed=share), STORE)
+        for rate, share in ((100, 0.2), (120, 0))
+    )
+    assert parked == pytest.approx(more)
+
+
+@pytest.mark.parametrize("retries", [0.01, 0.1, 0.5, 1, 3])
+def test_rows_with_retries_are_those_of_a_run_of_events(retries: float) -> None:
+    """Live an hour of a shard: ends wait for company, retries write at once what waits."""
+    load = Load(rate=80, retries=retries)
+    ends, urgent = load.rate / 8, load.rate * retries / 8 * (1 + rows_at(100))
+    random = Random(7)
+    now, flush, rows = 0.0, math.inf, 0
+    while now < 3_600:
+        now += random.expovariate(ends + urgent)
+        if now > flush:
+            rows, flush = rows + 1, math.inf
+        if random.random() < urgent / (ends + urgent):
+            rows, flush = rows + 1, math.inf
+        else:
+            flush = min(flush, now + WAIT_S)
+    assert journal_rows_per_s(load, STORE) == pytest.approx(8 * rows / 3_600, rel=0.03)
 
 
 def test_more_workers_idle_more_and_are_less_busy_each() -> None:
