@@ -176,27 +176,40 @@ def estimate(load: Load, figures: StoreFigures) -> Estimate:
 def journal_rows_per_s(load: Load, figures: StoreFigures) -> float:
     """Compute the rows that all groups and shards write.
 
-    An end waits up to `w` for company, and its row takes all that end meanwhile: `e` ends a second
-    in a shard make `e / (1 + e * w)` rows. What is urgent, as a retry is, makes a row at once and
-    takes along what waits. With `u` urgent rows a second a wait is cut short to `b` on average and
-    lasts to its end with the chance `exp(-u * w)`: `u + e / (1 + e * b) * exp(-u * w)` rows.
-    Both `w` and the rows of a retry come out of the measured rows.
+    A worker of a group settles for all its shards at once: each that has something writes a row. An
+    end waits for company, and less if a failed attempt comes, which is recorded at once. The wait
+    comes out of the measured rows, from rates at which there was company.
     """
-    measured = [(one.rate / figures.shards, one.journal_rows) for one in figures.rates]
-    waits = [(e, max(0.0, 1 / rows - 1) / e) for e, rows in measured if rows > 0]
-    e = load.rate * (1 + load.delayed) / load.shards
-    w = _between(waits, e, linear=True)
-    u = load.rate * load.retries * _rows_of_a_retry(figures) / load.shards
-    b = -math.expm1(-u * w) / u if u else w
-    return load.groups * load.shards * (u + e / (1 + e * b) * math.exp(-u * w))
+    workers = max(1.0, load.workers / load.groups)
+    each = load.rate / workers
+    ends, failures = each * (1 + load.delayed + load.retries), each * load.retries
+    waits = [
+        (one.rate, _wait_s(one.rate, one.rate * one.journal_rows, figures.shards))
+        for one in figures.rates
+        if one.journal_rows < 1
+    ]
+    wait_s = _between(waits, each, linear=True) if waits else 0.0
+    if failures:
+        wait_s = -math.expm1(-failures * wait_s) / failures
+    rows = _rows_per_s(ends, 1 / ends + wait_s, load.shards / workers)
+    return load.groups * workers * rows
 
 
-def _rows_of_a_retry(figures: StoreFigures) -> float:
-    """Return the urgent rows of a second attempt: all rows of a run in which each task has one."""
-    if figures.retried is None:
-        return 1.0
-    plain = _at(figures.rates, figures.retried.rate, lambda one: one.journal_rows)
-    return figures.retried.journal_rows + (plain or 0.0)
+def _rows_per_s(ends: float, every_s: float, shards: float) -> float:
+    """Return the rows of a worker that settles every so many seconds: its shards with an end."""
+    return shards / every_s * -math.expm1(-ends / shards * every_s)
+
+
+def _wait_s(ends: float, rows: float, shards: float) -> float:
+    """Return the wait at which `_rows_per_s` gives so many rows: it falls as the wait grows."""
+    low, high = 0.0, 60.0
+    for _ in range(60):
+        middle = (low + high) / 2
+        if _rows_per_s(ends, 1 / ends + middle, shards) > rows:
+            low = middle
+        else:
+            high = middle
+    return high
 
 
 def _workers_wal_per_s(load: Load, figures: StoreFigures, payload: float) -> float | None:
