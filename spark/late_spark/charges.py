@@ -79,7 +79,7 @@ def by_day(charges: Iterable[Charge], calendar: Calendar) -> tuple[list[DayCharg
     inside: dict[tuple[date, Line, _How], int] = defaultdict(int)
     outside: dict[Line, int] = defaultdict(int)
     for (line, start, end, how), amount in merged.items():
-        for day, part in _over_days(amount, start, end, calendar):
+        for day, part in over_days(amount, start, end, calendar):
             if day is None:
                 outside[line] += part
             else:
@@ -91,10 +91,10 @@ def by_day(charges: Iterable[Charge], calendar: Calendar) -> tuple[list[DayCharg
     return days, [Outside(line, amount) for line, amount in sorted(outside.items()) if amount]
 
 
-def _over_days(
+def over_days(
     amount: int, start: int, end: int, calendar: Calendar
 ) -> list[tuple[date | None, int]]:
-    """(day, part); None is outside of the range."""
+    """Divide an amount over days, by seconds: (day, part); None is outside of the range."""
     if end <= start:
         # A purchase or a correction at one moment.
         inside = calendar.from_us <= start < calendar.to_us

@@ -157,7 +157,7 @@ def cost(asked: Asked, by: str, title: str | None = None) -> CostReport:
     Raises:
         ConfigError: bad input of any kind; nothing was written.
     """
-    from late_spark import page, sheets, tables
+    from late_spark import focus_split, page, sheets, tables
 
     folder.check(asked.out, force=asked.force)
     columns = dimensions(by)
@@ -175,6 +175,13 @@ def cost(asked: Asked, by: str, title: str | None = None) -> CostReport:
     asked.say(f"writing {asked.out}")
     with folder.writing(asked.out, about, force=asked.force) as draft:
         tables.write(found, draft)
+        if asked.bills:
+            names = focus_split.columns_of(asked.bills)
+            origins = focus_split.of_bills(asked.bills, book)
+        else:
+            names = list(focus_split.PRICED)
+            origins = focus_split.of_prices(billed, found)
+        focus_split.write(found, origins, names, draft / "focus.csv")
         sheets.write(found, draft / "cost.xlsx")
         (draft / "index.html").write_text(page.cost(found), encoding="utf-8")
     return found

@@ -10,7 +10,8 @@ from __future__ import annotations
 
 import csv
 import json
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import replace
 from datetime import UTC, datetime
 from fnmatch import fnmatchcase
 from pathlib import Path
@@ -46,7 +47,7 @@ def load(paths: Sequence[Path], book: PriceBook) -> list[Charge]:
         if path in paths[:at]:
             raise ConfigError(f"bill {path} is given twice")
         before = len(found)
-        for number, row in _rows(path, book):
+        for number, row in rows(path, book):
             where = f"bill {path}:{number}"
             period = _time(row, "BillingPeriodStart", where)
             account = (row.get("ProviderName", ""), row["BillingAccountId"], period)
@@ -62,7 +63,12 @@ def load(paths: Sequence[Path], book: PriceBook) -> list[Charge]:
     return found
 
 
-def _rows(path: Path, book: PriceBook) -> Iterator[tuple[int, dict[str, str]]]:
+def rows(path: Path, book: PriceBook) -> Iterator[tuple[int, dict[str, str]]]:
+    """Yield (line, row) of a bill.
+
+    Raises:
+        ConfigError: it cannot be read, or a column is missing.
+    """
     try:
         with path.open(encoding="utf-8-sig", newline="") as file:
             reader = csv.DictReader(file)
@@ -99,6 +105,14 @@ def _charges(row: dict[str, str], book: PriceBook, where: str) -> Iterable[Charg
         # A cost that is not known is not zero; some exports have only some of the cost columns.
         raise ConfigError(f"{where}: {book.bill.cost} is empty: choose another column (bill.cost)")
     amount = money.units(row[book.bill.cost], f"{where}: {book.bill.cost}")
+    found = parts(row, book, where)
+    amounts = money.split(amount, [percent for _, percent in found])
+    for (charge, _), part in zip(found, amounts, strict=True):
+        yield replace(charge, amount=part)
+
+
+def parts(row: Mapping[str, str], book: PriceBook, where: str) -> list[tuple[Charge, int]]:
+    """Return what a row is: charges without an amount, and the percent that each is of it."""
     start, end = (_time(row, f"ChargePeriod{end}", where) for end in ("Start", "End"))
     if end < start:
         raise ConfigError(f"{where}: ChargePeriodEnd {iso(end)} is before its start {iso(start)}")
@@ -106,21 +120,19 @@ def _charges(row: dict[str, str], book: PriceBook, where: str) -> Iterable[Charg
     service, region = row["ServiceName"], row.get("RegionId", "")
     if rule is None:
         line = Line(service or "(no service)", service)
-        return [Charge(line, start, end, amount, {}, NO_RULE)]
+        return [(Charge(line, start, end, 0, {}, NO_RULE), 100)]
     line = Line(rule.line, service, region)
     if rule.ignore is not None:
-        return [Charge(line, start, end, amount, {}, rule.ignore)]
+        return [(Charge(line, start, end, 0, {}, rule.ignore), 100)]
+    ours = Charge(line, start, end, 0, rule.drivers)
     if rule.share == 100:
-        return [Charge(line, start, end, amount, rule.drivers)]
-    ours, others = money.split(amount, [rule.share, 100 - rule.share])
+        return [(ours, 100)]
     reason = f"{100 - rule.share} percent are others', says the price book"
-    return [
-        Charge(line, start, end, ours, rule.drivers),
-        Charge(line, start, end, others, {}, reason),
-    ]
+    others = Charge(line, start, end, 0, {}, reason)
+    return [(ours, rule.share), (others, 100 - rule.share)]
 
 
-def fits(rule: Rule, row: dict[str, str]) -> bool:
+def fits(rule: Rule, row: Mapping[str, str]) -> bool:
     """Return True if every pattern of the rule fits the row."""
     for column, pattern in rule.match.items():
         name, _, tag = column.partition(".")
@@ -138,7 +150,7 @@ def _tag(text: str, tag: str) -> str:
     return str(tags.get(tag, "")) if isinstance(tags, dict) else ""
 
 
-def _time(row: dict[str, str], column: str, where: str) -> int:
+def _time(row: Mapping[str, str], column: str, where: str) -> int:
     """FOCUS has all times in UTC, with and without saying so."""
     try:
         found = datetime.fromisoformat(row[column].strip())

@@ -1,37 +1,19 @@
-"""The cost report as data: Parquet, CSV, and FOCUS 1.x rows of what was allocated."""
+"""The cost report as data: Parquet and CSV. `focus_split.py` has the rows of the bill."""
 
 from __future__ import annotations
 
 import csv
-import json
-from collections import defaultdict
 from collections.abc import Iterable, Sequence
-from datetime import date
 from pathlib import Path
 
 from late_spark import money
-from late_spark.allocation import Key
-from late_spark.calendar import iso, month_bounds
-from late_spark.charges import Line
-from late_spark.cost import OF_WORK, CostReport
-
-FOCUS = (
-    "BilledCost", "BillingAccountId", "BillingAccountName", "BillingCurrency",
-    "BillingPeriodEnd", "BillingPeriodStart", "ChargeCategory", "ChargeClass",
-    "ChargeDescription", "ChargeFrequency", "ChargePeriodEnd", "ChargePeriodStart",
-    "ConsumedQuantity", "ConsumedUnit", "ContractedCost", "EffectiveCost", "InvoiceIssuerName",
-    "ListCost", "PricingQuantity", "PricingUnit", "ProviderName", "PublisherName", "RegionId",
-    "RegionName", "ResourceId", "ResourceName", "ResourceType", "ServiceCategory", "ServiceName",
-    "SkuId", "SkuPriceId", "SubAccountId", "SubAccountName", "Tags", "x_Line",
-)  # fmt: skip
-"""The columns of FOCUS 1.0, and one of our own, which the specification has begin with `x_`."""
+from late_spark.cost import CostReport
 
 
 def write(report: CostReport, folder: Path) -> None:
-    """Write all data files of a report."""
+    """Write the costs, as Parquet and as CSV."""
     _parquet(report, folder)
     _csv(report, folder / "costs.csv")
-    _focus(report, folder / "focus.csv")
 
 
 def safe(text: str) -> str:
@@ -97,93 +79,6 @@ def _table(rows: Sequence[tuple[object, ...]], schema: object) -> object:
     columns = list(zip(*rows, strict=True)) or [()] * len(schema)  # type: ignore[arg-type]
     last = [money.decimal(int(str(value))) for value in columns[-1]]
     return pa.table([*map(list, columns[:-1]), last], schema=schema)
-
-
-def _focus(report: CostReport, path: Path) -> None:
-    """A row per day, line and what the report is by; what nobody bears is in it, so that it sums
-    to the bill's part in the range. (Every key on its own would be gigabytes; those are in
-    `costs.parquet`.)"""
-    by = [each for each in report.by if each in OF_WORK]
-    tasks: dict[tuple[date, tuple[str, ...]], int] = defaultdict(int)
-    for used in report.used:
-        tasks[used.day, _of(used.key, by)] += used.ended
-    amounts: dict[tuple[date, Line, tuple[str, ...]], int] = defaultdict(int)
-    for cost in report.costs:
-        amounts[cost.day, cost.line, _of(cost.key, by)] += cost.amount
-    with path.open("w", encoding="utf-8", newline="") as file:
-        writer = csv.DictWriter(file, FOCUS, restval="")
-        writer.writeheader()
-        bounds = {day: (iso(start), iso(end)) for day, start, end in report.calendar.bounds}
-        common = {day: _common(report, day, *bounds[day]) for day in report.calendar.days}
-        for (day, line, values), amount in sorted(amounts.items()):
-            borne = _borne(line, by, values, tasks[day, values])
-            writer.writerow({**common[day], **_charge(line, amount), **borne})
-        for left in report.unallocated:
-            writer.writerow(
-                {
-                    **common[left.day],
-                    **_charge(left.line, left.amount),
-                    "ChargeDescription": safe(f"unallocated: {left.reason}"),
-                    # FOCUS wants a quantity of all that is priced: this is a day of the line.
-                    "PricingQuantity": 1,
-                    "PricingUnit": "Days",
-                    "SubAccountId": "unallocated",
-                    "SubAccountName": "unallocated",
-                }
-            )
-
-
-def _of(key: Key, by: Sequence[str]) -> tuple[str, ...]:
-    return tuple(str(getattr(key, each)) for each in by)
-
-
-def _common(report: CostReport, day: date, start: str, end: str) -> dict[str, object]:
-    month = month_bounds(day, report.calendar.tz)
-    return {
-        "BillingAccountId": "late",
-        "BillingAccountName": safe(report.title),
-        "BillingCurrency": report.currency,
-        "BillingPeriodStart": iso(month[0]),
-        "BillingPeriodEnd": iso(month[1]),
-        "ChargeCategory": "Usage",
-        "ChargeFrequency": "Usage-Based",
-        "ChargePeriodStart": start,
-        "ChargePeriodEnd": end,
-        "InvoiceIssuerName": "late",
-        "ProviderName": "late",
-        "PublisherName": "late",
-        "ServiceCategory": "Integration",
-    }
-
-
-def _charge(line: Line, amount: int) -> dict[str, object]:
-    costs = ("BilledCost", "EffectiveCost", "ListCost", "ContractedCost")
-    return {
-        **dict.fromkeys(costs, money.exact(amount)),
-        "RegionId": line.region,
-        "RegionName": line.region,
-        "ServiceName": safe(line.service or line.name),
-        "x_Line": safe(line.name),
-    }
-
-
-def _borne(line: Line, by: Sequence[str], values: Sequence[str], tasks: int) -> dict[str, object]:
-    """Name the bearer of a charge: the dimensions as resource and tags, the owner as account."""
-    tags = dict(zip(header(by), values, strict=True))
-    owner = safe(tags.get("owner", ""))
-    return {
-        "ChargeDescription": f"{line.name}, the share of its tasks",
-        "ConsumedQuantity": tasks,
-        "ConsumedUnit": "Tasks",
-        "PricingQuantity": tasks,
-        "PricingUnit": "Tasks",
-        "ResourceId": safe("/".join(values)),
-        "ResourceName": safe(values[-1] if values else ""),
-        "ResourceType": "/".join(tags),
-        "SubAccountId": owner,
-        "SubAccountName": owner,
-        "Tags": json.dumps({name: value for name, value in tags.items() if value}),
-    }
 
 
 def csv_rows(path: Path, columns: Sequence[str], rows: Iterable[Sequence[object]]) -> None:

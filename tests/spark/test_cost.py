@@ -167,14 +167,6 @@ def test_a_sheet_that_is_too_long_says_what_is_missing(
     assert [Decimal(cells[1][1]) for cells in costs[1:]] == [24, 23, 24, 71]
 
 
-def test_focus_has_a_quantity_of_every_charge(tmp_path: Path) -> None:
-    tables.write(made(), tmp_path)
-    rows = list(csv.DictReader((tmp_path / "focus.csv").read_text().splitlines()))
-    assert {(row["PricingQuantity"], row["PricingUnit"]) for row in rows} == {
-        ("10", "Tasks"), ("11", "Tasks"), ("1", "Days"),
-    }  # fmt: skip
-
-
 def test_every_cent_is_somewhere() -> None:
     found = made()
     # 71 USD over 71 hours: 24, 23 and 24. The last day has arrivals only, so nobody's tasks ended.
