@@ -15,7 +15,7 @@ from sqlalchemy import Connection, Engine, delete, insert, select, update
 from late.autoscaler.autoscaler import STARTED, Term, TermLost
 from late.autoscaler.decide import Decision
 from late.control.database import Part
-from late.control.sql.rows import SPANNER, now_us, object_of
+from late.control.sql.rows import locking, now_us, object_of
 from late.errors import ConfigError
 from late.schema.engine import reading, write
 from late.schema.tables import controller, decision
@@ -157,9 +157,7 @@ class AutoscaleJournal:
 
 
 def _locked(connection: Connection, name: str) -> Any:
-    found = select(controller).where(controller.c.name == name)
-    # Spanner needs no FOR UPDATE: a read-write transaction locks the rows that it reads.
-    return found if connection.dialect.name == SPANNER else found.with_for_update()
+    return locking(connection, select(controller).where(controller.c.name == name))
 
 
 def _fenced(connection: Connection, term: Term) -> Any:

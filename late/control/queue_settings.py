@@ -10,7 +10,7 @@ from sqlalchemy import Connection, Table, delete, insert, select, update
 
 from late.control import audit
 from late.control.database import Part
-from late.control.sql.rows import SPANNER, now_us
+from late.control.sql.rows import locking, now_us
 from late.errors import ConfigError
 from late.model import queue_settings
 from late.model import validation as validate
@@ -164,9 +164,7 @@ def _locked(connection: Connection, kind: Kind, name: str) -> QueueSettings:
     """Read and lock the present settings, so that two changes are made one after the other."""
     table = _TABLES[kind]
     query = select(table.c.knobs).where(table.c.name == name)
-    if connection.dialect.name != SPANNER:  # there a transaction locks the rows that it reads
-        query = query.with_for_update()
-    text = connection.execute(query).scalar()
+    text = connection.execute(locking(connection, query)).scalar()
     return QueueSettings() if text is None else queue_settings.decode(text)
 
 

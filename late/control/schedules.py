@@ -14,7 +14,7 @@ from sqlalchemy import Connection, Engine, RowMapping, delete, insert, select, u
 
 from late.control import audit
 from late.control.database import Part
-from late.control.sql.rows import COCKROACH, SPANNER, log_table_of, now_us
+from late.control.sql.rows import COCKROACH, SPANNER, locking, log_table_of, now_us
 from late.errors import ConfigError
 from late.model.cron import check, next_due_us
 from late.model.ids import new_id
@@ -172,10 +172,7 @@ def _stored(
     connection: Connection, names: Sequence[str], *, lock: bool = False
 ) -> dict[str, RowMapping]:
     statement = select(schedule).where(schedule.c.name.in_(names)).order_by(schedule.c.name)
-    # Spanner needs no FOR UPDATE: a read-write transaction locks the rows that it reads.
-    if lock and connection.dialect.name != SPANNER:
-        statement = statement.with_for_update()
-    rows = connection.execute(statement)
+    rows = connection.execute(locking(connection, statement) if lock else statement)
     return {row.name: row._mapping for row in rows}
 
 

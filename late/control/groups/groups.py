@@ -29,7 +29,7 @@ from sqlalchemy import (
 from late.control import audit
 from late.control.sql import positions
 from late.control.sql.last_settlement import journals
-from late.control.sql.rows import SPANNER, now_us
+from late.control.sql.rows import locking, now_us
 from late.control.sql.shards import survey
 from late.errors import ConfigError, TransactionAborted
 from late.model.task import DEFAULT_GROUP
@@ -214,11 +214,9 @@ def once(engine: Engine, work: Any) -> None:
 
 
 def row_of(connection: Connection, name: str, *, lock: bool = True) -> Row[Any] | None:
-    """Read the row of a group. With `lock`, lock it where the database has row locks."""
+    """Read the row of a group. With `lock`, lock it."""
     statement = select(group).where(group.c.name == name)
-    if lock and connection.dialect.name != SPANNER:
-        statement = statement.with_for_update()
-    return connection.execute(statement).first()
+    return connection.execute(locking(connection, statement) if lock else statement).first()
 
 
 def known(connection: Connection, name: str, *, lock: bool = True) -> Row[Any]:

@@ -36,7 +36,7 @@ from late.control.groups.groups import Checkpoint
 from late.control.sql import beyond_cursor, positions
 from late.control.sql.last_settlement import Journal, journals
 from late.control.sql.per_shard import union_rows
-from late.control.sql.rows import SPANNER, log_of, now_us, open_of
+from late.control.sql.rows import locking, log_of, now_us, open_of
 from late.control.sql.shards import survey
 from late.control.status import backlog
 from late.control.views import Count, Reset, ShardReset
@@ -222,9 +222,8 @@ def _apply(
 ) -> None:
     groups.known(connection, name)
     leases = select(lease).where(lease.c.consumer_group == name).order_by(lease.c.shard_id)
-    if connection.dialect.name != SPANNER:
-        leases = leases.with_for_update()
-    epochs = {row.shard_id: row.epoch for row in connection.execute(leases)}
+    locked = connection.execute(locking(connection, leases))
+    epochs = {row.shard_id: row.epoch for row in locked}
     for shard in _shards(connection, name, to, head):
         _one(connection, name, shard, epochs.get(shard.shard_id))
     values: dict[str, Any] = {"from_us": positions.from_us(to)}

@@ -9,7 +9,7 @@ import msgspec
 from sqlalchemy import Connection, Engine, select, update
 
 from late.control.lanes.layout import layout
-from late.control.sql.rows import SPANNER, now_us
+from late.control.sql.rows import locking, now_us
 from late.control.views import Check, DrainView, LaneView
 from late.errors import ConfigError
 from late.model.lanes import Extent
@@ -94,10 +94,7 @@ def found_lane(connection: Connection, name: str) -> tuple[Any, list[Any]]:
         ConfigError: no such lane.
     """
     every = select(lane).order_by(lane.c.name)
-    # Spanner has no FOR UPDATE: what a read-write transaction reads there is locked.
-    if connection.dialect.name != SPANNER:
-        every = every.with_for_update()
-    rows = list(connection.execute(every).all())
+    rows = list(connection.execute(locking(connection, every)).all())
     found = next((row for row in rows if row.name == name), None)
     if found is None:
         known = ", ".join(row.name for row in rows) or "none"

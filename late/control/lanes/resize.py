@@ -26,7 +26,7 @@ from late.control.lanes.layout import (
 )
 from late.control.sql import positions
 from late.control.sql.last_settlement import Journal, journals
-from late.control.sql.rows import COCKROACH, SPANNER, log_of, now_us
+from late.control.sql.rows import COCKROACH, locking, log_of, now_us
 from late.errors import ConfigError
 from late.model.lanes import Extent, Lane, Left
 from late.model.task import TaskId
@@ -140,7 +140,7 @@ def _close(seen: Any, connection: Connection) -> None:
         waits = open_transactions.waits(connection, known.waits_for)
     # Not before: the lock gives this transaction its number, and what is still looked for might
     # get a higher one, commit after the look and stand in the log behind the closing.
-    row = connection.execute(_locked(connection, seen)).first()
+    row = connection.execute(locking(connection, select(extent).where(*at))).first()
     if row is None or row.closings is not None or row.waits_for != known.waits_for:
         return
     if waits is not None:
@@ -153,12 +153,6 @@ def _close(seen: Any, connection: Connection) -> None:
     outbox.insert(connection, rows)
     ids = msgspec.json.encode([each.task_id for each in rows]).decode()
     connection.execute(update(extent).where(*at).values(closings=ids))
-
-
-def _locked(connection: Connection, seen: Any) -> Any:
-    statement = select(extent).where(extent.c.lane == seen.lane, extent.c.version == seen.version)
-    # Spanner has no FOR UPDATE: what a read-write transaction reads there is locked.
-    return statement if connection.dialect.name == SPANNER else statement.with_for_update()
 
 
 def _never_read(

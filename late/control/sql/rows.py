@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import base64
-from typing import Any
+from typing import Any, TypeVar
 
 import msgspec
 from sqlalchemy import (
@@ -11,6 +11,7 @@ from sqlalchemy import (
     Connection,
     FromClause,
     MetaData,
+    Select,
     Table,
     func,
     literal_column,
@@ -21,6 +22,7 @@ from late.model.task import AttemptError, OpenTask
 from late.schema.tables import NOW_US, log_table
 from late.store.common import open_tasks
 
+Row = TypeVar("Row", bound=tuple[Any, ...])
 _errors = msgspec.json.Decoder(tuple[AttemptError, ...])
 SPANNER = "spanner+spanner"
 """SQLAlchemy's name of Spanner's dialect."""
@@ -50,6 +52,14 @@ def now_us(connection: Connection) -> int:
     return int(
         connection.execute(select(literal_column(NOW_US[connection.dialect.name]))).scalar_one()
     )
+
+
+def locking(connection: Connection, statement: Select[Row]) -> Select[Row]:
+    """Lock the rows that are read until the transaction ends.
+
+    Spanner has no FOR UPDATE: a read-write transaction locks there what it reads.
+    """
+    return statement if connection.dialect.name == SPANNER else statement.with_for_update()
 
 
 def log_of(connection: Connection) -> FromClause:
