@@ -238,6 +238,12 @@ with connection.cursor() as cursor:
 """
 
 
+ENQUEUE = """
+from django.db import connection, transaction
+from shop.tasks import pay
+with transaction.atomic():
+    pay.enqueue(connection, 1)
+"""
 FROM_CODE = """
 import io, json, os
 from django.core.management import CommandError, call_command
@@ -278,7 +284,9 @@ def test_a_task_written_for_celery_commits_with_the_block(site: Site) -> None:
 
 @pytest.mark.parametrize("site", ["sqlite"], indirect=True)
 def test_a_command_ends_with_the_code_of_late(site: Site) -> None:
-    assert "late migrate" in site.manage("late_status", fails=True)
+    for command in (("late_status",), ("shell", "-c", ENQUEUE)):
+        assert "`manage.py migrate late --database default`" in site.manage(*command, fails=True)
+    assert "`manage.py late_worker [OPTIONS]`" in site.manage("late", "worker", fails=True)
     assert "applied 0001, 0002" in site.manage("late_migrate")
     assert f"up to date at {SCHEMA_VERSION}" in site.manage("late", "migrate")
     assert "Usage" in site.manage("late_worker", "--help")

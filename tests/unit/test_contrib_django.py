@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from contextlib import nullcontext
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import django
+import django_tasks
 import pytest
 from asgiref.sync import sync_to_async
 from django.conf import settings
@@ -23,8 +26,9 @@ if not settings.configured:
     )
     django.setup()
 
-from late.contrib.django import application, checks, migrations
+from late.contrib.django import application, checks, migrations, results
 from late.contrib.django import connections as ours
+from late.model.ids import new_id
 from late.schema import migrate
 from late.schema.version import SCHEMA_VERSION
 
@@ -82,7 +86,12 @@ def test_a_socket_is_not_a_host_name(database: Any) -> None:
         (["SHARDS"], "must be a dictionary"),
         ({"SHARD": 8, "GROUPS": 1}, "LATE has no GROUPS, SHARD"),
         ({"SHARDS": 0}, "shards must be 1"),
+        ({"SHARDS": "8"}, r"LATE\['SHARDS'\]: Expected `int`, got `str`"),
         ({"CODEC": "pickle"}, "pickle"),
+        ({"HISTORY": 1}, r"LATE\['HISTORY'\]: Expected `bool`, got `int`"),
+        ({"MAX_BACKLOG": {"mail": "9"}}, r"LATE\['MAX_BACKLOG'\]: Expected `int`, got `str`"),
+        ({"MAX_BACKLOG": -1}, r"LATE\['MAX_BACKLOG'\]: Expected `int` >= 0"),
+        ({"TARGETS": "billing"}, r"LATE\['TARGETS'\]: Expected `array`, got `str`"),
     ],
 )
 def test_a_wrong_setting_says_what_is_wrong(given: Any, words: str) -> None:
@@ -94,6 +103,49 @@ def test_the_settings_are_those_of_the_app() -> None:
     with override_settings(LATE={"SHARDS": 3, "GROUP": "shop"}):
         app = application.make_app()
     assert (app.shards, app.group, app.url) == (3, "shop", ours.IN_MEMORY)
+
+
+def test_the_url_is_that_of_the_test_database_once_there_is_one(
+    database: Any, tmp_path: Path
+) -> None:
+    connection = database({"NAME": tmp_path / "shop.db"})
+    with override_settings(LATE={"DATABASE": ALIAS}):
+        app = application.make_app()
+        connection.settings_dict["NAME"] = tmp_path / "test.db"
+        assert app.url == f"sqlite:///{tmp_path / 'test.db'}"
+
+
+@django_tasks.task
+def report() -> None: ...
+
+
+@pytest.mark.parametrize(
+    ("value", "error"), [(object(), TypeError), (None, SystemExit), ((1, "x"), None)]
+)
+def test_the_signal_tells_how_an_attempt_ended(value: Any, error: Any) -> None:
+    told: list[Any] = []
+    finished = lambda task_result, **_: told.append(task_result)  # noqa: E731
+    context: Any = SimpleNamespace(
+        own=SimpleNamespace(options=None), queue="default", task_id=new_id(0), attempt=1
+    )
+    context.is_last_attempt = True
+    results.task_finished.connect(finished, weak=False)
+    try:
+        with (
+            nullcontext() if error is None else pytest.raises(error),
+            results.running(report, context, [], {}, None, "default") as attempt,
+        ):
+            if error is SystemExit:
+                raise SystemExit
+            attempt.value = value
+    finally:
+        results.task_finished.disconnect(finished)
+    (result,) = told
+    if error is None:
+        assert (result.status.value, result.return_value) == ("SUCCESSFUL", [1, "x"])
+    else:
+        assert (result.status.value, result.errors[0].exception_class) == ("FAILED", error)
+    assert result.enqueued_at == results.enqueued_at(context.task_id) <= result.started_at
 
 
 class _Cut:

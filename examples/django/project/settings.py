@@ -7,7 +7,7 @@ from pathlib import Path
 BASE_DIR = Path(__file__).resolve().parent.parent
 SECRET_KEY = os.environ.get("SHOP_SECRET", secrets.token_hex(32))
 DEBUG = os.environ.get("SHOP_DEBUG") == "1"
-ALLOWED_HOSTS = ["127.0.0.1", "localhost", "testserver"]
+ALLOWED_HOSTS = os.environ.get("SHOP_ALLOWED", "127.0.0.1,localhost,testserver").split(",")
 ROOT_URLCONF = "project.urls"
 USE_TZ = True
 DEFAULT_AUTO_FIELD = "django.db.models.BigAutoField"

@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Annotated, Any
 
+import msgspec
 from django.conf import settings
 from django.core.exceptions import ImproperlyConfigured
 
 from late.app.app import App
 from late.contrib.django.connections import database_url, fresh
-from late.errors import ConfigError
+from late.errors import ConfigError, SchemaMismatch
 
 KEYS = {
     "DATABASE": "default",
@@ -21,13 +22,47 @@ KEYS = {
     "HISTORY": False,
 }
 """Each key of the setting `LATE`, and its default. All but DATABASE are options of `late.App`."""
+_Bound = Annotated[int, msgspec.Meta(ge=0)]
+TYPES: dict[str, Any] = {
+    "DATABASE": str,
+    "SHARDS": int,
+    "GROUP": str,
+    "MAX_BACKLOG": _Bound | dict[str, _Bound] | None,
+    "TARGETS": list[Any],
+    "HISTORY": bool,
+}
+"""The types of the values. `late.App` looks at codecs itself, and at each target."""
+
+
+class ProjectApp(App):
+    """The app of a Django project.
+
+    Its URL is looked up at each use: a test run has a database of its own, made after this app.
+    """
+
+    @property
+    def url(self) -> str:
+        """The URL of `DATABASES[LATE["DATABASE"]]`."""
+        return database_url(setting("DATABASE"))
+
+    @url.setter
+    def url(self, _: str) -> None:
+        """Keep nothing: `late.App` sets it once, to what the property returns."""
+
+    def enqueue(self, tx: Any, *args: Any, **kwargs: Any) -> Any:
+        """Do what `late.App.enqueue` does. An error about tables names the command of Django."""
+        try:
+            return super().enqueue(tx, *args, **kwargs)
+        except SchemaMismatch as error:
+            raise SchemaMismatch(f"{error} ({migrate_hint()})") from error
 
 
 def setting(key: str) -> Any:
     """Return one value of the setting `LATE`.
 
     Raises:
-        ImproperlyConfigured: `LATE` is not a dictionary, or has a key that is not known.
+        ImproperlyConfigured: `LATE` is not a dictionary, has a key that is not known, or has a
+            value of a wrong type for this one.
     """
     given = getattr(settings, "LATE", {})
     if not isinstance(given, dict):
@@ -35,7 +70,17 @@ def setting(key: str) -> Any:
     unknown = sorted(map(str, given.keys() - KEYS.keys()))
     if unknown:
         raise ImproperlyConfigured(f"LATE has no {', '.join(unknown)}; it has {', '.join(KEYS)}")
-    return given.get(key, KEYS[key])
+    value = given.get(key, KEYS[key])
+    try:
+        msgspec.convert(value, TYPES.get(key, Any))
+    except msgspec.ValidationError as error:
+        raise ImproperlyConfigured(f"LATE[{key!r}]: {error}") from None
+    return value
+
+
+def migrate_hint() -> str:
+    """Return the command that makes or upgrades the tables of `late` in this project."""
+    return f"in this project: `manage.py migrate late --database {setting('DATABASE')}`"
 
 
 def make_app() -> App:
@@ -46,6 +91,6 @@ def make_app() -> App:
     """
     options = {key.lower(): setting(key) for key in KEYS if key != "DATABASE"}
     try:
-        return App(database_url(setting("DATABASE")), wrap=fresh, **options)
+        return ProjectApp(database_url(setting("DATABASE")), wrap=fresh, **options)
     except ConfigError as error:
         raise ImproperlyConfigured(f"LATE: {error}") from error

@@ -24,6 +24,7 @@ from late.contrib.django.tasks_api import (
     TaskError,
     TaskResult,
     TaskResultStatus,
+    normalize_json,
     task_finished,
     task_started,
 )
@@ -59,7 +60,7 @@ def new(task: Any, task_id: str, args: Sequence[Any], kwargs: Mapping[str, Any],
         task=task,
         id=task_id,
         status=TaskResultStatus.READY,
-        enqueued_at=datetime.now(UTC) if task_id else None,
+        enqueued_at=enqueued_at(task_id) if task_id else None,
         started_at=None,
         finished_at=None,
         last_attempted_at=None,
@@ -69,6 +70,12 @@ def new(task: Any, task_id: str, args: Sequence[Any], kwargs: Mapping[str, Any],
         errors=[],
         worker_ids=[],
     )
+
+
+def enqueued_at(task_id: str) -> datetime:
+    """Return the time at which the id was made, to the millisecond: it is the same before and after
+    the commit."""
+    return datetime.fromtimestamp(int(task_id[:8] + task_id[9:13], 16) / 1e3, UTC)
 
 
 class Running:
@@ -119,7 +126,6 @@ def running(
     _set(
         result,
         status=TaskResultStatus.RUNNING,
-        enqueued_at=context.enqueued_at,
         started_at=now,
         last_attempted_at=now,
         worker_ids=[WORKER] * context.attempt,
@@ -128,7 +134,8 @@ def running(
     task_started.send(sender, task_result=result)
     try:
         yield attempt
-    except Exception as error:
+        attempt.value = normalize_json(attempt.value)
+    except (Exception, SystemExit) as error:
         if context.is_last_attempt:
             told = TaskError(
                 exception_class_path=_path(type(error)), traceback="".join(format_exception(error))
@@ -196,7 +203,6 @@ def _pending(view: TaskView, alias: str) -> Any:
     _set(
         result,
         status=TaskResultStatus.FAILED if _is_over(group) else TaskResultStatus.READY,
-        enqueued_at=_moment(view.created_at_us),
         started_at=_moment(errors[0].at_us) if errors else None,
         last_attempted_at=_moment(errors[-1].at_us) if errors else None,
         finished_at=_moment(group.dead_at_us),

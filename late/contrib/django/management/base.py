@@ -11,7 +11,8 @@ from typing import Any
 
 from django.core.management.base import BaseCommand, CommandError, CommandParser
 
-from late.contrib.django.application import setting
+from late.contrib.django.application import migrate_hint, setting
+from late.contrib.django.checks import check_schema
 from late.contrib.django.connections import database_url
 
 TARGET = "late.contrib.django.worker:app"
@@ -68,4 +69,15 @@ class LateCommand(BaseCommand):
         os.environ["LATE_URL"] = database_url(setting("DATABASE"))
         # The parent of several workers starts each with the command line that it has itself.
         sys.argv = ["late", *self.first, *arguments]
-        main(sys.argv[1:])
+        try:
+            main(sys.argv[1:])
+        except SystemExit as ended:
+            self._hint(ended.code)
+            raise
+
+    def _hint(self, code: Any) -> None:
+        """Name the command of Django, where the message of `late` has named its own."""
+        if code == 1 and any(each.hint for each in check_schema([setting("DATABASE")])):
+            print(migrate_hint(), file=sys.stderr)
+        if code == 2 and sys.argv[1:2] == ["worker"] and not self.first:
+            print("in this project: `manage.py late_worker [OPTIONS]`", file=sys.stderr)
