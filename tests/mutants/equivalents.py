@@ -350,6 +350,11 @@ EQUIVALENTS: dict[tuple[str, str, str], str] = {
         '" having max(number) > 0"',
         '" having min(number) > 0"',
     ): "the steps of a task are numbered from 1",
+    (
+        "late/store/postgres/prune.py",
+        "low = 0 if partition.is_default else partition.low",
+        "low = -1 if partition.is_default else partition.low",
+    ): "no transaction id is below 0",
 }
 """(module, the line, the changed line) -> the reason. If a module has the line more than once, and
 the reason is of one place only, the line above comes first, with a line break between."""

@@ -104,6 +104,35 @@ def test_a_queue_that_moves_fast_keeps_what_it_starts_meanwhile() -> None:
         ended(limits, begun, now_us + 20_000)
 
 
+def ready(*targets: str) -> ReadyQueues:
+    """A shard with a ready task for each of these targets, whose queue has a knob."""
+    limits = Limits(targets)
+    limits.set({"q": QueueSettings(timeout_s=30.0)}, {}, 0)
+    limits.begin(1, 1, 0)
+    made = ReadyQueues("g", limits)
+    for n, target in enumerate(targets):
+        each = entry(n, target=target)
+        each.move("ready")
+        made.push(each)
+    return made
+
+
+def test_a_pool_without_room_holds_no_other_up() -> None:
+    made = ready("full", "free", "away")
+    made.open(0, {"full": 0, "free": 1})
+    found = made.next()
+    assert found is not None
+    assert found.policy.target == "free"
+    assert made.next() is None
+
+
+def test_a_pulled_queue_is_asked_for_while_consumers_wait() -> None:
+    made = ready("pull:mail", "pull:post", "mail")
+    made.open(0, {"pull:mail": 0, "pull:post": 1, "mail": 1})
+    assert made.asked() == ["pull:post"]
+    assert made.ready_for("pull:mail") == 1
+
+
 def test_each_of_many_tenants_keeps_one() -> None:
     limits = Limits()
     limits.set({"q": QueueSettings(paused=True)}, {}, 0)
