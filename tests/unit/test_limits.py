@@ -156,6 +156,14 @@ def test_a_limit_of_the_fleet_is_shared_by_shards(mine: int, total: int, most: i
     assert started(limits, 52, flow)
 
 
+def test_an_end_that_was_not_counted_does_not_hide_those_after_it() -> None:
+    limits, flow = Limits(), Flow("q", "local")
+    limits.set({"q": QueueSettings(concurrency=1)}, {}, 0)
+    assert started(limits, 1, flow)
+    limits.ended([outcome(7), outcome(1)], 0)
+    assert started(limits, 2, flow)
+
+
 def test_a_rate_is_shared_and_says_when_to_look() -> None:
     limits = Limits()
     limits.set({"q": QueueSettings(rate=10, burst=10)}, {}, 0)

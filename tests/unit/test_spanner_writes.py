@@ -193,6 +193,30 @@ def test_rows_stay_until_every_group_has_settled_them() -> None:
     assert [(each.group, each.last) for each in plan.journals] == [("a", 5), ("b", 3)]
 
 
+class Log:
+    """A log whose rows are a nanosecond apart."""
+
+    def __init__(self, count: int) -> None:
+        self.rows = [
+            (spanner_cursor.moment_of(number), f"t{number}") for number in range(1, count + 1)
+        ]
+
+    @contextmanager
+    def snapshot(self) -> Iterator[Log]:
+        yield self
+
+    def read(self, table: str, columns: Any, keyset: Any, limit: int) -> list[Any]:
+        return self.rows[:limit]
+
+
+@pytest.mark.parametrize("count", [0, 1, spanner_prune.BATCH, spanner_prune.BATCH + 1])
+def test_there_may_be_more_behind_a_batch_that_is_full(count: int) -> None:
+    settled = spanner_prune.SettledShard(0, spanner_cursor.parse("9000"), ())
+    batch = spanner_prune.next_batch(Log(count), settled, (0, "t0"))
+    rows = min(count, spanner_prune.BATCH)
+    assert (batch.rows, batch.end, batch.full) == (rows, (rows, f"t{rows}"), count >= rows > 1)
+
+
 class Clients:
     """Answers each step of pruning from a list, and counts the transactions that write."""
 
