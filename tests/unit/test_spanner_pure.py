@@ -164,6 +164,17 @@ def test_gaps_are_all_shards_that_are_not_known() -> None:
     assert spanner_fleet._gaps(set(range(4096))) == []
 
 
+def test_a_shard_outside_every_lane_is_found_by_its_timers_alone(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    waiting = [["g", 7]]
+    monkeypatch.setattr(spanner_fleet, "_any", lambda *asked: asked[-1] == waiting)
+    monkeypatch.setattr(spanner_fleet, "_gaps", lambda shards: [])
+    shards = {0, 1}
+    spanner_fleet._outside(None, None, shards, [("g", 0), ("g", 6), ("g", 7)])
+    assert shards == {0, 1, 7}
+
+
 @pytest.mark.parametrize(
     "url",
     [

@@ -332,7 +332,7 @@ def test_a_queue_of_which_nothing_was_put_off_holds_no_other_up() -> None:
     made = world()
     give(made, *[30.0 + n for n in range(6)], name="parcel", queue="post")
     made.take_over(died=False)
-    made.asked[MAIL] = 1
+    assert fetch(made, 1) == [], "and it is known by now that there is none"
     assert len(fetch(made, 5, POST)) == 5
 
 
