@@ -406,6 +406,16 @@ EQUIVALENTS: dict[tuple[str, str, str], str] = {
         "if self._gone.get(key, 0) < number and row.record.task_id not in self.parked",
         "if self._gone.get(key, -1) < number and row.record.task_id not in self.parked",
     ): "loads are numbered from 1",
+    (
+        "late/tailer/ownership.py",
+        "",
+        "def _owners(",
+    ): "it is a cache",
+    (
+        "late/tailer/announcement.py",
+        "HOLD_MAX_S = 4.0",
+        "HOLD_MAX_S = 3.0",
+    ): "tuning: the longest time without an announcement after those that did not last",
 }
 """(module, the line, the changed line) -> the reason. If a module has the line more than once, and
 the reason is of one place only, the line above comes first, with a line break between."""

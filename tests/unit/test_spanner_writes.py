@@ -45,14 +45,16 @@ def settlement(**carried: Any) -> Settlement:
 
 
 def test_tasks_of_ticks_are_inserted_unless_their_key_is_taken() -> None:
-    taken, plain, first, second = (task(unique_key=key) for key in ("taken", None, "free", "free"))
+    taken, plain, first, second = (
+        task(unique_key=key, digest="d") for key in ("taken", None, "free", "free")
+    )
     written = Written()
     held: dict[str, Any] = {"taken": (record().task_id, None)}
     spanner_journal._append(written, [taken, plain, first, second], held, 7)
 
     assert [row["task_id"] for row in written.rows["late_task"]] == [plain.task_id, first.task_id]
     [key] = written.rows["late_unique"]
-    assert (key["unique_key"], key["task_id"]) == ("free", first.task_id)
+    assert (key["unique_key"], key["task_id"], key["digest"]) == ("free", first.task_id, "d")
     assert held["free"] == (first.task_id, None)
 
 
@@ -97,6 +99,11 @@ def test_the_old_settlements_of_a_journal_are_a_prefix(
 ) -> None:
     journal = spanner_prune.JournalRange("g", 0, first=3, last=9)
     assert spanner_prune.old_settlements(Journal(*rows), journal, 50, limit) == found
+
+
+def test_a_journal_of_which_no_row_is_old_is_not_read() -> None:
+    journal = spanner_prune.JournalRange("g", 0, first=9, last=9)
+    assert spanner_prune.old_settlements(None, journal, 50) == (0, 0, False)
 
 
 class Tables:
