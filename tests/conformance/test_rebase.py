@@ -99,3 +99,36 @@ async def test_a_copy_that_has_lost_its_leases_fences_their_owners_too(
     assert all(view.epoch > owner.lease.epoch for view in seen.leases)
     assert (await own(adopted, name="w2")).lease.epoch > owner.lease.epoch
     await adopted.close()
+
+
+async def test_a_copy_whose_lease_is_ahead_of_its_journal_fences_its_owner_too(
+    store: Store, url: str, raw: Raw
+) -> None:
+    owner = await own(store)
+    assert await owner.settle() is SettleResult.SETTLED
+    ahead = owner.lease.epoch + 7
+    raw.execute(f"update late_lease set epoch = {ahead} where shard_id = 0")
+    move_elsewhere(raw)
+
+    adopted = open_store(url)
+    await adopted.rebase()
+    await adopted.open()
+    seen = await adopted.heartbeat(worker("w2"), 60)
+    assert [view.epoch > ahead for view in seen.leases] == [True]
+    await adopted.close()
+
+
+async def test_each_journal_of_a_copy_is_fenced_by_its_own_last_row(
+    store: Store, url: str, raw: Raw
+) -> None:
+    owners = [await own(store), await own(store, 1), await own(store, group="audit")]
+    for times, owner in enumerate(owners):
+        for _ in range(times + 1):
+            assert await owner.settle() is SettleResult.SETTLED
+    move_elsewhere(raw)
+
+    adopted = open_store(url)
+    await adopted.rebase()
+    await adopted.open()
+    assert [await owner.settle() for owner in owners] == [SettleResult.FENCED] * 3
+    await adopted.close()

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from late.model.task import HELD_US, ShardId
+from late.model.task import HELD_US, Parked, ShardId
 from late.store.base import Store
 from tests.conformance.kit import ids, own, parked, record
 
@@ -44,6 +44,27 @@ async def test_due_times_keep_every_microsecond(store: Store) -> None:
     (due,) = await store.due("default", SHARD, until_us=exact, limit=10)
 
     assert due.due_at_us == exact
+
+
+async def test_only_the_timer_that_is_taken_away_goes(store: Store) -> None:
+    """Its group, its shard, its due time and its task all count."""
+    owner, audit = await own(store), await own(store, group="audit")
+    elsewhere = await own(store, 1)
+    gone = parked(100)
+    again, beside = parked(101, of=gone.record), parked(100)
+    of_shard_1 = parked(100, of=record(1))
+    await owner.settle(parked=(gone, again, beside))
+    await audit.settle(parked=(gone,))
+    await elsewhere.settle(parked=(of_shard_1,))
+
+    await owner.settle(unparked=((100, gone.record.task_id), (100, of_shard_1.record.task_id)))
+
+    async def due(group: str, shard: int) -> list[Parked]:
+        return await store.due(group, ShardId(shard), until_us=1000, limit=10)
+
+    assert await due("default", 0) == [beside, again]
+    assert await due("audit", 0) == [gone]
+    assert await due("default", 1) == [of_shard_1]
 
 
 async def test_held_tasks_never_fall_due(store: Store) -> None:

@@ -97,6 +97,14 @@ async def test_commits_are_told_of_from_the_announcement_until_it_is_taken_back(
             assert await made.announce(), "it was taken back, so there is one more look"
 
 
+async def test_its_descriptor_never_blocks_and_no_child_gets_it(path: Path) -> None:
+    made = SqliteWakeUps(f"sqlite:///{path}")
+    with producer(path):
+        async with listening(made):
+            assert not os.get_blocking(made._inotify)
+            assert not os.get_inheritable(made._inotify)
+
+
 async def test_other_writes_tell_of_nothing(path: Path) -> None:
     made = SqliteWakeUps(f"sqlite:///{path}")
     with producer(path) as service:

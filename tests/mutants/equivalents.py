@@ -350,6 +350,72 @@ EQUIVALENTS: dict[tuple[str, str, str], str] = {
         '" having max(number) > 0"',
         '" having min(number) > 0"',
     ): "the steps of a task are numbered from 1",
+    (
+        "late/store/postgres/prune.py",
+        "low = 0 if partition.is_default else partition.low",
+        "low = -1 if partition.is_default else partition.low",
+    ): "no transaction id is below 0",
+    (
+        "late/scheduler/core/timers.py",
+        "self._pushed += 1",
+        "self._pushed += 2",
+    ): "a number that only has to rise",
+    (
+        "late/scheduler/scheduler.py",
+        "self._passed_at = 0.0",
+        "self._passed_at = 1.0",
+    ): "a second of a clock that runs since the machine started",
+    (
+        "late/store/postgres/wake_ups.py",
+        "CALL_S = 5.0",
+        "CALL_S = 6.0",
+    ): "tuning: how long a call of the listener may take",
+    (
+        "late/tailer/discovery.py",
+        "DEADLINE_S = 3.0",
+        "DEADLINE_S = 4.0",
+    ): "tuning: how long an answer may take before the last good one is used on",
+    (
+        "late/scheduler/usage.py",
+        "return durations if min(durations, default=0) >= 0 else [max(0, us) for us in durations]",
+        "return durations if min(durations, default= -1) >= 0"
+        " else [max(0, us) for us in durations]",
+    ): "a list of no durations is the same either way",
+    (
+        "late/tailer/heartbeat.py",
+        "FAREWELL_S = 2.0",
+        "FAREWELL_S = 1.0",
+    ): "tuning: how long a good-bye may take",
+    (
+        "late/store/common/fleet_view.py",
+        "self._ends_us[me] = own_end_us or 0",
+        "self._ends_us[me] = own_end_us or -1",
+    ): "both are over since 1970",
+    (
+        "late/scheduler/limits/priority_queue.py",
+        "most = most if priority >= 0 else 1",
+        "most = most if priority > 0 else 1",
+    ): "it takes as many of that priority one by one",
+    (
+        "late/store/sqlite/wake_ups.py",
+        "self._pause = 1",
+        "self._pause = 0",
+    ): "tuning: one look more after a write",
+    (
+        "late/scheduler/core/timers.py",
+        "if self._gone.get(key, 0) < number and row.record.task_id not in self.parked",
+        "if self._gone.get(key, -1) < number and row.record.task_id not in self.parked",
+    ): "loads are numbered from 1",
+    (
+        "late/tailer/ownership.py",
+        "",
+        "def _owners(",
+    ): "it is a cache",
+    (
+        "late/tailer/announcement.py",
+        "HOLD_MAX_S = 4.0",
+        "HOLD_MAX_S = 3.0",
+    ): "tuning: the longest time without an announcement after those that did not last",
 }
 """(module, the line, the changed line) -> the reason. If a module has the line more than once, and
 the reason is of one place only, the line above comes first, with a line break between."""

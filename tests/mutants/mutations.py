@@ -159,9 +159,11 @@ def mutants(seed: str, count: int, area: str) -> Iterator[dict[str, Any]]:
     rng.shuffle(places)
     made = 0
     for module, line, choices in places:
+        if made == count:
+            return
         name, operator, occurrence = rng.choice(choices)
         code = mutate_code(sources[module], operator, occurrence)
-        if code is None or code == sources[module] or made == count or not compiles(code):
+        if code is None or code == sources[module] or not compiles(code):
             continue
         made += 1
         lines = zip(sources[module].splitlines(), code.splitlines(), strict=False)

@@ -11,7 +11,7 @@ from late.model.task import TRANSITIONS, Cursor, Outcome, Parked, Policy, ShardI
 from late.scheduler.events_effects import Finished, PageRead, ParkedLoaded, Settled
 from late.scheduler.limits.priority_queue import ReadyQueue
 from late.scheduler.settings import CoreSettings
-from late.scheduler.task_state import Entry
+from late.scheduler.task_state import DUE_AFTER_US_MAX, Entry
 from late.store.base import Page
 from tests.unit.core_world import SECOND, World, answers, running_ids, settle
 
@@ -452,6 +452,16 @@ def test_a_row_that_cannot_be_is_a_dead_letter_and_hurts_nobody(
     assert settlement is not None
     [letter] = settlement.dead
     assert (letter.record.task_id, letter.reason, letter.attempts) == (bad, reason, 0)
+
+
+@pytest.mark.parametrize(("beyond_us", "letters"), [(0, 0), (1, 1)])
+def test_a_task_is_due_at_the_latest_time_there_is_or_never(beyond_us: int, letters: int) -> None:
+    world = World()
+    world.enqueue(delay_us=DUE_AFTER_US_MAX + beyond_us)
+    world.read_page()
+    settlement = world.core.settlement(world.now_us)
+    assert settlement is not None
+    assert (len(settlement.dead), len(settlement.parked)) == (letters, 1 - letters)
 
 
 def test_in_a_backlog_tasks_stay_in_memory_behind_a_head_that_waits_for_a_slot() -> None:

@@ -37,6 +37,23 @@ def test_a_failing_task_holds_its_key_until_it_is_done() -> None:
     ]
 
 
+def test_a_task_without_a_handler_keeps_its_key_also_at_the_next_owner() -> None:
+    world = World()
+    first, _ = world.enqueue("stranger", ordering_key="k"), world.enqueue(ordering_key="k")
+    world.read_page()
+    for _ in range(2):
+        for _ in range(3):
+            world.grant(5)
+            settle(world)
+            answers(world)
+        held = {row.held_key for row in world.timers.values() if row.record.task_id == first}
+        assert held == {"k"}
+        world.take_over(died=False)
+        world.read_page()
+    world.grant(5)
+    assert world.starts == []
+
+
 def test_a_core_with_a_key_that_wants_its_next_task_is_not_quiet() -> None:
     world = World()
     world.grant(5)

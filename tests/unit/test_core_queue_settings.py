@@ -57,6 +57,21 @@ def test_what_a_knob_holds_back_leaves_the_window_for_others() -> None:
     world.drain()
 
 
+def test_tasks_are_counted_as_ready_only_where_their_shard_works() -> None:
+    world = World()
+    world.turn(slow=PAUSED)
+    for queue in ("slow", "slow", "slow", "q", "q"):
+        world.enqueue(queue=queue)
+    world.read_page()
+    world.grant(0)
+    state = world.core.state
+    assert (state.ready, state.limited) == (2, 3)
+    state.recovered = False
+    assert (state.ready, state.limited) == (0, 0)
+    state.recovered, state.stopped = True, True
+    assert (state.ready, state.limited) == (0, 0)
+
+
 def test_a_task_that_leaves_the_window_for_a_knob_keeps_its_key() -> None:
     world = World()
     world.turn(slow=PAUSED)

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Mapping
+from types import SimpleNamespace
 from typing import Any, cast
 
 from late.errors import StoreUnavailable
-from late.events import Emitter, Event
+from late.events import DISPATCHED, Emitter, Event
 from late.model.task import Attempt, Cursor, Epoch, Outcome, ShardId
+from late.scheduler.events_effects import Dispatch, Stop
 from late.scheduler.limits.limits import Limits
 from late.scheduler.scheduler import Scheduler
 from late.store.base import Lease, Settlement, SettleResult, Store
@@ -129,6 +132,44 @@ async def test_only_what_is_new_is_told_and_a_failure_is_made_up_for() -> None:
     counts[SHARD] = (3, 5)
     await refusals.tell()
     assert told == [{SHARD: (1, 5), ("audit", ShardId(0)): (0, 1)}, {SHARD: (2, 0)}]
+
+
+async def test_a_shard_that_is_handed_over_has_its_grace_to_become_clean() -> None:
+    it = Watched()
+    state = SimpleNamespace(clean=False)
+    it.scheduler.cores[SHARD] = cast(Any, SimpleNamespace(state=state, step=lambda event: []))
+    lost: list[Any] = []
+    it.scheduler.lost = lost.append  # type: ignore[method-assign]
+    task = asyncio.create_task(it.scheduler.hand_over([SHARD], 60))
+    for _ in range(5):
+        await asyncio.sleep(0)
+    assert lost == []
+    state.clean = True
+    it.scheduler._changed.set()
+    async with asyncio.timeout(30):
+        await task
+    assert lost == [SHARD]
+
+
+async def test_attempts_that_start_are_told_with_their_group() -> None:
+    it = Watched()
+    attempt = Attempt("default", record(3), 1, 0, Epoch(7), 0, None, None)
+    core: Any = SimpleNamespace(step=lambda event: [Dispatch([attempt])])
+    assert it.scheduler._step(SHARD, core, Stop()) == 1
+    assert [v for name, v in it.heard if name == DISPATCHED.name] == [
+        {"count": 1, "group": "default"}
+    ]
+
+
+async def test_each_shard_of_a_group_gets_its_own_schedules() -> None:
+    it = Watched()
+    for group, shard in (SHARD, ("default", ShardId(4)), ("audit", ShardId(3))):
+        it.scheduler.acquired([Lease(group, shard, "me", Epoch(1), 1, Cursor(""), (), {})])
+    got: list[Any] = []
+    it.scheduler._step = lambda shard, _, event: got.append((shard, event.schedules))  # type: ignore
+    here, elsewhere = (cast(Any, SimpleNamespace(shard_id=shard)) for shard in (3, 5))
+    it.scheduler.schedules([here, elsewhere], "default")
+    assert got == [(SHARD, [here]), (("default", ShardId(4)), [])]
 
 
 async def test_empty_shards_beyond_the_lane_claim_no_part_of_the_fleets_limits() -> None:

@@ -156,6 +156,28 @@ def test_a_limit_of_the_fleet_is_shared_by_shards(mine: int, total: int, most: i
     assert started(limits, 52, flow)
 
 
+def test_an_end_that_was_not_counted_does_not_hide_those_after_it() -> None:
+    limits, flow = Limits(), Flow("q", "local")
+    limits.set({"q": QueueSettings(concurrency=1)}, {}, 0)
+    assert started(limits, 1, flow)
+    limits.ended([outcome(7), outcome(1)], 0)
+    assert started(limits, 2, flow)
+
+
+@pytest.mark.parametrize(
+    ("queue_s", "target_s", "timeout_us"),
+    [(None, None, None), (3.0, None, 3 * S), (3.0, 2.0, 2 * S)],
+)
+def test_an_attempt_has_the_shortest_time_out_of_its_settings(
+    queue_s: float | None, target_s: float | None, timeout_us: int | None
+) -> None:
+    limits = Limits()
+    of_queue, of_target = (QueueSettings(timeout_s=s, concurrency=9) for s in (queue_s, target_s))
+    limits.set({"q": of_queue}, {"local": of_target}, 0)
+    attempt = Attempt("g", entry().record, 1, 0, 1, 0)
+    assert limits.timed(attempt).timeout_us == timeout_us
+
+
 def test_a_rate_is_shared_and_says_when_to_look() -> None:
     limits = Limits()
     limits.set({"q": QueueSettings(rate=10, burst=10)}, {}, 0)

@@ -17,6 +17,7 @@ from late.scheduler.limits.outages import (
     NAMES_MAX,
     REMEMBERED,
     REPORTED_MAX,
+    Ends,
     Name,
     Outages,
 )
@@ -62,6 +63,16 @@ def test_what_fails_for_all_tasks_of_a_name_is_an_outage() -> None:
     limits = Limits()
     assert failures(limits, range(10)) == [False] * 4 + [True] * 6
     assert limits.outages.names(0) == {JOB}
+
+
+def test_when_the_clock_is_set_all_times_of_a_name_move() -> None:
+    ends = Ends()
+    ends.add_worked(1, 100 * S)
+    for now_us in (200 * S, 300 * S):
+        ends.add_failed(TaskId("a"), now_us, counts=True)
+    ends.move(-50 * S)
+    assert ends.summary(JOB, 250 * S + FORGOTTEN_US) == NameEnds(*JOB, 1, 1, 50 * S, (150 * S,))
+    assert ends.summary(JOB, 250 * S + FORGOTTEN_US + 1) == NameEnds(*JOB, 0, 1, 50 * S, ())
 
 
 def test_few_tasks_that_fail_for_ever_are_no_outage() -> None:

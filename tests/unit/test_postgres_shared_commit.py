@@ -55,3 +55,16 @@ def test_only_a_commit_that_the_server_confirms_is_one(
     assert (error is None) is (fate is Fate.COMMITTED)
     assert isinstance(error, psycopg.Error | None)
     assert tx.closed is (fate is Fate.UNKNOWN)
+
+
+@pytest.mark.parametrize(
+    ("error", "rolled_back"),
+    [
+        (psycopg.errors.SerializationFailure(), True),
+        (psycopg.OperationalError("no answer"), False),
+        (OSError(), False),
+    ],
+)
+def test_a_commit_without_an_answer_may_have_happened(error: Exception, rolled_back: bool) -> None:
+    tx: Any = Connection("", TransactionStatus.IDLE)
+    assert shared_transaction._is_rolled_back(tx, error) is rolled_back

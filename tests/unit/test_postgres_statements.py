@@ -4,17 +4,24 @@ asks for until a page is on disk."""
 from __future__ import annotations
 
 import base64
+import time
 from typing import Any
 
 import msgspec
 import pytest
 
 from late.model.task import Cursor, Epoch, ShardId
-from late.store.base import Settlement
+from late.store.base import Page, Settlement
 from late.store.postgres import statements as sql
 from late.store.postgres.cursor import parse
 from late.store.postgres.journal import ROWS_MAX, statements_of
-from late.store.postgres.tail import _caught_up, _flushed
+from late.store.postgres.tail import (
+    ADVANCE_S,
+    PostgresTail,
+    TailFrame,
+    _caught_up,
+    _flushed,
+)
 from tests.conformance.kit import parked, record
 
 
@@ -61,6 +68,23 @@ async def test_what_is_not_on_disk_is_flushed_at_once_and_handed_out_once_it_is(
 
     asked = [sql.FLUSH] + [sql.FLUSHED] * (len(answers) - 1)
     assert connection.sent == [(statement, ("0/10",)) for statement in asked]
+
+
+@pytest.mark.parametrize("records", [0, 1])
+@pytest.mark.parametrize("since_s", [0.0, 2 * ADVANCE_S])
+async def test_an_empty_page_is_left_out_rather_than_flushed_but_now_and_then(
+    records: int, since_s: float
+) -> None:
+    connection: Any = Answering(True)
+    tail = PostgresTail(durable=True)
+    tail._advanced_at = time.monotonic() - since_s if since_s else time.monotonic() + 3_600
+    pages = [Page(ShardId(0), [record(0)] * records, Cursor(""), "", False, 0)]
+
+    frame = TailFrame("9:9:", "0/10", durable=False, now_us=0)
+    found = await tail._durable_pages(connection, pages, frame)
+
+    flushed = records > 0 or since_s > 0
+    assert (found == pages, bool(connection.sent)) == (flushed, flushed)
 
 
 @pytest.mark.parametrize(

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
+import pytest
+
 from late.model.queue_settings import QueueSettings
 from late.model.task import TRANSACTION_POOL
 from late.scheduler.limits.limits import Limits
@@ -102,6 +104,50 @@ def test_a_queue_that_moves_fast_keeps_what_it_starts_meanwhile() -> None:
         assert len(begun) == 50
         assert made.surplus(250) == []
         ended(limits, begun, now_us + 20_000)
+
+
+def ready(*targets: str) -> ReadyQueues:
+    """A shard with a ready task for each of these targets, whose queue has a knob."""
+    limits = Limits({*targets} - {"local"})
+    limits.set({"q": QueueSettings(timeout_s=30.0)}, {}, 0)
+    limits.begin(1, 1, 0)
+    made = ReadyQueues("g", limits)
+    for n, target in enumerate(targets):
+        each = entry(n, target=target)
+        each.move("ready")
+        made.push(each)
+    return made
+
+
+@pytest.mark.parametrize("knob", [True, False])
+def test_what_comes_back_is_before_its_equals(knob: bool) -> None:
+    made = ready("local", "local") if knob else ReadyQueues("g", Limits())
+    back = entry(7)
+    if not knob:
+        for n in range(2):
+            each = entry(n)
+            each.move("ready")
+            made.push(each)
+    back.move("ready")
+    made.push_front(back)
+    assert made.limited == (3 if knob else 0)
+    assert [each.record.sequence for each in starts(made, 0, 9)] == [7, 0, 1]
+
+
+def test_a_pool_without_room_holds_no_other_up() -> None:
+    made = ready("full", "free", "away")
+    made.open(0, {"full": 0, "free": 1})
+    found = made.next()
+    assert found is not None
+    assert found.policy.target == "free"
+    assert made.next() is None
+
+
+def test_a_pulled_queue_is_asked_for_while_consumers_wait() -> None:
+    made = ready("pull:mail", "pull:post", "mail")
+    made.open(0, {"pull:mail": 0, "pull:post": 1, "mail": 1})
+    assert made.asked() == ["pull:post"]
+    assert made.ready_for("pull:mail") == 1
 
 
 def test_each_of_many_tenants_keeps_one() -> None:

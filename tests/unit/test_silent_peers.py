@@ -60,6 +60,15 @@ def test_who_renews_is_never_gone_whatever_the_clock_does(jump_s: int) -> None:
         clocks.database_s += jump_s
 
 
+def test_who_has_renewed_while_the_clock_was_set_has_all_that_its_lease_has_left() -> None:
+    clocks = Clocks("a")
+    clocks.second()
+    clocks.alive.remove("a")
+    clocks.ends_s["a"] += 1
+    clocks.database_s -= 20
+    assert clocks.seconds(20) == [[]] * 20
+
+
 def test_who_died_before_the_clock_went_back_is_gone_when_its_lease_would_be_over() -> None:
     clocks = Clocks("a", "b")
     clocks.seconds(10)

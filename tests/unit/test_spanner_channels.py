@@ -124,3 +124,11 @@ def test_a_channel_makes_the_callable_of_a_method_once(
     assert member.call("/Read", stream=False) == ["/Read", "one"]
     assert member.call("/Read", stream=True) == ["/Read", "several"]
     assert member.call("/Read", stream=False) is member.call("/Read", stream=False)
+
+
+def test_a_dead_peer_is_given_up_after_the_stated_time() -> None:
+    options = dict(spanner_channels.OPTIONS)
+    names = ("keepalive_time_ms", "keepalive_timeout_ms", "http2.ping_timeout_ms")
+    asked_s = [options[f"grpc.{name}"] / 1000 for name in names]
+    given_up_s = spanner_channels.KEEPALIVE_TIMEOUT_S
+    assert asked_s == [spanner_channels.KEEPALIVE_TIME_S, given_up_s, given_up_s]

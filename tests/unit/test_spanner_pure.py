@@ -18,6 +18,7 @@ from hypothesis import strategies as st
 from late.errors import (
     ConfigError,
     SchemaMismatch,
+    StoreClosed,
     StoreError,
     StoreRefused,
     StoreUnavailable,
@@ -25,6 +26,8 @@ from late.errors import (
 )
 from late.schema.spanner.errors import CLASSES, translate
 from late.store import open_store
+from late.store.base import WorkerInfo
+from late.store.spanner import connection
 from late.store.spanner import guard as spanner_guard
 from late.store.spanner import membership as spanner_fleet
 from late.store.spanner import prune as spanner_prune
@@ -164,6 +167,17 @@ def test_gaps_are_all_shards_that_are_not_known() -> None:
     assert spanner_fleet._gaps(set(range(4096))) == []
 
 
+def test_a_shard_outside_every_lane_is_found_by_its_timers_alone(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    waiting = [["g", 7]]
+    monkeypatch.setattr(spanner_fleet, "_any", lambda *asked: asked[-1] == waiting)
+    monkeypatch.setattr(spanner_fleet, "_gaps", lambda shards: [])
+    shards = {0, 1}
+    spanner_fleet._outside(None, None, shards, [("g", 0), ("g", 6), ("g", 7)])
+    assert shards == {0, 1, 7}
+
+
 @pytest.mark.parametrize(
     "url",
     [
@@ -177,6 +191,45 @@ def test_gaps_are_all_shards_that_are_not_known() -> None:
 def test_a_wrong_url_is_refused(url: str) -> None:
     with pytest.raises(ConfigError):
         open_store(url)
+
+
+async def test_all_clients_are_closed_once_also_if_the_server_is_gone(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    closed: list[str] = []
+
+    def close(database: str) -> None:
+        closed.append(database)
+        raise api.ServiceUnavailable("gone")
+
+    monkeypatch.setattr(connection, "close_database", close)
+    clients = connection.SpannerClients(URL)
+    clients._databases = {"foreground": "one", "background": "two"}
+    for _ in range(2):
+        await clients.close()
+    assert sorted(closed) == ["one", "two"]
+    with pytest.raises(StoreClosed):
+        clients.require_open()
+
+
+class _Beats:
+    """A transaction in which the worker has a row."""
+
+    def __init__(self) -> None:
+        self.written: list[Any] = []
+
+    def execute_update(self, *_: Any) -> int:
+        return 1
+
+    def update(self, table: str, columns: Any, rows: list[Any]) -> None:
+        self.written += rows
+
+
+@pytest.mark.parametrize("handlers", [None, "{}"])
+def test_handlers_are_written_by_a_heartbeat_that_has_them(handlers: str | None) -> None:
+    transaction = _Beats()
+    spanner_fleet.beat(transaction, WorkerInfo("w", "h:1", ("g",), handlers=handlers), 5)
+    assert transaction.written == ([] if handlers is None else [["w", handlers]])
 
 
 class _NoSessions:

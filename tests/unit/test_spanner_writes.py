@@ -45,14 +45,16 @@ def settlement(**carried: Any) -> Settlement:
 
 
 def test_tasks_of_ticks_are_inserted_unless_their_key_is_taken() -> None:
-    taken, plain, first, second = (task(unique_key=key) for key in ("taken", None, "free", "free"))
+    taken, plain, first, second = (
+        task(unique_key=key, digest="d") for key in ("taken", None, "free", "free")
+    )
     written = Written()
     held: dict[str, Any] = {"taken": (record().task_id, None)}
     spanner_journal._append(written, [taken, plain, first, second], held, 7)
 
     assert [row["task_id"] for row in written.rows["late_task"]] == [plain.task_id, first.task_id]
     [key] = written.rows["late_unique"]
-    assert (key["unique_key"], key["task_id"]) == ("free", first.task_id)
+    assert (key["unique_key"], key["task_id"], key["digest"]) == ("free", first.task_id, "d")
     assert held["free"] == (first.task_id, None)
 
 
@@ -97,6 +99,11 @@ def test_the_old_settlements_of_a_journal_are_a_prefix(
 ) -> None:
     journal = spanner_prune.JournalRange("g", 0, first=3, last=9)
     assert spanner_prune.old_settlements(Journal(*rows), journal, 50, limit) == found
+
+
+def test_a_journal_of_which_no_row_is_old_is_not_read() -> None:
+    journal = spanner_prune.JournalRange("g", 0, first=9, last=9)
+    assert spanner_prune.old_settlements(None, journal, 50) == (0, 0, False)
 
 
 class Tables:
@@ -191,6 +198,30 @@ def test_rows_stay_until_every_group_has_settled_them() -> None:
     plan = spanner_prune.plan(Database(first, second))
     assert [(each.shard_id, each.floor.position) for each in plan.settled] == [(0, 100)]
     assert [(each.group, each.last) for each in plan.journals] == [("a", 5), ("b", 3)]
+
+
+class Log:
+    """A log whose rows are a nanosecond apart."""
+
+    def __init__(self, count: int) -> None:
+        self.rows = [
+            (spanner_cursor.moment_of(number), f"t{number}") for number in range(1, count + 1)
+        ]
+
+    @contextmanager
+    def snapshot(self) -> Iterator[Log]:
+        yield self
+
+    def read(self, table: str, columns: Any, keyset: Any, limit: int) -> list[Any]:
+        return self.rows[:limit]
+
+
+@pytest.mark.parametrize("count", [0, 1, spanner_prune.BATCH, spanner_prune.BATCH + 1])
+def test_there_may_be_more_behind_a_batch_that_is_full(count: int) -> None:
+    settled = spanner_prune.SettledShard(0, spanner_cursor.parse("9000"), ())
+    batch = spanner_prune.next_batch(Log(count), settled, (0, "t0"))
+    rows = min(count, spanner_prune.BATCH)
+    assert (batch.rows, batch.end, batch.full) == (rows, (rows, f"t{rows}"), count >= rows > 1)
 
 
 class Clients:

@@ -328,6 +328,14 @@ def test_another_queues_rows_stay_as_they_are() -> None:
     assert made.timers == parcels
 
 
+def test_a_queue_of_which_nothing_was_put_off_holds_no_other_up() -> None:
+    made = world()
+    give(made, *[30.0 + n for n in range(6)], name="parcel", queue="post")
+    made.take_over(died=False)
+    assert fetch(made, 1) == [], "and it is known by now that there is none"
+    assert len(fetch(made, 5, POST)) == 5
+
+
 def test_what_was_rescheduled_meanwhile_is_not_called() -> None:
     made = inherited(1.0, 1.2, 1.4)
     for _ in range(3):

@@ -105,6 +105,19 @@ def test_each_tenant_has_a_row_until_there_are_too_many() -> None:
     assert (len(found), found["*"], found["t3"]) == (TENANTS_MAX + 1, 7, 2)
 
 
+@pytest.mark.parametrize("tenants", [("a", "b", "a"), (None, None)])
+def test_tasks_that_come_or_end_together_are_counted_with_their_tenants(
+    tenants: tuple[str | None, ...],
+) -> None:
+    records = [record(number, headers=tenant) for number, tenant in enumerate(tenants)]
+    book = ledger()
+    book.add_done(map(outcome, records))
+    ended = {row.tenant: row.count for row in book.take()}
+    book.add_arrived([Entry(record=each, policy=Policy()) for each in records], 2_000)
+    arrived = {row.tenant: row.count for row in book.take()}
+    assert ended == arrived == {tenant: tenants.count(tenant) for tenant in tenants}
+
+
 def test_who_has_no_tenant_comes_before_those_who_have_one() -> None:
     book = ledger()
     for number, tenant in enumerate(("b", None, "a"), 1):
