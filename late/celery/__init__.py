@@ -17,6 +17,7 @@ from late.celery.exceptions import (
     SoftTimeLimitExceeded,
 )
 from late.celery.results import AsyncResult, EagerResult
+from late.celery.signature import Signature
 from late.celery.task import Task
 from late.celery.transactions import NoTransaction, transaction
 
@@ -30,6 +31,7 @@ __all__ = [
     "NotSupported",
     "Reject",
     "Retry",
+    "Signature",
     "SoftTimeLimitExceeded",
     "Task",
     "shared_task",

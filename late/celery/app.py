@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import inspect
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from fnmatch import fnmatchcase
 from types import SimpleNamespace
 from typing import Any
@@ -12,7 +12,9 @@ from late.app.app import App
 from late.celery.exceptions import NotSupported
 from late.celery.results import AsyncResult
 from late.celery.run import register
+from late.celery.signature import Signature
 from late.celery.task import Task
+from late.celery.transactions import joined
 from late.errors import ConfigError, UnknownTask
 
 DEFAULTS: Mapping[str, Any] = {
@@ -25,6 +27,7 @@ DEFAULTS: Mapping[str, Any] = {
     "task_soft_time_limit": None,
     "result_expires": 86_400.0,
     "timezone": "UTC",
+    "beat_schedule": None,
     "late_outside_transaction": "refuse",
     "late_django_database": "default",
     "late_time_limit": 3_600.0,
@@ -60,6 +63,7 @@ class Celery:
         self.late_app = late_app
         self.conf = SimpleNamespace(**{**DEFAULTS, **settings})
         self.tasks: dict[str, Task] = {}
+        self.control = Control(self)
         _apps.append(self)
         for task in _shared:
             self._add(task)
@@ -94,14 +98,32 @@ class Celery:
         Raises:
             UnknownTask: no such task is registered with this app.
         """
-        if name not in self.tasks:
-            raise UnknownTask(f"no task {name!r:.80} is registered with {self!r}")
-        found: AsyncResult = self.tasks[name].send(args, kwargs, options)
+        found: AsyncResult = self._named(name).send(args, kwargs, options)
         return found
 
     def AsyncResult(self, id: str) -> AsyncResult:
         """Return the result of a task by its id."""
-        return AsyncResult(id, self.late_app)
+        return AsyncResult(id, self)
+
+    def signature(self, name: str, args: Any = (), kwargs: Any = None, **options: Any) -> Signature:
+        """Return a call of a registered task as a value; see `Task.signature`.
+
+        Raises:
+            UnknownTask: no such task is registered with this app.
+        """
+        return self._named(name).signature(args, kwargs, **options)
+
+    def add_periodic_task(
+        self, schedule: Any, sig: Signature, args: Any = (), kwargs: Any = None,
+        name: str | None = None, **options: Any,
+    ) -> str:  # fmt: skip
+        """Add an entry to `conf.beat_schedule`, which `late celery beat` reads; return its key."""
+        call = sig.clone(args, kwargs, **options)
+        key = name or repr(call)
+        entry = {"task": call.task, "schedule": schedule, "args": call.args,
+                 "kwargs": call.kwargs, "options": call.options}  # fmt: skip
+        self.conf.beat_schedule = {**(self.conf.beat_schedule or {}), key: entry}
+        return key
 
     def queue_of(self, task: Task) -> str:
         """Return the queue of a task: its own, or that of the first route that fits its name."""
@@ -112,6 +134,11 @@ class Celery:
                 return str(route if isinstance(route, str) else route["queue"])
         return str(self.conf.task_default_queue)
 
+    def _named(self, name: str) -> Task:
+        if name not in self.tasks:
+            raise UnknownTask(f"no task {name!r:.80} is registered with {self!r}")
+        return self.tasks[name]
+
     def _add(self, task: Task) -> Task:
         if task.serializer not in (None, "json"):
             raise NotSupported(f"{task.name}: serializer is json; pickle can run any code")
@@ -119,6 +146,36 @@ class Celery:
         self.tasks[task.name] = task
         task.bound = self
         return task
+
+
+class Control:
+    """`app.control`: what of Celery's remote control is here."""
+
+    def __init__(self, app: Celery) -> None:
+        self._app = app
+
+    def revoke(
+        self,
+        task_id: str | AsyncResult | Iterable[str | AsyncResult],
+        terminate: bool = False,
+        signal: str | None = None,
+    ) -> None:
+        """Let no attempt of these tasks start any more: they end as REVOKED.
+
+        It joins the transaction that is open, or else commits by itself. A task that has ended
+        does not change, and an attempt that runs goes on to its end.
+
+        Raises:
+            NotSupported: `terminate`. A thread cannot be ended from outside.
+        """
+        if terminate:
+            raise NotSupported("revoke(terminate=True): a running attempt is ended by time_limit,"
+                               " or by itself at soft_time_limit")  # fmt: skip
+        ids = [task_id] if isinstance(task_id, str | AsyncResult) else task_id
+        late_app = self._app.late_app
+        with joined(late_app, self._app.conf.late_django_database) as tx:
+            for found in ids:
+                late_app.cancel(tx, str(found))
 
 
 def shared_task(fn: Callable[..., Any] | None = None, /, **options: Any) -> Any:

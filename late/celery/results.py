@@ -5,7 +5,7 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from typing import Any
 
-from late.app.app import App
+from late.celery.exceptions import NotSupported
 from late.celery.values import from_json
 from late.errors import TaskEnded
 
@@ -45,9 +45,10 @@ class _Result(ABC):
 class AsyncResult(_Result):
     """The state and the result of one task. Each question is a read of the database."""
 
-    def __init__(self, id: str, app: App) -> None:
+    def __init__(self, id: str, app: Any) -> None:
         self.id = self.task_id = id
-        self._app = app
+        self.app = app
+        """The `Celery` of the task."""
 
     def __repr__(self) -> str:
         return f"<AsyncResult {self.id}>"
@@ -58,7 +59,7 @@ class AsyncResult(_Result):
     @property
     def state(self) -> str:
         """PENDING until the task has ended: no row says that it has started."""
-        return _STATES.get(self._app.handle(self.id).state(), "PENDING")
+        return _STATES.get(self.app.late_app.handle(self.id).state(), "PENDING")
 
     def get(self, timeout: float | None = None, propagate: bool = True) -> Any:
         """Wait for the end of the task, and return its value.
@@ -69,7 +70,7 @@ class AsyncResult(_Result):
             TimeoutError: it has not ended in time, or its result is not kept.
         """
         try:
-            return from_json(self._app.handle(self.id).wait(timeout))
+            return from_json(self.app.late_app.handle(self.id).wait(timeout))
         except TaskEnded as error:
             if propagate:
                 raise
@@ -82,6 +83,19 @@ class AsyncResult(_Result):
             return self.get(timeout=0, propagate=False)
         except TimeoutError:
             return None
+
+    def revoke(self, terminate: bool = False, signal: str | None = None) -> None:
+        """See `Control.revoke`."""
+        self.app.control.revoke(self.id, terminate, signal)
+
+    def forget(self) -> None:
+        """Refuse: a result goes by itself.
+
+        Raises:
+            NotSupported: always.
+        """
+        raise NotSupported("a result goes after `result_expires`; a task with ignore_result=True"
+                           " keeps none")  # fmt: skip
 
 
 class EagerResult(_Result):

@@ -14,7 +14,7 @@ from zoneinfo import ZoneInfo
 
 import msgspec
 
-from late.celery import transactions
+from late.celery import signals, transactions
 from late.celery.exceptions import (
     Ignore,
     MaxRetriesExceededError,
@@ -23,6 +23,7 @@ from late.celery.exceptions import (
     Retry,
 )
 from late.celery.results import AsyncResult, EagerResult
+from late.celery.signature import Signature
 from late.celery.values import to_json
 from late.errors import ConfigError, InvalidPolicy
 from late.outbox.connections import begin
@@ -135,18 +136,20 @@ class Task:
         """
         return self.send(args, kwargs, options)
 
-    def signature(self, *args: Any, **kwargs: Any) -> Any:
-        """Refuse `s`, `si` and `signature`: there are no workflows.
+    def signature(self, args: Any = (), kwargs: Any = None, **options: Any) -> Signature:
+        """Return the call as a value. `immutable=True` ignores arguments that are added later."""
+        immutable = bool(options.pop("immutable", False))
+        return Signature(self, tuple(args or ()), dict(kwargs or {}), options, immutable)
 
-        Raises:
-            NotSupported: always.
-        """
-        raise NotSupported(
-            f"{self.name}: there are no signatures and workflows: call the next task in the one"
-            " before, and both commit together (docs/celery-tasks.md)"
-        )
+    subtask = signature
 
-    s = si = subtask = signature
+    def s(self, *args: Any, **kwargs: Any) -> Signature:
+        """Return the call with these arguments as a value."""
+        return self.signature(args, kwargs)
+
+    def si(self, *args: Any, **kwargs: Any) -> Signature:
+        """Return the call as a value that ignores arguments that are added later."""
+        return self.signature(args, kwargs, immutable=True)
 
     def send(self, args: Any, kwargs: Any, options: Mapping[str, Any]) -> Any:
         """See `apply_async`."""
@@ -154,12 +157,19 @@ class Task:
         if conf.task_always_eager:
             return self.apply(args, kwargs, throw=conf.task_eager_propagates)
         queue = options.get("queue") or self.app.queue_of(self)
+        args, kwargs = list(args or ()), dict(kwargs or {})
+        headers = dict(options.get("headers") or {})
+        told = {"body": (args, kwargs, {}), "exchange": "", "routing_key": queue}
+        signals.before_task_publish.send(self.name, headers=headers, **told)
         call = (
             self.app.late_app.tasks[self.name]
-            .options(**self._options(options))
-            .call(args=to_json(list(args or ())), kwargs=to_json(dict(kwargs or {})))
+            .options(**self.late_options({**options, "headers": headers or None}))
+            .call(args=to_json(args), kwargs=to_json(kwargs))
         )
-        return AsyncResult(self._insert(msgspec.structs.replace(call, queue=queue)), self._late)
+        task_id = self._insert(msgspec.structs.replace(call, queue=queue))
+        headers.update(task=self.name, id=task_id)
+        signals.after_task_publish.send(self.name, headers=headers, **told)
+        return AsyncResult(task_id, self.app)
 
     @property
     def _late(self) -> Any:
@@ -184,8 +194,12 @@ class Task:
                                " of a task of `late`; nothing was enqueued")  # fmt: skip
         return str(found)
 
-    def _options(self, given: Mapping[str, Any]) -> dict[str, Any]:
-        """Return the options of `late` for Celery's."""
+    def late_options(self, given: Mapping[str, Any]) -> dict[str, Any]:
+        """Return the options of `late` for those of `apply_async`, but the queue.
+
+        Raises:
+            NotSupported, InvalidPolicy: an option that does not exist here, or is out of bounds.
+        """
         known = {"queue", "priority", "headers", "countdown", "eta", "expires"}
         for option in sorted(given.keys() - known - _IGNORED):
             if given[option] is not None:
@@ -299,20 +313,45 @@ class Task:
 
 
 def finish(task: Task, request: Request) -> Any:
-    """Run one attempt, and call the methods of the base class for its outcome."""
+    """Run one attempt; call the methods of the base class and the signals for its outcome.
+
+    Returns the value of the task, and raises what it raises.
+    """
     told = (str(request.id), request.args, request.kwargs)
+    about = {"task_id": told[0], "args": told[1], "kwargs": told[2]}
+    signals.task_prerun.send(task, task=task, **about)
+    state, value = _outcome(task, request)
     try:
-        value = task.attempt(request)
-    except Retry as asked:
-        task.on_retry(asked.exc, *told, None)
-        task.after_return("RETRY", asked, *told, None)
-        raise
-    except (Ignore, Reject):
-        raise
-    except Exception as error:
-        task.on_failure(error, *told, None)
-        task.after_return("FAILURE", error, *told, None)
-        raise
-    task.on_success(value, *told)
-    task.after_return("SUCCESS", value, *told, None)
+        if state == "SUCCESS":
+            task.on_success(value, *told)
+            signals.task_success.send(task, result=value)
+        elif state == "RETRY":
+            task.on_retry(value.exc, *told, None)
+            signals.task_retry.send(task, request=request, reason=value, einfo=None)
+        elif state == "FAILURE":
+            task.on_failure(value, *told, None)
+            traceback = value.__traceback__
+            signals.task_failure.send(
+                task, exception=value, traceback=traceback, einfo=None, **about
+            )
+        if state in ("SUCCESS", "RETRY", "FAILURE"):
+            task.after_return(state, value, *told, None)
+    finally:
+        signals.task_postrun.send(task, task=task, retval=value, state=state, **about)
+    if state != "SUCCESS":
+        raise value
     return value
+
+
+def _outcome(task: Task, request: Request) -> tuple[str, Any]:
+    """Run one attempt, and return Celery's name of its end with the value or the error."""
+    try:
+        return "SUCCESS", task.attempt(request)
+    except Retry as asked:
+        return "RETRY", asked
+    except Ignore as error:
+        return "IGNORED", error
+    except Reject as error:
+        return "REJECTED", error
+    except Exception as error:
+        return "FAILURE", error

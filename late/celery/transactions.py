@@ -8,7 +8,9 @@ from contextlib import contextmanager
 from contextvars import ContextVar
 from typing import Any
 
+from late.app.app import App
 from late.errors import InvalidTask
+from late.outbox.connections import begin
 
 _open: ContextVar[Any] = ContextVar("late_celery_transaction", default=None)
 
@@ -46,3 +48,18 @@ def current(alias: str) -> Any:
         return None
     connection = django.connections[alias]
     return connection if connection.in_atomic_block else None
+
+
+@contextmanager
+def joined(app: App, alias: str) -> Iterator[Any]:
+    """Give the transaction that is open, or else one of the app's that commits after the block.
+
+    Args:
+        alias: see `current`.
+    """
+    tx = current(alias)
+    if tx is not None:
+        yield tx
+        return
+    with begin(app.url) as own:
+        yield own

@@ -1,4 +1,4 @@
-"""`late celery`: what of a project that uses Celery works here."""
+"""`late celery`: what of a project that uses Celery works here, and its `beat_schedule`."""
 
 from __future__ import annotations
 
@@ -12,6 +12,7 @@ from late.cli.app_loader import load
 from late.errors import ConfigError
 
 if TYPE_CHECKING:
+    from late.celery.beat import Entry
     from late.celery.scan.report import Scan
     from late.celery.scan.tasks import Use
 
@@ -53,6 +54,74 @@ def scan(
         _show(found, every=every)
     if fail_on is not None and ORDER.index(found.worst) >= ORDER.index(fail_on):
         raise typer.Exit(1)
+
+
+@app.command("beat")
+def beat(
+    target: Annotated[
+        str, typer.Argument(metavar="MODULE:APP", help="The app that has the beat_schedule.")
+    ],
+    into: Annotated[
+        str | None,
+        typer.Option(
+            metavar="MODULE:APP",
+            help="The late.celery.Celery that has the tasks; MODULE:APP itself if it is one.",
+            show_default=False,
+        ),
+    ] = None,
+    write: Annotated[
+        bool,
+        typer.Option("--apply/--dry-run", help="Write the schedules, or only say what they are."),
+    ] = False,
+    json: options.Json = False,
+) -> None:
+    """Show the entries of a `beat_schedule` as schedules of late, and with --apply write them.
+
+    Stop Celery's beat before --apply: from then on workers fire the entries. A beat that calls
+    `late.celery.beat.leave_to_late` leaves them out when it starts again. The exit code is 1 if an
+    entry stays on Celery.
+    """
+    from late.celery import Celery
+    from late.celery import beat as beats
+
+    source = load(target)
+    app = load(into) if into else source
+    entries = beats.read(source)
+    if isinstance(app, Celery):
+        entries = beats.declare(entries, app)
+    elif into or write:
+        raise ConfigError(f"{into or target} is no late.celery.Celery: name one with --into")
+    written = beats.apply(entries, app) if write and isinstance(app, Celery) else []
+    output.listed(
+        json,
+        {"entries": [_entry(entry) for entry in entries], "written": written},
+        "Entries of beat_schedule",
+        ("entry", "task", "cadence", "rule", "zone", "first tick", "verdict"),
+        [
+            (e.key, e.task, e.cadence, e.rule, e.zone, output.moment(e.next_due_us()),
+             e.reason or "late")
+            for e in entries
+        ],
+    )  # fmt: skip
+    if not json:
+        typer.echo(f"{len(written)} schedules written" if write else "nothing is written: stop "
+                   "Celery's beat, then give --apply (docs/celery-beat.md)")  # fmt: skip
+    if any(entry.reason for entry in entries):
+        raise typer.Exit(1)
+
+
+def _entry(entry: Entry) -> dict[str, object]:
+    return {
+        "entry": entry.key,
+        "schedule": entry.name,
+        "task": entry.task,
+        "cadence": entry.cadence,
+        "rule": entry.rule,
+        "zone": entry.zone,
+        "next_due_at_us": entry.next_due_us(),
+        "verdict": "late" if entry.reason is None else "celery",
+        "reason": entry.reason,
+    }
 
 
 def _document(found: Scan) -> dict[str, object]:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from datetime import UTC, datetime, timedelta
 from decimal import Decimal
 from typing import Any
@@ -14,6 +14,7 @@ from sqlalchemy.orm import Session
 
 import late
 from late import celery
+from late.celery import signals
 from late.control import Control
 from late.errors import InvalidPolicy, TaskEnded
 from late.outbox import connect
@@ -191,3 +192,143 @@ def test_the_methods_of_a_base_class_are_called(app: celery.Celery) -> None:
     ids = call(app, good).id, call(app, bad).id
     drain(app.late_app)
     assert set(seen) == {("success", 1, ids[0]), ("failure", "no", ids[1])}
+
+
+@pytest.fixture
+def told() -> Iterator[list[tuple[str, Any, dict[str, Any]]]]:
+    """What the signals of tasks and calls have told: the signal, the sender, the keywords."""
+    seen: list[tuple[str, Any, dict[str, Any]]] = []
+
+    def receiver(signal: signals.Signal, sender: Any, **named: Any) -> None:
+        seen.append((signal.name, sender, named))
+
+    every = [found for found in vars(signals).values() if isinstance(found, signals.Signal)]
+    for signal in every:
+        signal.connect(receiver, weak=False)
+    yield seen
+    for signal in every:
+        assert signal.disconnect(receiver)
+
+
+def _args(named: dict[str, Any]) -> Any:
+    return named["request"].args if "request" in named else named.get("args")
+
+
+def test_signals_have_what_celery_gives(
+    app: celery.Celery, told: list[tuple[str, Any, dict[str, Any]]]
+) -> None:
+    @app.task(bind=True, max_retries=1, name="flaky")
+    def flaky(self: celery.Task, x: int, fails: bool) -> int:
+        if self.request.retries == 0:
+            self.retry(exc=ValueError("not yet"), countdown=0)
+        if fails:
+            raise KeyError("no")
+        return x
+
+    result = call(app, flaky, 1, False, headers={"a": "b"}, queue="fast")
+    published, told[:] = list(told), []
+    bad = call(app, flaky, 2, True)
+    del told[:]
+    assert [name for name, _, _ in published] == ["before_task_publish", "after_task_publish"]
+    for _, sender, named in published:
+        assert (sender, named["routing_key"]) == ("flaky", "fast")
+        assert named["body"] == ([1, False], {}, {})
+        assert named["headers"] == {"a": "b", "id": result.id, "task": "flaky"}
+
+    assert drain(app.late_app) == {"done": 1, "dead": 1}
+    assert (told[0][0], told[-1][0]) == ("worker_ready", "worker_shutdown")
+    about = {"task_id": result.id, "args": [1, False], "kwargs": {}}
+    of_task = [
+        (name, named)
+        for name, sender, named in told
+        if sender is flaky and _args(named) == [1, False]
+    ]
+    assert [name for name, _ in of_task] == [
+        "task_prerun", "task_retry", "task_postrun", "task_prerun", "task_postrun",
+    ]  # fmt: skip
+    assert of_task[0] == ("task_prerun", {"task": flaky, **about})
+    reason = of_task[1][1]["reason"]
+    assert (str(reason.exc), of_task[1][1]["request"].id) == ("not yet", result.id)
+    assert of_task[2][1] == {"task": flaky, "retval": reason, "state": "RETRY", **about}
+    assert ("task_success", flaky, {"result": 1}) in told
+    assert of_task[4][1] == {"task": flaky, "retval": 1, "state": "SUCCESS", **about}
+
+    failure = next(named for name, _, named in told if name == "task_failure")
+    assert (failure["task_id"], failure["args"], failure["einfo"]) == (bad.id, [2, True], None)
+    assert isinstance(failure["exception"], KeyError)
+    assert failure["traceback"] is not None
+
+
+def test_a_receiver_that_raises_harms_nothing(
+    app: celery.Celery, caplog: pytest.LogCaptureFixture
+) -> None:
+    task = app.task(name="plain")(lambda: 7)
+
+    def fails(**named: Any) -> None:
+        raise RuntimeError("a receiver")
+
+    for signal in (signals.task_prerun, signals.task_success, signals.task_postrun):
+        signal.connect(fails, sender=task)
+    result = call(app, task)
+    assert drain(app.late_app) == {"done": 1}
+    assert result.get(timeout=0) == 7
+    assert [record.getMessage() for record in caplog.records if record.name == "late.celery"] == [
+        f"a receiver of {name} failed" for name in ("task_prerun", "task_success", "task_postrun")
+    ]
+
+
+def test_headers_of_a_receiver_reach_the_task(app: celery.Celery) -> None:
+    @app.task(bind=True, name="traced")
+    def traced(self: celery.Task) -> str:
+        return str(self.request.headers["trace"])
+
+    @signals.before_task_publish.connect(sender="traced")
+    def add(headers: dict[str, str], **_: Any) -> None:
+        headers["trace"] = "t1"
+
+    result = call(app, traced)
+    drain(app.late_app)
+    assert result.get(timeout=0) == "t1"
+
+
+def test_a_signature_is_a_call_for_later(app: celery.Celery) -> None:
+    task = app.task(name="joined")(lambda *args, **kwargs: [list(args), kwargs])
+    plain, fixed = task.s(2, b=1), task.si(3)
+    assert plain(1, c=2) == [[1, 2], {"b": 1, "c": 2}]
+    with connect(app.late_app.url) as tx, celery.transaction(tx):
+        results = [
+            plain.delay(1),
+            fixed.apply_async((1,)),
+            plain.clone((0,), queue="other").set(priority=3).apply_async(kwargs={"b": 5}),
+            app.signature("joined", (8,), {"d": 4}).delay(),
+        ]
+    with Control(app.late_app.url) as control:
+        row = control.tasks.show(results[2].id)
+    assert (row.queue, row.options) == ("other", {"priority": 30})
+    drain(app.late_app)
+    assert [result.get(timeout=0) for result in results] == [
+        [[1, 2], {"b": 1}],
+        [[3], {}],
+        [[0, 2], {"b": 5}],
+        [[8], {"d": 4}],
+    ]
+    assert plain.options == {}
+
+
+def test_revoke_joins_the_transaction_or_opens_one(app: celery.Celery) -> None:
+    task = app.task(name="plain")(lambda: 7)
+    results = [call(app, task, countdown=3600) for _ in range(3)]
+    kept = call(app, task)
+    results[0].revoke()
+    app.control.revoke([results[1].id, results[2]])
+
+    def gives_up() -> None:
+        with connect(app.late_app.url) as tx, celery.transaction(tx):
+            kept.revoke()
+            raise RuntimeError("roll back")
+
+    with pytest.raises(RuntimeError, match="roll back"):
+        gives_up()
+    assert drain(app.late_app) == {"done": 1, "cancelled": 3}
+    assert [result.state for result in results] == ["REVOKED"] * 3
+    assert kept.get(timeout=0) == 7

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import gc
 import json
 from datetime import UTC, date, datetime, time
 from decimal import Decimal
 from pathlib import Path
 from typing import Any
+from unittest.mock import ANY
 from uuid import UUID
 
 import pytest
@@ -14,9 +16,10 @@ from kombu.utils import json as kombu_json
 
 import late
 from late import celery
+from late.celery.signals import Signal
 from late.celery.values import from_json, to_json
 from late.cli.app_loader import load_app
-from late.errors import ConfigError, InvalidPayload
+from late.errors import ConfigError, InvalidPayload, UnknownTask
 
 VALUES: dict[str, Any] = {
     "datetime": datetime(2026, 1, 2, 3, 4, 5, 6, UTC),
@@ -82,11 +85,54 @@ def test_options_that_work_otherwise_are_refused_with_the_way() -> None:
         task.delay()
 
 
-@pytest.mark.parametrize("name", ["s", "si", "signature", "subtask"])
-def test_a_signature_says_what_to_do_instead(name: str) -> None:
-    task = made().task(name="plain")(lambda: None)
-    with pytest.raises(celery.NotSupported, match="plain: there are no signatures"):
-        getattr(task, name)(1)
+def test_workflows_and_the_end_of_a_run_are_refused_with_the_way() -> None:
+    app = made()
+    task = app.task(name="plain")(lambda: None)
+    for refused in (lambda: task.s() | task.s(), lambda: task.s().link(task.s())):
+        with pytest.raises(celery.NotSupported, match="plain: there are no workflows"):
+            refused()
+    with pytest.raises(celery.NotSupported, match="link"):
+        task.s().set(link=task.s()).delay()
+    with pytest.raises(celery.NotSupported, match="soft_time_limit"):
+        app.control.revoke("x", terminate=True)
+    with pytest.raises(celery.NotSupported, match="result_expires"):
+        app.AsyncResult("x").forget()
+    with pytest.raises(UnknownTask, match="none"):
+        app.signature("none")
+
+
+def test_a_receiver_is_called_once_for_its_sender_until_it_goes() -> None:
+    signal = Signal("told")
+    seen: list[Any] = []
+
+    def receiver(sender: Any, **named: Any) -> Any:
+        seen.append(sender)
+        return len(seen)
+
+    class Holder:
+        def method(self, **named: Any) -> None:
+            seen.append(self)
+
+    signal.connect(receiver, sender="a")
+    assert signal.connect(sender="a")(receiver) is receiver
+    signal.connect(lambda **named: seen.append("uid"), weak=False, dispatch_uid="once")
+    signal.connect(lambda **named: seen.append("again"), weak=False, dispatch_uid="once")
+    assert signal.send("a") == [(receiver, 1), (ANY, None)]
+    signal.send("b")
+    assert seen == ["a", "uid", "uid"]
+    assert signal.disconnect(dispatch_uid="once")
+    assert not signal.disconnect(receiver)
+    seen.clear()
+
+    holder = Holder()
+    signal.connect(holder.method)
+    signal.connect(holder.method)
+    signal.send("b")
+    assert seen == [holder]
+    seen.clear()
+    del receiver, holder
+    gc.collect()
+    assert signal.send("a") == []
 
 
 def test_routes_and_limits_reach_the_task() -> None:

@@ -21,6 +21,8 @@ class Feature(NamedTuple):
 
 _WORKFLOWS = "there are no workflows yet: let the first task enqueue the next"
 _BROKER = "there is no broker: the tasks are rows of the database"
+_SIGNATURE = "a call as a value; `|` and links are refused"
+_BEAT = "`late celery beat` reads it"
 _REMOTE = "operate with `late status`, `late cancel`, `late queue`, or the page"
 
 OPTIONS: dict[str, Feature] = {
@@ -101,9 +103,9 @@ ATTRIBUTES: dict[str, Feature] = {
     "run": Feature("same"),
     "apply_async": Feature("same"),
     "delay": Feature("same"),
-    "s": Feature("unsupported", _WORKFLOWS),
-    "si": Feature("unsupported", _WORKFLOWS),
-    "signature": Feature("unsupported", _WORKFLOWS),
+    "s": Feature("same", _SIGNATURE),
+    "si": Feature("same", _SIGNATURE),
+    "signature": Feature("same", _SIGNATURE),
     "AsyncResult": Feature("edit", "use `AsyncResult` of the app"),
     "update_state": Feature("edit", "no state but the end is kept: write progress to your tables"),
     "backend": Feature("unsupported", "there is no result backend: use AsyncResult"),
@@ -113,7 +115,7 @@ ATTRIBUTES: dict[str, Feature] = {
     "push_request": Feature("unsupported", "it is of Celery's inside"),
     "pop_request": Feature("unsupported", "it is of Celery's inside"),
     "request_stack": Feature("unsupported", "it is of Celery's inside"),
-    "subtask": Feature("unsupported", _WORKFLOWS),
+    "subtask": Feature("same", _SIGNATURE),
 }
 """Attributes of a task, as `self` in a bound one."""
 
@@ -157,10 +159,10 @@ CALLS: dict[str, Feature] = {
     "apply_async": Feature("same"),
     "send_task": Feature("same", "of registered tasks"),
     "apply": Feature("same"),
-    "s": Feature("unsupported", _WORKFLOWS),
-    "si": Feature("unsupported", _WORKFLOWS),
-    "signature": Feature("unsupported", _WORKFLOWS),
-    "subtask": Feature("unsupported", _WORKFLOWS),
+    "s": Feature("same", _SIGNATURE),
+    "si": Feature("same", _SIGNATURE),
+    "signature": Feature("same", _SIGNATURE),
+    "subtask": Feature("same", _SIGNATURE),
     "AsyncResult": Feature("same"),
     "chain": Feature("unsupported", _WORKFLOWS),
     "group": Feature("unsupported", _WORKFLOWS),
@@ -177,7 +179,7 @@ CALLS: dict[str, Feature] = {
     "allow_join_result": Feature("edit", "leave it out: nothing forbids it here"),
     "control": Feature("edit", _REMOTE),
     "inspect": Feature("edit", _REMOTE),
-    "revoke": Feature("edit", "use `late cancel`"),
+    "revoke": Feature("same", "without `terminate`"),
     "amqp": Feature("unsupported", _BROKER),
     "connection": Feature("unsupported", _BROKER),
     "pool": Feature("unsupported", _BROKER),
@@ -188,14 +190,16 @@ CALLS: dict[str, Feature] = {
 """Calls of tasks, apps, results and the canvas."""
 
 SIGNALS: dict[str, Feature] = {
-    name: Feature("edit", "not sent: use a base class, or `late.App(wrap=...)`")
+    name: Feature("same", "from `late.celery.signals`")
     for name in (
         "before_task_publish", "after_task_publish", "task_prerun", "task_postrun",
         "task_success", "task_failure", "task_retry", "worker_ready", "worker_shutdown",
-        "worker_process_init", "task_revoked", "celeryd_init", "celeryd_after_setup",
-        "worker_init",
     )
 } | {
+    name: Feature("edit", "not sent: use `worker_ready`, or the module of the app")
+    for name in ("worker_process_init", "celeryd_init", "celeryd_after_setup", "worker_init")
+} | {
+    "task_revoked": Feature("edit", "not sent: a cancelled task does not run"),
     "after_setup_logger": Feature("edit", "set logging up in the module of the app"),
     "after_setup_task_logger": Feature("edit", "set logging up in the module of the app"),
     "beat_init": Feature("edit", "there is no beat process: workers fire schedules"),
@@ -231,7 +235,7 @@ SETTINGS: dict[str, Feature] = {
     "event_serializer": Feature("edit", "leave it out"),
     "accept_content": Feature("same", "JSON alone"),
     "result_expires": Feature("edit", "set `result_ttl` of the tasks whose results are read"),
-    "beat_schedule": Feature("edit", "make schedules with `@app.schedule`"),
+    "beat_schedule": Feature("same", _BEAT),
     "beat_scheduler": Feature("edit", "schedules are rows of the database"),
     "imports": Feature("edit", "import them in the module of the app"),
     "include": Feature("edit", "import them in the module of the app"),
@@ -272,11 +276,11 @@ PREFIXES: dict[str, Feature] = {
     "security_": Feature("edit", "see docs/security.md"),
 }
 SCHEDULES: dict[str, Feature] = {
-    "crontab": Feature("edit", "make a schedule with `@app.schedule`"),
-    "schedule": Feature("edit", "make a schedule with `@app.schedule`"),
+    "crontab": Feature("same", _BEAT),
+    "schedule": Feature("same", _BEAT),
     "solar": Feature("unsupported", "no schedule follows the sun"),
     "periodic_task": Feature("edit", "make a schedule with `@app.schedule`"),
-    "add_periodic_task": Feature("edit", "make a schedule with `@app.schedule`"),
+    "add_periodic_task": Feature("edit", "call it in the module of the app, on no signal"),
 }
 EXCEPTIONS: dict[str, Feature] = {
     name: Feature("same")
