@@ -14,6 +14,7 @@ from zoneinfo import ZoneInfo
 
 import msgspec
 
+from late.app.task import Call
 from late.celery import transactions
 from late.celery.exceptions import (
     Ignore,
@@ -153,19 +154,28 @@ class Task:
         conf = self.app.conf
         if conf.task_always_eager:
             return self.apply(args, kwargs, throw=conf.task_eager_propagates)
-        queue = options.get("queue") or self.app.queue_of(self)
+        return AsyncResult(self.insert(self.prepare(args, kwargs, options)), self._late)
+
+    def prepare(self, args: Any, kwargs: Any, options: Mapping[str, Any]) -> Call:
+        """Return the call that `apply_async` would insert; it raises what that raises before."""
         call = (
-            self.app.late_app.tasks[self.name]
+            self._late.tasks[self.name]
             .options(**self._options(options))
             .call(args=to_json(list(args or ())), kwargs=to_json(dict(kwargs or {})))
         )
-        return AsyncResult(self._insert(msgspec.structs.replace(call, queue=queue)), self._late)
+        queue = options.get("queue") or self.app.queue_of(self)
+        return msgspec.structs.replace(call, queue=queue)
 
     @property
     def _late(self) -> Any:
         return self.app.late_app
 
-    def _insert(self, call: Any) -> str:
+    def insert(self, call: Call) -> str:
+        """Insert a call of the app through the transaction that is open, and return its id.
+
+        Raises:
+            NoTransaction: none is open, and the settings do not allow that.
+        """
         conf = self.app.conf
         tx = transactions.current(conf.late_django_database)
         if tx is None and conf.late_outside_transaction == "open":
