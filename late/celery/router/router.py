@@ -58,7 +58,7 @@ class Router:
             app = self.celery_app
             name = options.get("name") or app.gen_task_name(function.__name__, function.__module__)
             both = {**options, "name": name}
-            return Routed(self, app.task(**both)(function), *self._taken(function, both))
+            return Routed(self, name, app.task(**both)(function), *self._taken(function, both))
 
         return make if fn is None else make(fn)
 
@@ -77,18 +77,23 @@ class Router:
 
 
 class Routed:
-    """A task of both systems. What is not here is that of Celery's task, as `name` and `s`."""
+    """A task of both systems. What is not here is that of Celery's task, as `s`."""
 
     def __init__(
-        self, router: Router, celery_task: Any, late_task: Task | None, refused: str | None
+        self,
+        router: Router,
+        name: str,
+        celery_task: Any,
+        late_task: Task | None,
+        refused: str | None,
     ) -> None:
+        self.name = name
         self._router = router
         self._celery_task = celery_task
         self._late_task = late_task
         self._refused = refused
         self._sender = Task()
-        self._sender.bound = router.late
-        self._sender.name = name = celery_task.name
+        self._sender.bound, self._sender.name = router.late, name
 
         def publish(id: str, message: Message) -> None:
             args, kwargs, options = unpack(message)
@@ -97,7 +102,7 @@ class Routed:
         self._message = router.late_app.task(name=PREFIX + name, queue=QUEUE, retry=_RETRY)(publish)
 
     def __repr__(self) -> str:
-        return f"<Routed {self._celery_task!r}>"
+        return f"<Routed {self.name}>"
 
     def __getattr__(self, name: str) -> Any:
         if name.startswith("_"):  # A copy that is half made has no `_celery_task` yet.
@@ -135,7 +140,7 @@ class Routed:
             except (ConfigError, InvalidTask) as error:
                 refused = _reason(error, options)
             else:
-                if takes(router.shares.of(self._celery_task.name), call_id):
+                if takes(router.shares.of(self.name), call_id):
                     return router.late.AsyncResult(self._sender.insert(call))
         message = pack(args, kwargs, options, options.get("serializer") or self.serializer)
         order = self._message.call(id=call_id, message=message)
