@@ -2,9 +2,9 @@
 
     pip install -r requirements.txt && python run.py
 
-The share goes 0, 1, 50, 100, 50, 0 percent. At each 50 a worker is killed with SIGKILL: one of
-late, then a process of Celery's pool. Every tenth call is rolled back. It ends with 1 if a call
-ran on both sides, was lost, or ran though it was rolled back.
+The share goes 0, 1, 50, 100, 50, 0 percent. At each 50 a worker is killed with SIGKILL while it
+runs a call: one of late, then a process of Celery's pool. Every tenth call is rolled back. It ends
+with 1 if a call ran on both sides, was lost, or ran though it was rolled back.
 """
 
 import contextlib
@@ -28,11 +28,11 @@ PATIENCE_S = 120
 
 
 def start(side: str, *command: str) -> subprocess.Popen[bytes]:
-    log = Path(os.environ["SHOP"], f"{side}.log").open("ab")
-    return subprocess.Popen(
-        [sys.executable, "-m", *command], cwd=HERE, stdout=log, stderr=log, start_new_session=True,
-        env={**os.environ, "SIDE": side},
-    )  # fmt: skip
+    with Path(os.environ["SHOP"], f"{side}.log").open("ab") as log:
+        return subprocess.Popen(
+            [sys.executable, "-m", *command], cwd=HERE, stdout=log, stderr=log,
+            env={**os.environ, "SIDE": side}, start_new_session=True,
+        )  # fmt: skip
 
 
 def late(*command: str) -> None:
@@ -46,16 +46,6 @@ def stop(process: subprocess.Popen[bytes]) -> None:
     process.wait()
 
 
-def kill(side: str, workers: dict[str, list[subprocess.Popen[bytes]]]) -> None:
-    """Kill one worker of late, or one process of the pool of Celery's worker."""
-    parent = workers[side][0].pid
-    if side == "late":
-        os.kill(parent, signal.SIGKILL)
-        return
-    children = Path(f"/proc/{parent}/task/{parent}/children").read_text().split()
-    os.kill(int(children[0]), signal.SIGKILL)
-
-
 def ran(shop: Path) -> dict[int, list[str]]:
     """Return call -> the sides that ran it, a side once for each run."""
     found: dict[int, list[str]] = {}
@@ -65,7 +55,7 @@ def ran(shop: Path) -> dict[int, list[str]]:
     return found
 
 
-def produce(numbers: range, url: str, dies: str | None, workers: dict) -> set[int]:
+def produce(numbers: range, url: str, dies: str | None) -> set[int]:
     """Call the task in one transaction for each number, and return those that were committed."""
     from tasks import send
 
@@ -84,7 +74,7 @@ def produce(numbers: range, url: str, dies: str | None, workers: dict) -> set[in
             continue
         committed.add(n)
         if dies is not None and len(committed) == len(numbers) // 2:
-            kill(dies, workers)
+            Path(os.environ["SHOP"], f"kill-{dies}").touch()
     return committed
 
 
@@ -108,7 +98,7 @@ def main() -> int:
             late("celery", "ramp", "shop.send", str(percent))
             time.sleep(FOLLOW_S)
             numbers = range(at * CALLS + 1, (at + 1) * CALLS + 1)
-            committed |= produce(numbers, url, dies, workers)
+            committed |= produce(numbers, url, dies)
             phase_of |= dict.fromkeys(numbers, at)
             print(f"phase {at}: {percent}%" + (f", killed one of {dies}" if dies else ""))
         give_up = time.monotonic() + PATIENCE_S

@@ -3,7 +3,9 @@
 It writes down who ran it: a line of the file `ran`, with the call's number and the side.
 """
 
+import contextlib
 import os
+import signal
 import time
 from pathlib import Path
 
@@ -34,6 +36,9 @@ router = Router(late.App(URL), celery_app)
 @router.task(name="shop.send", ignore_result=True)
 def send(n: int) -> None:
     time.sleep(0.01)
+    with contextlib.suppress(FileNotFoundError):
+        (HERE / f"kill-{os.environ['SIDE']}").unlink()  # One process finds it, and dies.
+        os.kill(os.getpid(), signal.SIGKILL)
     line = f"{n} {os.environ['SIDE']}\n".encode()
     ran = os.open(HERE / "ran", os.O_WRONLY | os.O_APPEND | os.O_CREAT)
     os.write(ran, line)  # One write of a short line to the end of a file is whole.
