@@ -158,7 +158,7 @@ class Task:
 
     def prepare(self, args: Any, kwargs: Any, options: Mapping[str, Any]) -> Call:
         """Return the call that `apply_async` would insert; it raises what that raises before."""
-        call = (
+        call: Call = (
             self._late.tasks[self.name]
             .options(**self._options(options))
             .call(args=to_json(list(args or ())), kwargs=to_json(dict(kwargs or {})))

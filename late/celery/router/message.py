@@ -5,6 +5,7 @@ from __future__ import annotations
 import base64
 from collections.abc import Mapping
 from datetime import UTC, datetime, timedelta
+from importlib import import_module
 from typing import Any, TypedDict
 
 _OF_THE_PROCESS = {"connection", "producer", "publisher", "router"}
@@ -26,8 +27,7 @@ def pack(args: Any, kwargs: Any, options: Mapping[str, Any], serializer: str | N
     Raises:
         kombu.exceptions.EncodeError: the serializer does not take a value.
     """
-    from kombu import serialization
-
+    serialization = _serialization()
     kept = {key: value for key, value in options.items() if key not in _OF_THE_PROCESS}
     now = datetime.now(UTC)
     if (countdown := kept.pop("countdown", None)) is not None:
@@ -46,10 +46,13 @@ def pack(args: Any, kwargs: Any, options: Mapping[str, Any], serializer: str | N
 
 def unpack(message: Message) -> tuple[list[Any], dict[str, Any], dict[str, Any]]:
     """Return the positional arguments, the keywords and the options of a call."""
-    from kombu import serialization
-
     content_type, encoding, body = message["content_type"], message["encoding"], message["body"]
     data: Any = base64.b64decode(body) if encoding == "binary" else body
     # The type is the one of the task that packed it, which trusts it on its own broker too.
-    args, kwargs, options = serialization.loads(data, content_type, encoding, {content_type})
+    args, kwargs, options = _serialization().loads(data, content_type, encoding, {content_type})
     return args, kwargs, options
+
+
+def _serialization() -> Any:
+    """Return kombu's module, which has no types. Celery brings it; `late` does not need it."""
+    return import_module("kombu.serialization")
