@@ -2,7 +2,8 @@
 
 `app = late.celery.Celery("shop", late_app=late.App(url))`, and the tasks stay as they are. A call
 joins the transaction that is open. See `docs/celery-tasks.md`. `scan/` reads the
-source of a project that uses Celery, and says what of it works here.
+source of a project that uses Celery, and says what of it works here. `router/` sends a share of a
+task's calls to `late` and the others to Celery.
 """
 
 from __future__ import annotations

@@ -14,6 +14,7 @@ from zoneinfo import ZoneInfo
 
 import msgspec
 
+from late.app.task import Call
 from late.celery import signals, transactions
 from late.celery.exceptions import (
     Ignore,
@@ -161,21 +162,31 @@ class Task:
         headers = dict(options.get("headers") or {})
         told = {"body": (args, kwargs, {}), "exchange": "", "routing_key": queue}
         signals.before_task_publish.send(self.name, headers=headers, **told)
-        call = (
-            self.app.late_app.tasks[self.name]
-            .options(**self.late_options({**options, "headers": headers or None}))
-            .call(args=to_json(args), kwargs=to_json(kwargs))
-        )
-        task_id = self._insert(msgspec.structs.replace(call, queue=queue))
+        task_id = self.insert(self.prepare(args, kwargs, {**options, "headers": headers or None}))
         headers.update(task=self.name, id=task_id)
         signals.after_task_publish.send(self.name, headers=headers, **told)
         return AsyncResult(task_id, self.app)
+
+    def prepare(self, args: Any, kwargs: Any, options: Mapping[str, Any]) -> Call:
+        """Return the call that `apply_async` would insert; it raises what that raises before."""
+        call: Call = (
+            self._late.tasks[self.name]
+            .options(**self.late_options(options))
+            .call(args=to_json(list(args or ())), kwargs=to_json(dict(kwargs or {})))
+        )
+        queue = options.get("queue") or self.app.queue_of(self)
+        return msgspec.structs.replace(call, queue=queue)
 
     @property
     def _late(self) -> Any:
         return self.app.late_app
 
-    def _insert(self, call: Any) -> str:
+    def insert(self, call: Call) -> str:
+        """Insert a call of the app through the transaction that is open, and return its id.
+
+        Raises:
+            NoTransaction: none is open, and the settings do not allow that.
+        """
         conf = self.app.conf
         tx = transactions.current(conf.late_django_database)
         if tx is None and conf.late_outside_transaction == "open":

@@ -1,4 +1,4 @@
-"""`late celery`: what of a project that uses Celery works here, and its `beat_schedule`."""
+"""`late celery`: what of a project works here, its `beat_schedule`, and its move by shares."""
 
 from __future__ import annotations
 
@@ -9,10 +9,13 @@ import typer
 
 from late.cli import options, output
 from late.cli.app_loader import load
+from late.cli.knobs import say
 from late.errors import ConfigError
+from late.model.task import DEFAULT_GROUP
 
 if TYPE_CHECKING:
     from late.celery.beat import Entry
+    from late.celery.router.report import Side
     from late.celery.scan.report import Scan
     from late.celery.scan.tasks import Use
 
@@ -204,3 +207,72 @@ def _tell_silent(found: Scan) -> None:
         typer.echo(f"{file.path}:{file.line}: not read: {file.reason}")
     if found.unseen:
         typer.echo("registered, and not found in the source: " + ", ".join(found.unseen))
+
+
+Share = Annotated[
+    str | None,
+    typer.Argument(metavar="PERCENT|on|off", show_default=False,
+                   help="The share of the calls that late takes; off: none until it is on again."),
+]  # fmt: skip
+
+
+@app.command("ramp")
+def ramp(
+    task: Annotated[
+        str | None, typer.Argument(metavar="TASK", help="A task's name.", show_default=False)
+    ] = None,
+    share: Share = None,
+    since: Annotated[
+        str, typer.Option("--since", metavar="TIME", help="Count from here: an age or a time.")
+    ] = "1h",
+    group: options.Group = None,
+    dry_run: options.DryRun = False,
+    url_option: options.Url = None,
+    json: options.Json = False,
+) -> None:
+    """Show how tasks move from Celery to late, or set the share of a task: `ramp shop.send 50`.
+
+    Producers follow within 5 s. The counts are those of late's journal: calls and their ends here,
+    and calls that Celery's broker was given. What Celery's workers do with them Celery knows.
+    """
+    from late.celery.router import report
+    from late.celery.router.shares import PREFIX
+
+    with options.control_of(url_option) as control:
+        if task is not None and share is not None:
+            turned = control.queues.change("queue", PREFIX + task, _asked(share), dry_run=dry_run)
+        else:
+            since_us = options.moment_us(since, "since", control.now())
+            found = report.read(control, since_us=since_us, group=group or DEFAULT_GROUP)
+    if task is not None and share is not None:
+        say(turned, json, dry_run=dry_run)
+        return
+    shown = [each for each in found if task in (None, each.task)]
+    columns = ("task", "late", "calls>", "errors>", "dead>", "late p50>", "p99>", "Celery: calls>",
+               "errors>", "dead>", "late p50>", "p99>", "not supported")  # fmt: skip
+    rows = [
+        (
+            each.task,
+            f"{100 * each.share:g}%" + ("" if each.on else " off"),
+            *_side(each.late),
+            *_side(each.celery),
+            ", ".join(f"{reason} {n}" for reason, n in sorted(each.unsupported.items())),
+        )
+        for each in shown
+    ]
+    output.listed(json, {"tasks": shown}, "Tasks on their way from Celery", columns, rows)
+
+
+def _asked(share: str) -> dict[str, object]:
+    """Return the knobs for a percentage, `on` or `off`."""
+    if share in ("on", "off"):
+        return {"closed": True if share == "off" else None}
+    try:
+        return {"late_share": float(share.removesuffix("%")) / 100}
+    except ValueError:
+        raise ConfigError(f"the share is 0..100, on or off, got {share[:32]!r}") from None
+
+
+def _side(side: Side) -> tuple[object, ...]:
+    waits = [None if s is None else f"{s:.3f} s" for s in (side.late_p50_s, side.late_p99_s)]
+    return (side.calls, side.errors, side.dead, *waits)

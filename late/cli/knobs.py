@@ -38,7 +38,7 @@ def _change(
     with options.control_of(url) as control:
         turned = control.queues.change(kind, name, changes, dry_run=dry_run)
         unknown = _why_unknown(control, turned)
-    _say(turned, json, dry_run=dry_run)
+    say(turned, json, dry_run=dry_run)
     if unknown is not None:
         output.note(f"note: {unknown}")
 
@@ -67,7 +67,8 @@ def _why_unknown(control: Control, turned: SettingsChange) -> str | None:
     return None if known else f"is {turned.kind} {turned.name} meant? {nothing}; {others}"
 
 
-def _say(turned: SettingsChange, json: bool, *, dry_run: bool = False) -> None:
+def say(turned: SettingsChange, json: bool, *, dry_run: bool = False) -> None:
+    """Print a change that was made, or with a dry run would be made."""
     if json:
         output.as_json(turned)
         return
@@ -234,4 +235,4 @@ def rollback(
         raise ConfigError("which change? `late knobs --history` lists them")
     with options.control_of(url_option) as control:
         turned = control.queues.rollback(audit_id)
-    _say(turned, json)
+    say(turned, json)

@@ -70,6 +70,8 @@ class QueueSettings(msgspec.Struct, frozen=True, omit_defaults=True, forbid_unkn
     """The team that answers for the queue and pays for it: a label for reports and alerts only."""
     severity: Literal["page", "ticket"] | None = None
     """The severity of an alert about the queue, for `late alerts render`."""
+    late_share: float | None = None
+    """The share of a Celery task's calls that `late` takes, 0..1: for `late.celery.router`."""
     objective_s: float | None = None
     """The highest age of the queue's oldest task, in seconds, without an alert; for `late alerts
     render`."""
@@ -91,6 +93,7 @@ _NUMBERS: dict[str, tuple[type, float, float]] = {
     "expires_s": (float, 0.001, 366 * DAY_S),
     "fresh_first_s": (float, 0.001, 366 * DAY_S),
     "spread_s": (float, 0, DAY_S),
+    "late_share": (float, 0, 1),
     "objective_s": (float, 0.1, 366 * DAY_S),
 }
 _FLAGS = ("paused", "closed", "smart_retry")
@@ -99,7 +102,7 @@ CONCURRENCY_MAX = 100_000
 NAMES = QueueSettings.__struct_fields__
 QUEUE_ONLY = frozenset({"closed", "max_backlog", "fair_key", "fair_share", "foreground",
                         "expires_s", "fresh_first_s", "spread_s", "owner", "severity",
-                        "objective_s"})  # fmt: skip
+                        "late_share", "objective_s"})  # fmt: skip
 """The settings that concern tasks and not the service that executes them. A target has none."""
 
 LOCAL = QueueSettings(smart_retry=True, fair_share=0.25, foreground=8)
@@ -228,7 +231,7 @@ def check(settings: QueueSettings) -> None:
 
 def binds(settings: QueueSettings) -> bool:
     """Tell whether a setting is set that affects how tasks run."""
-    labels = {"owner": None, "severity": None, "objective_s": None}
+    labels = {"owner": None, "late_share": None, "severity": None, "objective_s": None}
     return msgspec.structs.replace(settings, **labels) != QueueSettings()
 
 

@@ -37,7 +37,7 @@ COMMANDS = [
     ("report", "cost"), ("report", "impact"), ("report", "capacity"),
     ("autoscale", "run"), ("autoscale", "status"), ("autoscale", "history"),
     ("autoscale", "simulate"), ("autoscale", "workers"),
-    ("celery", "scan"), ("celery", "beat"),
+    ("celery", "scan"), ("celery", "beat"), ("celery", "ramp"),
     ("metrics",), ("top",), ("alerts", "list"), ("alerts", "render"), ("alerts", "dashboard"),
 ]  # fmt: skip
 

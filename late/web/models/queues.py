@@ -43,6 +43,7 @@ HELP: Mapping[str, str] = {
     "spread_s": "seconds over which equal due times are spread",
     "owner": "who answers for it and pays",
     "severity": "what an alert is worth",
+    "late_share": "share of a Celery task's calls for late",
     "objective_s": "seconds that its oldest task may wait",
 }
 

@@ -1,0 +1,125 @@
+"""The state of a move: each task's share, and what the journal has counted on both sides."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable, Mapping
+
+import msgspec
+
+from late.celery.router.router import QUEUE
+from late.celery.router.shares import PREFIX
+from late.control import Control
+from late.control.queue_settings import Settings
+from late.model.histogram import middle
+from late.model.task import ENQUEUED, Usage
+
+
+class Side(msgspec.Struct):
+    """What one side did. A message to Celery's broker is done once the broker has it."""
+
+    calls: int = 0
+    done: int = 0
+    errors: int = 0
+    """Attempts that failed."""
+    dead: int = 0
+    """Calls that became dead letters."""
+    late_p50_s: float | None = None
+    """Seconds from the due time to the start; on Celery's side to the hand-over."""
+    late_p99_s: float | None = None
+
+
+class Ramp(msgspec.Struct):
+    """One task. What Celery's workers do with a call is known to Celery alone."""
+
+    task: str
+    share: float
+    """The share of calls that `late` takes, 0..1, as it is set."""
+    on: bool
+    """False: switched off, and every call goes to Celery."""
+    late: Side
+    celery: Side
+    unsupported: dict[str, int]
+    """Reason -> calls that went to Celery because `late` does not support them."""
+
+
+class _Counts:
+    """The sums of one side."""
+
+    def __init__(self) -> None:
+        self.side = Side()
+        self.waits: Counter[int] = Counter()
+
+    def add(self, usage: Usage) -> None:
+        if usage.outcome == ENQUEUED:
+            self.side.calls += usage.count
+            return
+        for index, count in usage.waiting:
+            self.waits[index] += count
+        if usage.outcome == "dead":
+            self.side.dead += usage.count
+            self.side.errors += usage.count
+        elif usage.outcome in ("retried", "stalled", "died"):
+            self.side.errors += usage.count
+        elif usage.outcome in ("done", "settled"):
+            self.side.done += usage.count
+
+    def sums(self) -> Side:
+        self.side.late_p50_s, self.side.late_p99_s = (self._quantile(q) for q in (0.5, 0.99))
+        return self.side
+
+    def _quantile(self, share: float) -> float | None:
+        left = share * self.waits.total()
+        for index in sorted(self.waits):
+            left -= self.waits[index]
+            if left <= 0:
+                return middle(index) / 1_000_000
+        return None
+
+
+def ramps(settings: Iterable[Settings], usage: Iterable[Usage]) -> list[Ramp]:
+    """Return the tasks that have a share or had calls, ascending by name. Pure."""
+    knobs = {s.name.removeprefix(PREFIX): s.knobs for s in settings if s.name.startswith(PREFIX)}
+    counted = list(usage)
+    routed = {u.name.removeprefix(PREFIX) for u in counted if u.name.startswith(PREFIX)}
+    names = sorted(routed | knobs.keys())
+    late, celery = ({name: _Counts() for name in names} for _ in range(2))
+    refused: Mapping[str, Counter[str]] = {name: Counter() for name in names}
+    for each in counted:
+        name = each.name.removeprefix(PREFIX)
+        if name not in late:
+            continue
+        if name == each.name:
+            late[name].add(each)
+            continue
+        celery[name].add(each)
+        if each.queue != QUEUE and each.outcome == ENQUEUED:
+            refused[name][each.queue.removeprefix(f"{QUEUE}.")] += each.count
+    return [
+        Ramp(
+            task=name,
+            share=0.0 if name not in knobs else knobs[name].late_share or 0.0,
+            on=name not in knobs or not knobs[name].closed,
+            late=late[name].sums(),
+            celery=celery[name].sums(),
+            unsupported=dict(refused[name]),
+        )
+        for name in names
+    ]
+
+
+def read(control: Control, *, since_us: int, group: str) -> list[Ramp]:
+    """Read the shares, and the counts of one consumer group since a time.
+
+    Raises:
+        LateError: the database cannot be read.
+    """
+    usage: list[Usage] = []
+    reached: Mapping[tuple[str, int], int] = {}
+    whole = False
+    while not whole:
+        found = control.status.usage_since(since_us, reached)
+        usage = [] if found.anew else usage
+        usage += [each for name, each in found.usage if name == group]
+        reached, whole = found.read, found.whole
+    return ramps(control.queues.settings("queue"), usage)

@@ -1,0 +1,156 @@
+"""`Router`: makes a function a task of Celery and of `late`, and sends each call to one of them."""
+
+from __future__ import annotations
+
+import logging
+import re
+from collections.abc import Callable, Iterable, Mapping
+from typing import Any
+from uuid import uuid4
+
+import msgspec
+
+from late.app.app import App
+from late.celery.app import Celery
+from late.celery.exceptions import NotSupported
+from late.celery.router.message import Message, pack, unpack
+from late.celery.router.shares import PREFIX, Shares, takes
+from late.celery.task import Task
+from late.errors import ConfigError, InvalidTask
+from late.handler.outcomes import ATTEMPTS_MAX, Retry
+from late.model.validation import DELAY_S_MAX
+
+logger = logging.getLogger("late.celery")
+
+QUEUE = "celery"
+"""The queue of the calls that Celery gets. Those that `late` does not support are in
+`celery.REASON`, so that the books of `late` count them."""
+_RETRY = Retry(ATTEMPTS_MAX, cap=60, deadline=DELAY_S_MAX)
+
+
+class Router:
+    """Tasks of two systems. Workers: `celery -A module:celery_app worker`, `late worker
+    module:router`.
+
+    Args:
+        late_app: the app with the business database.
+        celery_app: the app of Celery that the service has.
+        settings: see `late.celery.Celery`. A call without a transaction opens one of its own.
+    """
+
+    def __init__(self, late_app: App, celery_app: Any, **settings: Any) -> None:
+        self.late_app = late_app
+        self.celery_app = celery_app
+        given = {"late_outside_transaction": "open", **settings}
+        self.late = Celery(celery_app.main, late_app=late_app, **given)
+        self.shares = Shares(late_app.url)
+
+    def __repr__(self) -> str:
+        return f"<Router {len(self.late.tasks)} tasks on {self.late!r}>"
+
+    def task(self, fn: Callable[..., Any] | None = None, /, **options: Any) -> Any:
+        """Make a task of both systems: `@router.task` or `@router.task(bind=True, ...)`.
+
+        The options are Celery's. With one that `late` does not support the task stays on Celery.
+        """
+
+        def make(function: Callable[..., Any]) -> Routed:
+            app = self.celery_app
+            name = options.get("name") or app.gen_task_name(function.__name__, function.__module__)
+            both = {**options, "name": name}
+            return Routed(self, name, app.task(**both)(function), *self._taken(function, both))
+
+        return make if fn is None else make(fn)
+
+    def _taken(
+        self, function: Callable[..., Any], options: Mapping[str, Any]
+    ) -> tuple[Task | None, str | None]:
+        """Return the task of `late`, or the reason why there is none."""
+        # A base class of Celery's tasks needs Celery's worker.
+        if options.get("base") is not None:
+            return None, "base"
+        try:
+            task: Task = self.late.task(**options)(function)
+        except NotSupported as error:
+            return None, _reason(error, options)
+        return task, None
+
+
+class Routed:
+    """A task of both systems. What is not here is that of Celery's task, as `s`."""
+
+    def __init__(
+        self,
+        router: Router,
+        name: str,
+        celery_task: Any,
+        late_task: Task | None,
+        refused: str | None,
+    ) -> None:
+        self.name = name
+        self._router = router
+        self._celery_task = celery_task
+        self._late_task = late_task
+        self._refused = refused
+        self._sender = Task()
+        self._sender.bound, self._sender.name = router.late, name
+
+        def publish(id: str, message: Message) -> None:
+            args, kwargs, options = unpack(message)
+            celery_task.apply_async(args, kwargs, **{"task_id": id, **options})
+
+        self._message = router.late_app.task(name=PREFIX + name, queue=QUEUE, retry=_RETRY)(publish)
+
+    def __repr__(self) -> str:
+        return f"<Routed {self.name}>"
+
+    def __getattr__(self, name: str) -> Any:
+        if name.startswith("_"):  # A copy that is half made has no `_celery_task` yet.
+            raise AttributeError(name)
+        return getattr(self._celery_task, name)
+
+    def __call__(self, *args: Any, **kwargs: Any) -> Any:
+        """Run the function here."""
+        return self._celery_task(*args, **kwargs)
+
+    def delay(self, *args: Any, **kwargs: Any) -> Any:
+        """Call the task with these arguments; see `apply_async`."""
+        return self.apply_async(args, kwargs)
+
+    def apply_async(self, args: Any = None, kwargs: Any = None, **options: Any) -> Any:
+        """Call the task on one of the two systems, and return that system's `AsyncResult`.
+
+        The call commits with the transaction that is open. What `late` does not support goes to
+        Celery. A worker of `late` hands Celery's calls to the broker, at least once, each under one
+        id.
+
+        Raises:
+            PayloadTooLarge: the arguments are above 1 MiB.
+            Other errors of the serializer and of the database.
+        """
+        router = self._router
+        if router.celery_app.conf.task_always_eager:
+            return self._celery_task.apply_async(args, kwargs, **options)
+        call_id = str(options.get("task_id") or uuid4())
+        refused = self._refused
+        if self._late_task is not None:
+            # Prepared for each call: what is not supported is counted before the first share.
+            try:
+                call = self._late_task.prepare(args, kwargs, options)
+            except (ConfigError, InvalidTask) as error:
+                refused = _reason(error, options)
+            else:
+                if takes(router.shares.of(self.name), call_id):
+                    return router.late.AsyncResult(self._sender.insert(call))
+        message = pack(args, kwargs, options, options.get("serializer") or self.serializer)
+        order = self._message.call(id=call_id, message=message)
+        if refused is not None:
+            order = msgspec.structs.replace(order, queue=f"{QUEUE}.{refused}")
+        self._sender.insert(order)
+        return router.celery_app.AsyncResult(call_id)
+
+
+def _reason(error: Exception, options: Iterable[str]) -> str:
+    """Return the option that the message names, or `arguments`: a part of the name of a queue."""
+    words = set(re.findall(r"\w+", str(error).partition(": ")[2]))
+    return next((option for option in options if option in words), "arguments")
