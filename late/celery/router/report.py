@@ -16,7 +16,7 @@ from late.model.task import ENQUEUED, Usage
 
 
 class Side(msgspec.Struct):
-    """What one side did. A message to Celery's broker is done once the broker has it."""
+    """The counts of one side. A message to Celery's broker is done once the broker has it."""
 
     calls: int = 0
     done: int = 0
