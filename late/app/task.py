@@ -20,14 +20,16 @@ import msgspec
 
 from late.app.options import Settings, TaskOptions, settings
 from late.app.results import kept
-from late.errors import ConfigError, InvalidPayload
+from late.errors import ConfigError, InvalidPayload, InvalidTask, PayloadTooLarge
 from late.handler.enqueuer import Enqueuer
 from late.handler.outcomes import Retry
 from late.handler.signature import Signature, scalars
 from late.model.task import Options, Policy, Record, TaskId
 from late.model.validation import is_name
+from late.outbox.adapters.lookup import FORGOTTEN, check_transaction
 from late.outbox.base import AsyncTransaction, SyncTransaction
 from late.payload import codec as codecs
+from late.payload import models
 from late.payload import values as payloads
 
 P = ParamSpec("P")
@@ -105,8 +107,8 @@ class Task(Generic[P, R]):
         self.shape = signature.shape
         stored: Any = dict[str, Any] if self.shape is dict else self.shape
         self._decoders: dict[payloads.Format, Callable[[bytes], Any]] = {
-            "json": msgspec.json.Decoder(stored).decode,
-            "msgpack": msgspec.msgpack.Decoder(stored).decode,
+            "json": msgspec.json.Decoder(stored, dec_hook=models.decode).decode,
+            "msgpack": msgspec.msgpack.Decoder(stored, dec_hook=models.decode).decode,
         }
         self._has_defaults = bool(getattr(self.shape, "__struct_defaults__", ()))
         plain = codec is codecs.JSON and self.shape is not dict
@@ -138,7 +140,7 @@ class Task(Generic[P, R]):
     def enqueue(
         self, tx: AsyncTransaction, /, *args: P.args, **kwargs: P.kwargs
     ) -> Coroutine[Any, Any, TaskId]: ...
-    def enqueue(self, tx: Any, /, *args: Any, **kwargs: Any) -> Any:
+    def enqueue(self, tx: Any = FORGOTTEN, /, *args: Any, **kwargs: Any) -> Any:
         """Insert one task through the caller's transaction `tx`. It runs if that commits.
 
         Checks are made first, before any SQL, and in this call even if `tx` is async: after an
@@ -154,7 +156,11 @@ class Task(Generic[P, R]):
             KeyConflict: a task with another body holds `unique_key`.
             SchemaMismatch: the tables are missing or have another version.
         """
-        return self.app.enqueue(tx, self.call(*args, **kwargs))
+        try:
+            return self.app.enqueue(tx, self.call(*args, **kwargs))
+        except InvalidTask as error:
+            check_transaction(tx, self.name, error)
+            raise
 
     def call(self, *args: P.args, **kwargs: P.kwargs) -> Call:
         """Make the call as a value, for `app.enqueue_many`.
@@ -191,10 +197,16 @@ class Task(Generic[P, R]):
             values: Any = self.shape(*args, **kwargs)
         except (TypeError, ValueError) as cause:
             raise InvalidPayload(f"{self.name}: {cause}") from None
-        if self._scalars is None:
-            payload, certain = payloads.pack(values, self.codec.format), False
-        else:
-            payload, certain = payloads.pack_call(values, self._scalars)
+        try:
+            if self._scalars is None:
+                payload, certain = payloads.pack(values, self.codec.format), False
+            else:
+                payload, certain = payloads.pack_call(values, self._scalars)
+        except InvalidPayload as error:
+            where = payloads.culprit(values, self.codec.format)
+            raise InvalidPayload(f"{self.name}{where}: {error}") from error.__cause__
+        except PayloadTooLarge as error:
+            raise PayloadTooLarge(f"{self.name}: {error}") from None
         if not certain:
             try:
                 self._check(payload)
@@ -285,9 +297,13 @@ class Prepared(Generic[P, R]):
     def enqueue(
         self, tx: AsyncTransaction, /, *args: P.args, **kwargs: P.kwargs
     ) -> Coroutine[Any, Any, TaskId]: ...
-    def enqueue(self, tx: Any, /, *args: Any, **kwargs: Any) -> Any:
+    def enqueue(self, tx: Any = FORGOTTEN, /, *args: Any, **kwargs: Any) -> Any:
         """Insert one task with these options; see `Task.enqueue`."""
-        return self._task.app.enqueue(tx, self.call(*args, **kwargs))
+        try:
+            return self._task.app.enqueue(tx, self.call(*args, **kwargs))
+        except InvalidTask as error:
+            check_transaction(tx, self._task.name, error)
+            raise
 
     def call(self, *args: P.args, **kwargs: P.kwargs) -> Call:
         """Make the call with these options; see `Task.call`."""

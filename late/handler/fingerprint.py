@@ -16,13 +16,14 @@ from typing import Any
 import msgspec
 
 from late.handler.signature import Shape
+from late.payload import models
 
 UNKNOWN = ""
 """The fingerprint of a task whose arguments are not known: it takes any."""
 _DIGITS = 8
 _NOTES = frozenset({"title", "description", "default", "examples"})
 """Keys of a schema that say nothing of which values are valid."""
-_BY_NAME = frozenset({"properties", "mapping"})
+_BY_NAME = frozenset({"properties", "mapping", "$defs"})
 """Keys of a schema whose value has names of its own."""
 _UNORDERED = frozenset({"anyOf", "required", "enum"})
 
@@ -35,7 +36,9 @@ def fingerprint(shape: Shape) -> str:
     """
     if not issubclass(shape, msgspec.Struct):
         return UNKNOWN
-    (root,), classes = msgspec.json.schema_components([shape], ref_template="{name}")
+    (root,), classes = msgspec.json.schema_components(
+        [shape], ref_template="{name}", schema_hook=models.schema
+    )
     arguments = classes.pop(root["$ref"])  # The name of the task, which is no part of it.
     by_name_only = set(arguments["properties"]) - set(shape.__match_args__)
     found = [_values(arguments), sorted(by_name_only), _values(classes, names=True)]

@@ -18,6 +18,7 @@ import msgspec
 
 from late.errors import ConfigError
 from late.handler.batch import BATCH_MAX, Batch
+from late.payload import models
 from late.payload.values import SCALARS
 
 _Kind = inspect.Parameter
@@ -159,6 +160,7 @@ def _shape(
 ) -> type[msgspec.Struct]:
     positional = [p for p in parameters if p.kind is not _Kind.KEYWORD_ONLY]
     keyword = [p for p in parameters if p.kind is _Kind.KEYWORD_ONLY]
+    found = ""
     try:
         shape = msgspec.defstruct(
             label, [_field(p, hints) for p in positional], forbid_unknown_fields=True
@@ -168,17 +170,23 @@ def _shape(
             shape = msgspec.defstruct(
                 label, fields, bases=(shape,), kw_only=True, forbid_unknown_fields=True
             )
-        msgspec.json.schema_components([shape], schema_hook=_refuse)
+        for parameter in parameters:
+            found = parameter.name
+            msgspec.json.schema_components([hints.get(found, Any)], schema_hook=_schema)
         msgspec.json.Decoder(shape)
     except _NoDecoder as cause:
-        hint = "use built-in types, dataclasses, TypedDicts or msgspec structs"
-        if str(cause) == Batch.__name__:
+        hint = "use built-in types, dataclasses, TypedDicts, msgspec structs or pydantic models"
+        if cause.kind is Batch:
             hint = "a function of a batch is declared with batch=N"
+        elif models.is_row(cause.kind):
+            hint = "it is a row of a table: take its id"
         raise ConfigError(
-            f"{label}: a parameter of type {cause} cannot be decoded; {hint}"
+            f"{label}: parameter {found!r} of type {cause} cannot be decoded; {hint}"
         ) from None
     except TypeError as cause:
-        raise ConfigError(f"{label}: a parameter's type cannot be decoded: {cause}") from cause
+        raise ConfigError(
+            f"{label}: the type of parameter {found!r} cannot be decoded: {cause}"
+        ) from cause
     return shape
 
 
@@ -190,8 +198,14 @@ def _field(parameter: inspect.Parameter, hints: dict[str, Any]) -> Any:
 
 
 class _NoDecoder(Exception):
-    """A type that msgspec would need a hook for."""
+    """A type that neither msgspec nor a hook of ours decodes."""
+
+    def __init__(self, kind: type) -> None:
+        super().__init__(getattr(kind, "__name__", str(kind)))
+        self.kind = kind
 
 
-def _refuse(kind: type) -> dict[str, Any]:
-    raise _NoDecoder(getattr(kind, "__name__", str(kind)))
+def _schema(kind: type) -> dict[str, Any]:
+    if not models.is_model(kind):
+        raise _NoDecoder(kind)
+    return models.schema(kind)

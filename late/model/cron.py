@@ -22,6 +22,16 @@ from cronsim import CronSim, CronSimError
 from late.errors import InvalidCron
 
 _EVERY = re.compile(r"every (\d{1,9}(?:\.\d{1,6})?)s\Z")
+_NAMED = {
+    "@yearly": "0 0 1 1 *",
+    "@annually": "0 0 1 1 *",
+    "@monthly": "0 0 1 * *",
+    "@weekly": "0 0 * * 0",
+    "@daily": "0 0 * * *",
+    "@midnight": "0 0 * * *",
+    "@hourly": "0 * * * *",
+}
+"""Names of other crons, for the message: a rule is always five fields or an interval."""
 RULE_CHARS_MAX = 200
 SEARCH_YEARS = 8
 """A rule that does not fire within so many years never fires: 29 February is at most 8 years
@@ -85,7 +95,8 @@ def dues_us(rule: str, zone: str, *, anchor_us: int, after_us: int) -> Iterator[
     try:
         simulator = CronSim(rule, start)
     except CronSimError as error:
-        raise InvalidCron(f"cron rule {rule[:64]!r} cannot be read: {error}") from error
+        why = f"write {_NAMED[rule]!r}" if rule in _NAMED else error
+        raise InvalidCron(f"cron rule {rule[:64]!r} cannot be read: {why}") from error
     if len(rule.split()) > 5:
         raise InvalidCron(f"cron rule {rule[:64]!r}: five fields; use an interval below a minute")
     for due_at in simulator:

@@ -23,6 +23,7 @@ import msgspec
 from msgspec.structs import astuple
 
 from late.errors import DecodeError, InvalidPayload, PayloadTooLarge
+from late.payload import models
 
 PAYLOAD_BYTES_MAX = 1024 * 1024
 PAYLOAD_BYTES_WARN = 256 * 1024
@@ -33,10 +34,10 @@ KEYS_MAX = 10_000
 Format = Literal["json", "msgpack"]
 T = TypeVar("T")
 
-_json = msgspec.json.Encoder().encode
-_msgpack = msgspec.msgpack.Encoder().encode
+_json = msgspec.json.Encoder(enc_hook=models.encode).encode
+_msgpack = msgspec.msgpack.Encoder(enc_hook=models.encode).encode
 # Sets have no order, and dicts have that of insertion. For a digest both are sorted.
-_json_sorted = msgspec.json.Encoder(order="deterministic").encode
+_json_sorted = msgspec.json.Encoder(enc_hook=models.encode, order="deterministic").encode
 # To find 19 digits in a row, all digits are replaced by `0` and a search follows. A regular
 # expression starts again at each byte, which took six times as long for a kilobyte of text.
 # Searches use `find`: `in` tries first to convert the searched bytes to an int, and handles the
@@ -116,10 +117,30 @@ def _searched(values: msgspec.Struct | dict[str, Any], payload: bytes, form: For
         if not doubtful and is_harmless(payload):
             return payload
     try:
-        _check(msgspec.to_builtins(values, builtin_types=(decimal.Decimal,), str_keys=True))
+        _check(
+            msgspec.to_builtins(
+                values,
+                builtin_types=(decimal.Decimal,),
+                str_keys=True,
+                enc_hook=models.encode,
+            )
+        )
     except Exception as cause:
         raise InvalidPayload(f"arguments cannot be encoded: {_why(cause)}") from cause
     return payload
+
+
+def culprit(values: msgspec.Struct | dict[str, Any], form: Format) -> str:
+    """Return ", parameter NAME" for the first value that `pack` refuses alone; else nothing."""
+    fields = values if isinstance(values, dict) else msgspec.structs.asdict(values)
+    for name, value in fields.items():
+        try:
+            pack({} if value is msgspec.UNSET else {name: value}, form)
+        except InvalidPayload:
+            return f", parameter {name!r}"
+        except PayloadTooLarge:
+            return ""
+    return ""
 
 
 def unpack(payload: bytes, decode: Callable[[bytes], T], form: Format = "json") -> T:

@@ -68,6 +68,7 @@ def sync(tx: sqlite3.Connection, session: Session) -> None:
     charge.enqueue(tx)  # type: ignore[call-overload]
     with_context.enqueue(tx, 1, 2)  # type: ignore[call-overload]
     charge.enqueue("tx", 7, Decimal(1))  # type: ignore[call-overload]
+    charge.enqueue(trip_id=7, amount=Decimal(1))  # type: ignore[call-overload]
     plain.call(1, wrod="b")  # type: ignore[call-arg]
     plain.options(dealy=3)  # type: ignore[call-arg]
     plain.options(delay="3")  # type: ignore[arg-type]
