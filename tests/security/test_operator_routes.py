@@ -210,6 +210,18 @@ async def test_a_caller_of_some_queues_reads_no_name_of_others(tmp_path: Path) -
             assert (one.status, one.body) == (other.status, other.body) == (404, one.body)
 
 
+@pytest.mark.parametrize(
+    "query", ["until=null", "limit=0", "limit=x", "limit=1001", "surprise=1", "queue=a&queue=b",
+              "since=2026-05-01T12:00:00", "queue=a%20b"],
+)  # fmt: skip
+async def test_a_query_that_cannot_be_read(tmp_path: Path, query: str) -> None:
+    async with served(tmp_path) as it:
+        answer = await it.call("GET", f"/v1/dead?{query}")
+        assert (answer.status, answer.json["error"]) == (400, "bad_request"), answer.body
+        named = await it.call("GET", "/v1/dead?queue=null")
+        assert named.status == 200
+
+
 async def test_a_payload_is_read_by_operators_alone(tmp_path: Path) -> None:
     async with filled(tmp_path) as (it, records):
         for who, status in (("mail view", 403), ("mail operate", 200), ("pay admin", 404)):

@@ -123,6 +123,10 @@ def _query(request: Request, kind: type[msgspec.Struct]) -> Any:
     if len(given) != len(pairs):
         raise BadRequest("a parameter is given twice")
     try:
-        return msgspec.convert(given, kind, strict=False)
+        found = msgspec.convert(given, kind, strict=False)
     except msgspec.ValidationError as error:
         raise BadRequest(str(error)[:200]) from None
+    # The conversion takes the text "null" for nothing, and a filter would be left out unseen.
+    if any(getattr(found, name) is None for name in given):
+        raise BadRequest("leave a parameter out instead of null")
+    return found
