@@ -211,7 +211,8 @@ async def test_a_caller_of_some_queues_reads_no_name_of_others(tmp_path: Path) -
 
 
 @pytest.mark.parametrize(
-    "query", ["until=null", "limit=0", "limit=x", "limit=1001", "surprise=1", "queue=a&queue=b",
+    "query", ["until=null", "until=0.5",
+              "limit=0", "limit=x", "limit=1001", "surprise=1", "queue=a&queue=b",
               "since=2026-05-01T12:00:00", "queue=a%20b"],
 )  # fmt: skip
 async def test_a_query_that_cannot_be_read(tmp_path: Path, query: str) -> None:

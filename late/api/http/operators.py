@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Callable, Mapping
+from datetime import datetime
 from functools import partial
 from typing import Any
 
@@ -129,4 +130,8 @@ def _query(request: Request, kind: type[msgspec.Struct]) -> Any:
     # The conversion takes the text "null" for nothing, and a filter would be left out unseen.
     if any(getattr(found, name) is None for name in given):
         raise BadRequest("leave a parameter out instead of null")
+    # It takes numbers for times, too.
+    for name, text in given.items():
+        if isinstance(getattr(found, name), datetime) and "T" not in text.upper():
+            raise BadRequest(f"{name}: a time such as 2026-05-01T12:00:00Z")
     return found
