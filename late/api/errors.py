@@ -16,6 +16,7 @@ from late.errors import (
     StoreError,
     UnknownTask,
 )
+from late.model.rules import Denied, Hidden
 
 
 class Refused(LateError):
@@ -82,6 +83,8 @@ _CODES: tuple[tuple[type[LateError], Code], ...] = (
     (Unauthenticated, Code(401, "UNAUTHENTICATED", "unauthenticated")),
     (Forbidden, Code(403, "PERMISSION_DENIED", "forbidden")),
     (NotFound, Code(404, "NOT_FOUND", "not_found")),
+    (Denied, Code(403, "PERMISSION_DENIED", "forbidden")),
+    (Hidden, Code(404, "NOT_FOUND", "not_found")),
     (Unavailable, Code(503, "UNAVAILABLE", "away")),
     (TooMany, Code(429, "RESOURCE_EXHAUSTED", "too_many_requests")),
     (UnknownReceipt, Code(404, "NOT_FOUND", "unknown_receipt")),

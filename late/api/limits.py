@@ -13,6 +13,14 @@ KIB = 1024
 BODY_BYTES = 1024 * KIB + 64 * KIB
 """The body of one request: a payload of 1 MiB and the other fields."""
 BATCH_BYTES = 8 * 1024 * KIB + 256 * KIB
+OPERATOR_BYTES = 64 * KIB
+"""The body of a request of operators that has no payload."""
+OPERATOR_CALLS = 4
+"""Requests of operators that read or write the database at once, in one process."""
+LISTED_MAX = 1_000
+"""Dead letters, changes or decisions of one answer."""
+MOVED_MAX = 10_000
+"""Dead letters that one request moves."""
 HEADER_S = 10.0
 """A client has this time to send the head of its request, and again for each part of its body."""
 BODY_S = 60.0

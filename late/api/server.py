@@ -205,10 +205,13 @@ class Server:
             key = await in_thread(self._control.tokens.form_key)
             self.page = parts.make_page(listen, self._control, access, self._identities, key)
         server = parts.make_http(
+            self._app,
             listen,
             self._tls,
             port,
             service,
+            self._control,
+            group=self._groups[0],
             state=self._ready,
             metrics=self._metrics,
             more=[] if self.page is None else self.page.routes(),

@@ -23,6 +23,7 @@ from late.clock import DatabaseClock
 from late.config import WorkerConfig
 from late.control import Control
 from late.errors import ConfigError
+from late.model.targets import configured
 from late.model.task import PULL
 from late.worker.assembly import as_pulled, policies_of
 from late.worker.worker import Worker
@@ -139,11 +140,14 @@ def make_grpc(
 
 
 def make_http(
+    app: App,
     listen: ServeSettings,
     tls: Tls | None,
     port: int,
     service: Service | None,
+    control: Control,
     *,
+    group: str,
     state: Callable[[], tuple[bool, str]],
     metrics: Callable[[], Awaitable[bytes]],
     more: Sequence[Route],
@@ -151,10 +155,20 @@ def make_http(
     """Make the server of the HTTP API and of the routes in `more`; see `late.api.http.routes`."""
     try:
         from late.api.http import routes
+        from late.api.http.operators import OperatorRoutes
         from late.api.http.uvicorn_server import HttpServer
     except ModuleNotFoundError as error:
         raise ConfigError("HTTP needs starlette and uvicorn: pip install 'late[serve]'") from error
-    made = routes.make(service, state=state, metrics=metrics, more=more)
+    operators = None
+    if service is not None:
+        operators = OperatorRoutes(
+            control,
+            service.access,
+            group=group,
+            targets=configured(app.targets.values()),
+            changes=listen.api_changes,
+        )
+    made = routes.make(service, state=state, metrics=metrics, operators=operators, more=more)
     return HttpServer(made, listen.host, port, tls=tls)
 
 

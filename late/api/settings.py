@@ -39,6 +39,8 @@ class ServeSettings(msgspec.Struct, frozen=True, kw_only=True):
     """A client with a certificate of this authority has the rights of the token of its name."""
     rate: float = limits.RATE
     roles: tuple[str, ...] = ROLES
+    api_changes: bool = False
+    """Operators may change things over HTTP, by their roles."""
     web_changes: bool = False
     """The page may change things, for callers that may `operate`."""
     reports: str | None = None

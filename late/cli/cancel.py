@@ -61,22 +61,11 @@ def _why_useless(control: Control, task_id: str, group: str | None) -> str | Non
         ConfigError: no such group.
         InvalidName: not a task id.
     """
+    from late.control.task_commands import why_useless
+
     if group is not None:
         control.groups.require([group])
-    found = control.tasks.show(task_id, group=group).groups
-    if all(g.state in ("unknown", "settled") for g in found):
-        if any(g.state == "settled" for g in found):
-            return (
-                "it has ended, or its group began or was reset behind it, so this will change "
-                "nothing"
-            )
-        return (
-            "it is not where its id says (see `late show --everywhere`): if it has ended, or its "
-            "group began or was reset behind it, or it never was, this will change nothing"
-        )
-    if all(g.state == "dead" for g in found):
-        return "it is a dead letter: `late dead redrive` and `late dead edit` are for it"
-    return None
+    return why_useless(control.tasks.show(task_id, group=group))
 
 
 def _report(text: str, useless: str | None, command: str, json: bool) -> None:

@@ -238,7 +238,7 @@ def wait(
         "gone": "in no table: settled by every group and gone, or never committed",
     }
     output.line(json, found, said.get(found.state, f"{found.left} unsettled"))
-    if found.state not in ("settled", "gone"):
+    if not found.over:
         raise typer.Exit(1)
 
 

@@ -10,7 +10,6 @@ from late.cli import options, output
 from late.errors import ConfigError, LateError
 from late.model import queue_settings as values
 from late.model.queue_settings import LOCAL, REMOTE, Kind, QueueSettings
-from late.model.task import BATCH_POOL, PULL_POOL, TRANSACTION_POOL
 
 if TYPE_CHECKING:
     from late.control import Control
@@ -98,10 +97,9 @@ def _text(value: object) -> str:
 
 def _is_target(name: str) -> bool:
     """Return True if the target is known here; that of an app's code needs the app's module."""
-    from late.model.targets import configured
+    from late.model.targets import configured, is_known
 
-    own = ("local", TRANSACTION_POOL)
-    return name in own or name.startswith((PULL_POOL, BATCH_POOL)) or name in configured(())
+    return is_known(name, configured(()))
 
 
 def _show(kind: Kind, name: str, url: str | None, json: bool) -> None:

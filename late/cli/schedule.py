@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import typer
 
@@ -21,11 +21,13 @@ app = typer.Typer(
 @app.command("list")
 def list_(url_option: options.Url = None, json: options.Json = False) -> None:
     """List the recurring tasks and when each is due next."""
+    from late.control.views import ScheduleView
+
     with options.control_of(url_option) as control:
         found = control.schedules.all()
     output.listed(
         json,
-        {"schedules": [_keys(schedule) for schedule in found]},
+        {"schedules": [ScheduleView.of(schedule) for schedule in found]},
         "Schedules",
         ("name", "rule", "zone", "next due", "task", "queue", "catch-up", "overlap", "shard>"),
         [
@@ -78,15 +80,8 @@ def remove(name: options.Name, url_option: options.Url = None, json: options.Jso
 
 
 def _say(schedule: Schedule, json: bool) -> None:
+    from late.control.views import ScheduleView
+
     due = output.moment(schedule.next_due_at_us) or "never again"
     state = "paused" if schedule.paused else f"next due {due}"
-    output.line(json, _keys(schedule), f"{schedule.name}: {state}")
-
-
-def _keys(schedule: Schedule) -> dict[str, Any]:
-    """Return every field but the payload, which may be confidential."""
-    import msgspec
-
-    keys = msgspec.structs.asdict(schedule)
-    keys["payload_bytes"] = len(keys.pop("payload"))
-    return keys
+    output.line(json, ScheduleView.of(schedule), f"{schedule.name}: {state}")

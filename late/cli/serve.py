@@ -61,6 +61,12 @@ ReportsOption = Annotated[
         metavar="DIR", help="The page links to the last cost report (late report cost --out) here."
     ),
 ]
+ApiChangesOption = Annotated[
+    bool, typer.Option("--api-changes", help="Let operators change things over HTTP.")
+]
+WebChangesOption = Annotated[
+    bool, typer.Option("--web-changes", help="Let the page change things, not only show them.")
+]
 AdvertiseOption = Annotated[
     str | None,
     typer.Option(metavar="HOST:PORT", help="How others reach this one's gRPC; default: as it is."),
@@ -86,9 +92,8 @@ def serve(
         typer.Option(metavar="FILE", help="Clients' certificates signed by it are valid as well."),
     ] = None,
     roles: RolesOption = "api,tail,dispatch,web",
-    web_changes: Annotated[
-        bool, typer.Option("--web-changes", help="Let the page change things, not only show them.")
-    ] = False,
+    api_changes: ApiChangesOption = False,
+    web_changes: WebChangesOption = False,
     reports: ReportsOption = None,
     advertise: AdvertiseOption = None,
     rate: Annotated[float, typer.Option(help="Requests per second and caller.", min=0.1)] = 2_000.0,
@@ -126,6 +131,7 @@ def serve(
         tls_ca=tls_ca,
         rate=rate,
         roles=tuple(dict.fromkeys(part.strip() for part in roles.split(","))),
+        api_changes=api_changes,
         web_changes=web_changes,
         reports=reports,
         advertise=advertise,

@@ -13,6 +13,7 @@ from late.control import audit
 from late.control.database import Part, on_engine
 from late.control.sql.rows import object_of
 from late.control.status import task
+from late.control.views import TaskView
 from late.errors import ConfigError, InvalidPayload, InvalidSchedule
 from late.model.ids import shard_of
 from late.model.task import TaskId
@@ -51,6 +52,24 @@ def _append(command: Command, connection: Connection) -> TaskId:
         after={key: value for key, value in said.items() if value is not None},
     )
     return command_id
+
+
+def why_useless(found: TaskView) -> str | None:
+    """Return why to cancel or reschedule this task changes nothing, as far as that is known."""
+    states = {group.state for group in found.groups}
+    if states <= {"unknown", "settled"}:
+        if "settled" in states:
+            return (
+                "it has ended, or its group began or was reset behind it, so this will change "
+                "nothing"
+            )
+        return (
+            "it is not where its id says (see `late show --everywhere`): if it has ended, or its "
+            "group began or was reset behind it, or it never was, this will change nothing"
+        )
+    if states == {"dead"}:
+        return "it is a dead letter: `late dead redrive` and `late dead edit` are for it"
+    return None
 
 
 class TaskControl(Part):

@@ -10,7 +10,7 @@ from typing import Literal
 
 import msgspec
 
-from late.model.task import AttemptError, StepDetail
+from late.model.task import AttemptError, Schedule, StepDetail
 
 
 class Count(msgspec.Struct, frozen=True):
@@ -375,6 +375,37 @@ class Waited(msgspec.Struct, frozen=True):
     before it counted as gone."""
     left: Count = Count()
     """The number of unsettled tasks up to the token, in all shards."""
+
+    @property
+    def over(self) -> bool:
+        """True if there is nothing left to wait for."""
+        return self.state in ("settled", "gone")
+
+
+class ScheduleView(msgspec.Struct, frozen=True, kw_only=True):
+    """A recurring task without its payload, which may be confidential."""
+
+    name: str
+    shard_id: int
+    rule: str
+    zone: str
+    catch_up: str
+    catch_up_max: int
+    overlap: str
+    queue: str
+    task_name: str
+    options: str | None
+    anchor_us: int
+    next_due_at_us: int | None
+    paused: bool
+    open_task_id: str | None
+    payload_bytes: int
+
+    @classmethod
+    def of(cls, schedule: Schedule) -> ScheduleView:
+        """Return the view of a schedule."""
+        fields = msgspec.structs.asdict(schedule)
+        return cls(payload_bytes=len(fields.pop("payload")), **fields)
 
 
 class Check(msgspec.Struct, frozen=True):

@@ -22,6 +22,7 @@ import msgspec
 
 from late.errors import ConfigError
 from late.model import validation as validate
+from late.model.task import BATCH_POOL, PULL_POOL, TRANSACTION_POOL
 
 CONCURRENCY = 64
 CONCURRENCY_MAX = 4_096
@@ -242,6 +243,12 @@ def configured(mine: Iterable[Target]) -> dict[str, Target]:
     found = by_name(mine)
     path = os.environ.get(FILE_VARIABLE)
     return {**found, **load(path)} if path else found
+
+
+def is_known(name: str, targets: Mapping[str, Target]) -> bool:
+    """Tell whether `name` is one of these targets, or a pool that every worker has."""
+    pools = ("local", TRANSACTION_POOL)
+    return name in pools or name.startswith((PULL_POOL, BATCH_POOL)) or name in targets
 
 
 def resolve(text: str, what: str) -> str:

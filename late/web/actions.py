@@ -20,12 +20,12 @@ from late.control.queue_settings import SettingsChange
 from late.errors import ConfigError, InvalidTask
 from late.model.queue_settings import Kind, encode
 from late.model.rights import Role
+from late.model.rules import check_queue
 from late.web.csrf import Stale
 from late.web.formats import when
 from late.web.models import dead_letters as dead
 from late.web.models import queues, shards
 from late.web.page_context import PageContext, Visitor, back
-from late.web.rules import check_queue
 from late.web.views import Screens
 
 T = TypeVar("T")

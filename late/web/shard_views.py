@@ -10,10 +10,10 @@ from starlette.responses import Response
 
 from late.concurrency import in_thread
 from late.errors import ConfigError
+from late.model.rules import NOTHING_HERE, Hidden
 from late.web.models import shards as places
 from late.web.page_context import PageContext, Visitor
 from late.web.queries import group_asked, number_asked, seen_at
-from late.web.rules import NOTHING_HERE, Hidden
 
 TERMS = 1_000
 """Settlements of a shard that are read to find its terms."""

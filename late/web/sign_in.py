@@ -12,10 +12,10 @@ from starlette.responses import RedirectResponse, Response
 from starlette.routing import Route
 
 from late.model.rights import NOBODY, Caller
+from late.model.rules import Rule
 from late.web import csrf
 from late.web.csrf import SEED, SESSION, SIGN_IN, TOKEN, Foreign
 from late.web.page_context import ROOT, PageContext, Visitor
-from late.web.rules import Rule
 
 AT = f"{ROOT}oidc/"
 """Only what is below gets the cookie of a sign-in that has begun."""

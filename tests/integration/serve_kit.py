@@ -73,8 +73,9 @@ def make(
     app = late.App(url)
     app.route("payments", target="pull", retry=late.Retry(base=0.001, jitter="none"))
     listen = ServeSettings(
-        http_port=0 if public else None, grpc_port=0 if public else None, roles=roles, auth=auth
-    )
+        http_port=0 if public else None, grpc_port=0 if public else None, roles=roles, auth=auth,
+        api_changes=True,
+    )  # fmt: skip
     return Server(app, listen, settings=config.load(**settings))
 
 

@@ -16,7 +16,10 @@ from tests.integration.serve_kit import serving
 
 PAGE = Path(__file__).parents[2] / "docs" / "http.md"
 BLOCK = re.compile(r"^```(sh|json)\n(.*?)^```$", re.MULTILINE | re.DOTALL)
-FREE = {"task_id", "token", "receipt", "visible_until", "enqueued_at", "due_at"}
+FREE = {
+    "task_id", "token", "receipt", "visible_until", "enqueued_at", "due_at", "command", "due_at_us",
+    "audit_id",
+}  # fmt: skip
 """What is another one each time."""
 COUNTS = {"ready", "running", "parked", "oldest_s"}
 """What depends on the moment: a checkpoint may be on its way."""

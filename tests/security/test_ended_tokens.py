@@ -224,7 +224,7 @@ async def test_a_body_that_ends_after_its_token_does_nothing(
 ) -> None:
     from late.api.http import routes
 
-    read = routes._body
+    read = routes.body_of
 
     async def slow(*arguments: Any) -> bytes:
         body = await read(*arguments)
@@ -232,7 +232,7 @@ async def test_a_body_that_ends_after_its_token_does_nothing(
         return body
 
     async with guarded(tmp_path) as (it, _, thief, _honest):
-        monkeypatch.setattr(routes, "_body", slow)
+        monkeypatch.setattr(routes, "body_of", slow)
         it.call.token = thief
         assert (await it.call("POST", "/v1/ack", {"receipt": "x"})).status == 401
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import http.client
 import json
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Callable, Mapping
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -16,6 +16,7 @@ from late.api.auth import Access
 from late.api.deliveries import Local
 from late.api.grpc.server import RpcServer
 from late.api.http import routes as interface
+from late.api.http.operators import OperatorRoutes
 from late.api.http.uvicorn_server import HttpServer
 from late.api.identity.services import Services
 from late.api.limits import Pace
@@ -23,6 +24,7 @@ from late.api.peer_keys import Keyring
 from late.api.producer import Producer
 from late.api.service import Service
 from late.control import Control
+from late.model.targets import Target
 from late.payload.codec import JSON
 from late.schema import migrate
 from tests.unit.dispatcher_kit import NOW_US
@@ -100,9 +102,12 @@ async def served(
     pace: Pace | None = None,
     services: Services | None = None,
     now_us: Callable[[], int] = lambda: NOW_US,
+    changes: bool = True,
+    targets: Mapping[str, Target] | None = None,
+    url: str | None = None,
 ) -> AsyncIterator[Served]:
     """Everything but a worker: the queue `payments` is fed through `rig`."""
-    url = f"sqlite:///{folder}/served.db"
+    url = url or f"sqlite:///{folder}/served.db"
     if app is None:
         app = late.App(url)
     migrate.upgrade(url)
@@ -118,7 +123,10 @@ async def served(
     service = Service(
         producer, source, access, look=control.status.read, group="default", keys=keys
     )
-    server = HttpServer(interface.make(service), "127.0.0.1", 0)
+    operators = OperatorRoutes(
+        control, access, group="default", targets=targets or {}, changes=changes
+    )
+    server = HttpServer(interface.make(service, operators=operators), "127.0.0.1", 0)
     await server.start()
     rpc = RpcServer(service, "127.0.0.1", 0)
     await rpc.start()

@@ -140,7 +140,7 @@ async def test_every_route_answers_a_role_as_the_table_says(
         as_person(it, PEOPLE[who], monkeypatch)
         # A stream would not end.
         it.site.drain()
-        _schedule(it)
+        declare_schedule(it.url)
         seed = (await it.client.get("/ui/")).cookies.get("late_seed")
         assert seed is not None
         token = it.site._context.visitor(PEOPLE[who], seed).token
@@ -164,8 +164,9 @@ async def test_every_route_answers_a_role_as_the_table_says(
         assert bool(changed) is (303 in {row[place] for row in EXPECTED.values()})
 
 
-def _schedule(it: Page) -> None:
-    with transaction(it.url) as connection:
+def declare_schedule(url: str) -> None:
+    """The schedule `nightly` of the queue `mail`."""
+    with transaction(url) as connection:
         row = {"name": "nightly", "shard_id": 1, "rule": "0 3 * * *", "zone": "UTC",
                "catch_up": "latest", "catch_up_max": 1, "overlap": "skip", "queue": "mail",
                "task_name": "report", "payload": b"{}", "anchor_us": 0,
@@ -177,7 +178,7 @@ async def test_a_restricted_visitor_reads_no_name_of_others_queues(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     async with filled(tmp_path) as (it, records):
-        _schedule(it)
+        declare_schedule(it.url)
         insert(it.url, task(4, queue="pay.in"))
         as_person(it, PEOPLE["pay admin"], monkeypatch)
         for name in EXPECTED:

@@ -18,16 +18,15 @@ from late.errors import StoreUnavailable
 from late.model import tokens
 from late.model.ids import new_id
 from late.model.rights import Scope
-from late.model.task import AttemptError, Record, Usage
+from late.model.task import AttemptError, Record
 from late.model.tokens import Token
 from late.schema.tables import dead as letters
 from late.schema.tables import schedule
 from late.store import open_store
-from late.store.base import cursor_within
 from late.web import usage_today as today
-from tests.conformance.kit import dead, open_of, own, parked, read_all, task
+from tests.conformance.kit import dead, own, read_all, task
 from tests.integration.control_kit import insert, transaction
-from tests.unit.web_kit import HOSTILE, Page, fields_of, page
+from tests.unit.web_kit import HOSTILE, Page, fields_of, fill, page
 
 SCREENS = (
     "", "queues", "queues/mail", "targets", "targets/billing", "groups",
@@ -46,26 +45,7 @@ ACTIONS = (
 async def filled(folder: Path, **options: Any) -> AsyncIterator[tuple[Page, list[Record]]]:
     """Five tasks of the queue `mail` in shard 3: settled, open, parked, dead, waiting."""
     async with page(folder, **options) as it:
-        sent = [task(3, queue="mail", headers='{"a":"b"}') for _ in range(5)]
-        insert(it.url, *sent)
-        store = open_store(it.url)
-        await store.open()
-        try:
-            owner = await own(store, 3)
-            records, _ = await read_all(store, sent)
-            (read,) = await store.read({3: ""}, 100)
-            now = await store.now()
-            error = AttemptError(3, now, "w1", f"ValueError: {HOSTILE}")
-            await owner.settle(
-                cursor=cursor_within(read.window, read.records[3]),
-                open=(open_of(records[1]),),
-                parked=(parked(now + 10**9, of=records[2], reason="retry"),),
-                dead=(dead(of=records[3], errors=(error,)),),
-                usage=(Usage("mail", "count", "local", "done", 1, 1, 5_000_000),),
-            )
-        finally:
-            await store.close()
-        yield it, records
+        yield it, await fill(it.url)
 
 
 def token(name: str, *scopes: Scope, queues: tuple[str, ...] = ("*",)) -> tuple[str, Token]:

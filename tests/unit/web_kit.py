@@ -15,11 +15,16 @@ from starlette.applications import Starlette
 from late.api.auth import Access
 from late.api.web_auth import Gate
 from late.control import Control
+from late.model.task import AttemptError, Record, Usage
 from late.model.tokens import Token
 from late.schema import migrate
+from late.store import open_store
+from late.store.base import cursor_within
 from late.web.cost_report import Reports
 from late.web.page_context import PageContext
 from late.web.routes import OperatorPage
+from tests.conformance.kit import dead, open_of, own, parked, read_all, task
+from tests.integration.control_kit import insert
 
 KEY = b"k" * 32
 NOW_US = 1_000
@@ -95,3 +100,27 @@ async def page(
         site.drain()
         await site.close()
         control.close()
+
+
+async def fill(url: str) -> list[Record]:
+    """Write five tasks of the queue `mail` in shard 3: settled, open, parked, dead, waiting."""
+    sent = [task(3, queue="mail", headers='{"a":"b"}') for _ in range(5)]
+    insert(url, *sent)
+    store = open_store(url)
+    await store.open()
+    try:
+        owner = await own(store, 3)
+        records, _ = await read_all(store, sent)
+        (read,) = await store.read({3: ""}, 100)
+        now = await store.now()
+        error = AttemptError(3, now, "w1", f"ValueError: {HOSTILE}")
+        await owner.settle(
+            cursor=cursor_within(read.window, read.records[3]),
+            open=(open_of(records[1]),),
+            parked=(parked(now + 10**9, of=records[2], reason="retry"),),
+            dead=(dead(of=records[3], errors=(error,)),),
+            usage=(Usage("mail", "count", "local", "done", 1, 1, 5_000_000),),
+        )
+    finally:
+        await store.close()
+    return records

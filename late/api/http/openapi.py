@@ -11,6 +11,7 @@ from typing import Any
 import msgspec
 
 from late.api import schemas
+from late.api.http import operators_openapi
 from late.model import validation as validate
 
 _NAME = {"type": "string", "pattern": r"^[A-Za-z0-9._:-]{1,128}$"}
@@ -52,6 +53,7 @@ def document() -> dict[str, Any]:
         "required": ["error", "message"],
         "properties": {"error": {"type": "string"}, "message": {"type": "string"}},
     }
+    components |= operators_openapi.schemas()[1]
     _tell_rules(components["Put"])
     components["PutMany"]["properties"]["tasks"]["maxItems"] = validate.BATCH_TASKS_MAX
     components["Receive"]["properties"]["group"] = _or_null(_GROUP_NAME)
@@ -61,13 +63,19 @@ def document() -> dict[str, Any]:
     return {
         "openapi": "3.1.0",
         "info": {"title": "late", "version": "1", "license": {"name": "Apache-2.0"}},
-        "paths": _paths(),
+        "paths": _merged(_paths(), operators_openapi.paths(_operation)),
         "security": [{"token": []}, {}],
         "components": {
             "schemas": components,
             "securitySchemes": {"token": {"type": "http", "scheme": "bearer"}},
         },
     }
+
+
+def _merged(
+    paths: dict[str, dict[str, Any]], others: dict[str, dict[str, Any]]
+) -> dict[str, dict[str, Any]]:
+    return {path: paths.get(path, {}) | others.get(path, {}) for path in {**paths, **others}}
 
 
 def _tell_rules(put: dict[str, Any]) -> None:

@@ -57,5 +57,6 @@ class GroupControl(Part):
     reset = on_engine(resets.reset)
     require = on_engine(groups.check)
     wait = on_engine(waits.wait)
+    waiting = on_engine(waits.Waiting)
     retention = on_engine(retentions.get)
     set_retention = on_engine(retentions.put)

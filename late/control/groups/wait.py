@@ -50,24 +50,50 @@ def wait(engine: Engine, name: str, token: str, *, timeout_s: float | None = Non
         ConfigError: there is no such group, or it is paused.
         InvalidName: the token is not a task id.
     """
-    shard_id = shard_of(token)
+    waiting = Waiting(engine, name, token)
     until = None if timeout_s is None else time.monotonic() + timeout_s
-    every_s, created_us, began = EVERY_S, None, time.monotonic()
+    every_s = EVERY_S
     while True:
-        with reading(engine) as connection:
-            reads = _reads(connection, name)
-            created_us = created_us or _created_us(connection, shard_id, token)
-            gone = created_us is None and time.monotonic() - began >= GRACE_S
-            upto_us = made_at_us(token) + _MILLISECOND_US if gone else created_us
-            left = Count() if upto_us is None else _left(connection, name, reads, upto_us)
-        state = "unknown" if upto_us is None else "waiting"
-        if upto_us is not None and not left.n:
-            state = "gone" if gone else "settled"
-        done = state in ("settled", "gone")
-        if done or (until is not None and time.monotonic() + every_s > until):
-            return Waited(name, token, state, left)  # type: ignore[arg-type]
+        found = waiting.look()
+        if found.over or (until is not None and time.monotonic() + every_s > until):
+            return found
         time.sleep(every_s)
         every_s = min(EVERY_MAX_S, 1.2 * every_s)
+
+
+class Waiting:
+    """A wait as looks that do not sleep, for callers that wait in their own way.
+
+    Raises:
+        InvalidName: the token is not a task id.
+    """
+
+    def __init__(self, engine: Engine, name: str, token: str) -> None:
+        self._engine = engine
+        self._name = name
+        self._token = token
+        self._shard_id = shard_of(token)
+        self._created_us: int | None = None
+        self._began = time.monotonic()
+
+    def look(self) -> Waited:
+        """Read once how far the group is.
+
+        Raises:
+            ConfigError: there is no such group, or it is paused.
+        """
+        name, token = self._name, self._token
+        with reading(self._engine) as connection:
+            reads = _reads(connection, name)
+            self._created_us = self._created_us or _created_us(connection, self._shard_id, token)
+            gone = self._created_us is None and time.monotonic() - self._began >= GRACE_S
+            upto_us = made_at_us(token) + _MILLISECOND_US if gone else self._created_us
+            left = Count() if upto_us is None else _left(connection, name, reads, upto_us)
+        if upto_us is None:
+            return Waited(name, token, "unknown", left)
+        if left.n:
+            return Waited(name, token, "waiting", left)
+        return Waited(name, token, "gone" if gone else "settled", left)
 
 
 def _reads(connection: Connection, name: str) -> Reads:

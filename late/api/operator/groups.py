@@ -1,0 +1,140 @@
+"""Consumer groups, and the log that is kept for them."""
+
+from __future__ import annotations
+
+from typing import Annotated, Any
+
+import msgspec
+from msgspec import Meta
+
+from late.api.operator.operation import Ask, Nothing, Operation, Poll, operation
+from late.api.operator.values import Moment, Name, Place, TaskIdText, WaitS, check_group, place_of
+from late.control.groups.retention import MOST_S
+from late.control.views import GroupView, Reset, Waited
+from late.model.rules import ADMIN_WHOLE, WHOLE
+
+GROUP = "/v1/groups/{group}"
+
+
+class Groups(msgspec.Struct):
+    """The groups, by name."""
+
+    groups: list[GroupView]
+
+
+class CreateGroup(msgspec.Struct, forbid_unknown_fields=True, kw_only=True):
+    """A group is registered; it begins at one of `place` and `at`."""
+
+    name: Name
+    queues: Annotated[list[Name], Meta(min_length=1, max_length=1_000)] | None = None
+    place: Place | None = None
+    at: Moment | None = None
+
+
+class ResetGroup(msgspec.Struct, forbid_unknown_fields=True, kw_only=True):
+    """A group begins anew at one of `place` and `at`."""
+
+    place: Place | None = None
+    at: Moment | None = None
+    dry_run: bool = False
+
+
+class Deleted(msgspec.Struct):
+    """A group is forgotten."""
+
+    deleted: str
+
+
+class WaitForGroup(msgspec.Struct, forbid_unknown_fields=True, kw_only=True):
+    """A group is waited for until it has settled all up to a token."""
+
+    until: TaskIdText
+    wait_s: WaitS = 20.0
+
+
+class Retention(msgspec.Struct, forbid_unknown_fields=True):
+    """The time for which the log keeps what every group has settled."""
+
+    retention_s: Annotated[float, Meta(ge=0, le=MOST_S)]
+
+
+def _name(ask: Ask[Any]) -> str:
+    """Return the group in the path, which is registered."""
+    name = ask.path["group"]
+    check_group(ask, name)
+    return name
+
+
+@operation("GET", "/v1/groups", WHOLE, "groups", "group list")
+def list_groups(ask: Ask[Nothing]) -> Groups:
+    """List the consumer groups and how far behind they are."""
+    return Groups(ask.control.groups.all())
+
+
+@operation("POST", "/v1/groups", ADMIN_WHOLE, "group create")
+def create_group(ask: Ask[CreateGroup]) -> GroupView:
+    """Create a group: from then on the log keeps each task until it has settled it."""
+    asked = ask.value
+    start = None
+    if asked.place is not None or asked.at is not None:
+        start = place_of(ask, asked.place, asked.at)
+    return ask.control.groups.create(asked.name, queues=asked.queues, start=start)
+
+
+@operation("GET", GROUP, WHOLE, "group show")
+def show_group(ask: Ask[Nothing]) -> GroupView:
+    """Show one group."""
+    return ask.control.groups.get(_name(ask))
+
+
+@operation("POST", f"{GROUP}/pause", ADMIN_WHOLE, "group pause")
+def pause_group(ask: Ask[Nothing]) -> GroupView:
+    """Let its workers release its shards; what runs may finish."""
+    return ask.control.groups.pause(_name(ask))
+
+
+@operation("POST", f"{GROUP}/resume", ADMIN_WHOLE, "group resume")
+def resume_group(ask: Ask[Nothing]) -> GroupView:
+    """Let its workers take its shards again."""
+    return ask.control.groups.resume(_name(ask))
+
+
+@operation("POST", f"{GROUP}/reset", ADMIN_WHOLE, "group reset")
+def reset_group(ask: Ask[ResetGroup]) -> Reset:
+    """Let a group begin anew: read the log again from a place, or leave out what waits."""
+    name = _name(ask)
+    place = place_of(ask, ask.value.place, ask.value.at)
+    return ask.control.groups.reset(name, place, dry_run=ask.value.dry_run)
+
+
+@operation("DELETE", GROUP, ADMIN_WHOLE, "group delete")
+def delete_group(ask: Ask[Nothing]) -> Deleted:
+    """Forget a group with its parked tasks and dead letters."""
+    name = _name(ask)
+    ask.control.groups.delete(name)
+    return Deleted(name)
+
+
+@operation("GET", f"{GROUP}/wait", WHOLE, "wait")
+def wait_for_group(ask: Ask[WaitForGroup]) -> Poll[Waited]:
+    """Wait until a group has settled every task created no later than the token's."""
+    waiting = ask.control.groups.waiting(_name(ask), ask.value.until)
+    return Poll(waiting.look, lambda found: found.over, ask.value.wait_s)
+
+
+@operation("GET", "/v1/retention", WHOLE, "retention")
+def show_retention(ask: Ask[Nothing]) -> Retention:
+    """Tell how long the log keeps what every group has settled."""
+    return Retention(ask.control.groups.retention())
+
+
+@operation("PUT", "/v1/retention", ADMIN_WHOLE, "retention")
+def set_retention(ask: Ask[Retention]) -> Retention:
+    """Set how long the log keeps what every group has settled."""
+    return Retention(ask.control.groups.set_retention(ask.value.retention_s))
+
+
+OPERATIONS: tuple[Operation, ...] = (
+    list_groups, create_group, show_group, pause_group, resume_group, reset_group, delete_group,
+    wait_for_group, show_retention, set_retention,
+)  # fmt: skip
