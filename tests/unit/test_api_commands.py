@@ -37,7 +37,7 @@ NOT_SERVED = {
     "size": "it computes and asks no database",
     "celery scan": FILES,
     "celery beat": "it reads an app's code, which is on the caller's machine",
-    "celery ramp": "the share is a knob of the queue `celery:TASK`; it reads the journal for counts",
+    "celery ramp": "the share is a knob of the queue `celery:TASK`; counts are in the journal",
     "check": "it compares the database with an app's code, which is on the caller's machine",
     "doctor": "it examines the machine on which it runs, and its way to the database",
     "verify": "it reads every table in one transaction, for longer than a request may take",
