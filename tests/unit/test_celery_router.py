@@ -14,6 +14,7 @@ import pytest
 
 import late
 from late import celery
+from late.celery import signals
 from late.celery.router import Router
 from late.celery.router.message import pack, unpack
 from late.celery.router.report import read
@@ -133,6 +134,21 @@ def test_each_call_of_a_share_is_on_exactly_one_side(
     assert sorted(on_celery + ran) == list(range(200))
     assert on_celery
     assert ran
+
+
+def test_a_call_on_late_sends_the_signals_of_a_call(router: Router, send: Any) -> None:
+    ramp(router.late_app.url, late_share=1.0)
+    told: list[str] = []
+
+    def tell(sender: str, **_: Any) -> None:
+        told.append(sender)
+
+    signals.before_task_publish.connect(tell)
+    try:
+        send.delay(1)
+    finally:
+        signals.before_task_publish.disconnect(tell)
+    assert told == [NAME]
 
 
 def test_a_higher_share_keeps_what_a_lower_one_takes() -> None:

@@ -136,12 +136,12 @@ class Routed:
         if self._late_task is not None:
             # Prepared for each call: what is not supported is counted before the first share.
             try:
-                call = self._late_task.prepare(args, kwargs, options)
+                self._late_task.prepare(args, kwargs, options)
             except (ConfigError, InvalidTask) as error:
                 refused = _reason(error, options)
             else:
                 if takes(router.shares.of(self.name), call_id):
-                    return router.late.AsyncResult(self._sender.insert(call))
+                    return self._late_task.send(args, kwargs, options)
         message = pack(args, kwargs, options, options.get("serializer") or self.serializer)
         order = self._message.call(id=call_id, message=message)
         if refused is not None:
