@@ -123,6 +123,21 @@ def test_screens_are_reached_by_keys(tab: Tab, served: Served, scene: Scene) -> 
     tab.shows("is parked")
 
 
+def test_a_button_stays_while_it_is_pressed(tab: Tab, served: Served) -> None:
+    tab.go(served.root + "schedules")
+    tab.evaluate(
+        "window.lateAsked = window.lateSwaps = 0;"
+        "document.addEventListener('htmx:afterRequest', () => window.lateAsked++);"
+        "document.addEventListener('htmx:afterSwap', () => window.lateSwaps++);"
+    )
+    look = "document.body.dispatchEvent(new Event('late:look'));"
+    tab.evaluate("dispatchEvent(new PointerEvent('pointerdown'));" + look)
+    tab.wait("window.lateAsked > 0")
+    assert tab.evaluate("window.lateSwaps") == 0
+    tab.evaluate("dispatchEvent(new PointerEvent('pointerup'));" + look)
+    tab.wait("window.lateSwaps > 0")
+
+
 def test_an_open_page_follows_and_leaves_what_is_typed_into(
     tab: Tab, served: Served, control: Control
 ) -> None:

@@ -60,7 +60,7 @@ def document() -> dict[str, Any]:
     components["Receive"]["properties"]["names"]["anyOf"][0]["items"] = _NAME
     components["Pulled"]["properties"]["payload"] = {"type": "object"}
     components["Ack"]["properties"]["result"] = {"description": "Any JSON, at most 256 KiB."}
-    return {
+    made = {
         "openapi": "3.1.0",
         "info": {"title": "late", "version": "1", "license": {"name": "Apache-2.0"}},
         "paths": _merged(_paths(), operators_openapi.paths(_operation)),
@@ -70,6 +70,21 @@ def document() -> dict[str, Any]:
             "securitySchemes": {"token": {"type": "http", "scheme": "bearer"}},
         },
     }
+    found: dict[str, Any] = _whole(made)
+    return found
+
+
+def _whole(value: Any) -> Any:
+    """Write bounds such as 60.0 as 60.
+
+    `typing` keeps one of two annotations that are equal, so 60 and 60.0 of two modules depend on
+    which was imported first.
+    """
+    if isinstance(value, dict):
+        return {key: _whole(each) for key, each in value.items()}
+    if isinstance(value, list | tuple):
+        return [_whole(each) for each in value]
+    return int(value) if isinstance(value, float) and value.is_integer() else value
 
 
 def _merged(

@@ -51,6 +51,13 @@
       (live.contains(at) && at.matches("input, select, textarea"));
   }
 
+  // A button that is replaced between the press and the release gets no click. Pages that were asked
+  // for before the press come in between too.
+  let pressed = false;
+  addEventListener("pointerdown", () => { pressed = true; });
+  for (const end of ["pointerup", "pointercancel"]) addEventListener(end, () => { pressed = false; });
+  document.addEventListener("htmx:beforeSwap", (event) => { if (pressed) event.detail.shouldSwap = false; });
+
   let stream = null, later = 0, warning = 0;
 
   // Told only when it lasts: a stream is joined again within seconds of a break.
