@@ -134,8 +134,8 @@ class Routed:
         call_id = str(options.get("task_id") or uuid4())
         refused = self._refused
         if self._late_task is not None:
-            # Prepared for each call: what is not supported is counted before the first share. `send`
-            # prepares it once more, with the headers that receivers of its signals have set.
+            # Prepared for each call: what is not supported is counted before the first share.
+            # `send` prepares it once more, with the headers that receivers of its signals set.
             try:
                 self._late_task.prepare(args, kwargs, options)
             except (ConfigError, InvalidTask) as error:
