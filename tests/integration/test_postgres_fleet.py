@@ -222,6 +222,29 @@ async def test_a_renewal_that_shows_after_the_end_is_told(
     await slow.close()
 
 
+async def test_a_heartbeat_brings_the_unusual_ends_of_leases_and_no_other(
+    store: PostgresStore, url: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A usual lease has half of its time to live left at least, and all of it at most."""
+    brought: list[set[str]] = []
+    pass_time = FleetView.pass_time
+
+    def spy(self: FleetView, now_us: int, ends: Any, ttl_s: float) -> None:
+        brought.append({name for name, _ in ends})
+        pass_time(self, now_us, ends, ttl_s)
+
+    left_s = {"usual": TTL_S * 0.9, "soon over": TTL_S * 0.4, "too long": TTL_S * 5, "over": -30}
+    for name in left_s:
+        await store.heartbeat(counting(name), TTL_S)
+    await settled(store)
+    monkeypatch.setattr(FleetView, "pass_time", spy)
+    with producer(url) as writer:
+        for name, each_s in left_s.items():
+            writer.execute(END, (await store.now() + round(each_s * 1_000_000), name))
+    await store.heartbeat(counting("me"), TTL_S)
+    assert brought == [{"soon over", "too long"}]
+
+
 def test_another_server_under_the_same_numbers_is_read_anew() -> None:
     """As after a fail-over behind a pooler: nothing failed, and the numbers are the same."""
     if find_binaries() is None:

@@ -77,6 +77,21 @@ async def test_it_looks_once_more_after_it_has_announced() -> None:
         assert reader.lateness_s == [0.0]
 
 
+async def test_after_records_of_which_nobody_told_the_next_looks_come_as_if_unannounced() -> None:
+    with VirtualClock() as clock:
+        log = Log(clock)
+        log.commit(1)
+        reader = Reader(log, 1)
+        told = Told(reader)
+        reads_at_announcement: list[int] = []
+        told.before_it_stands = lambda: reads_at_announcement.append(len(log.reads))
+        async with running(reader):
+            await asyncio.sleep(ASLEEP_S)
+        # The look once more, and the first one after it.
+        (once_more_s, _, _), (next_s, _, _) = log.reads[reads_at_announcement[0] :][:2]
+        assert next_s - once_more_s <= POLL_MIN_S
+
+
 async def test_a_lost_notice_costs_what_a_poll_costs() -> None:
     with VirtualClock() as clock:
         reader = Reader(Log(clock), 1)
