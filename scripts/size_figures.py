@@ -1,4 +1,4 @@
-"""Writes `late/model/size_figures.py` from a run of `make bench-steady`.
+"""Writes `late/model/size/figures.py` from a run of `make bench-steady`.
 
     python -m scripts.size_figures docs/figures/steady.json
 
@@ -17,15 +17,15 @@ from typing import Any
 import msgspec
 
 from bench.steady.figures import fit
-from late.model.size_estimate import RateFigures, StoreFigures
+from late.model.size.estimate import RateFigures, StoreFigures
 
 ROOT = Path(__file__).resolve().parent.parent
-FILE = ROOT / "late" / "model" / "size_figures.py"
+FILE = ROOT / "late" / "model" / "size" / "figures.py"
 HEAD = '''"""The constants of `late size`, by store: written by `scripts/size_figures.py`."""
 
 from __future__ import annotations
 
-from late.model.size_estimate import RateFigures, StoreFigures
+from late.model.size.estimate import RateFigures, StoreFigures
 
 '''
 DIGITS = 4
@@ -58,7 +58,7 @@ def main(arguments: Sequence[str]) -> int:
     if len(arguments) != 1:
         print(__doc__, file=sys.stderr)
         return 2
-    from late.model.size_figures import FIGURES
+    from late.model.size.figures import FIGURES
 
     found = fit(json.loads(Path(arguments[0]).read_text()))
     FILE.write_text(formatted(source(FIGURES | found)))

@@ -32,7 +32,7 @@ from bench.steady.figures import fit
 from bench.steady.places import OnPostgres, OnSpanner, OnSqlite, Place
 from bench.targets import Postgres
 from late.errors import LateError
-from late.model.size_figures import FIGURES
+from late.model.size.figures import FIGURES
 from late.testing.servers.databases import spanner_emulator
 
 PEERS = ("graphile-worker", "pg-boss", "pgqueuer")

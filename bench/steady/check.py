@@ -9,7 +9,7 @@ from typing import Any
 from bench.peers.table import rows, shown
 from bench.steady.figures import payload_bytes
 from bench.steady.runs import Shape
-from late.model.size_estimate import DAY_S, Load, StoreFigures, estimate
+from late.model.size.estimate import DAY_S, Load, StoreFigures, estimate
 
 WITHIN = 0.25
 

@@ -10,7 +10,7 @@ from collections.abc import Mapping
 from statistics import median
 from typing import Any
 
-from late.model.size_estimate import RateFigures, StoreFigures
+from late.model.size.estimate import RateFigures, StoreFigures
 
 STORES = {"PostgreSQL": "postgresql", "SQLite": "sqlite", "Spanner's emulator": "spanner"}
 SHARDS = 8

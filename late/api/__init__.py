@@ -2,11 +2,11 @@
 
 | module | contents | pure |
 |---|---|---|
-| `receipts.py`, `limits.py`, `errors.py` | pop receipts, bounds, errors and their codes | yes |
+| `pull/receipts.py`, `limits.py`, `errors.py` | receipts, bounds, errors and their codes | yes |
 | `schemas.py` | requests and answers in JSON | yes |
 | `payloads.py` | a task's payload in JSON | yes |
-| `deliveries.py` | the attempts that a consumer gets, from the pools of this process | |
-| `auth.py`, `web_auth.py` | tokens as the database has them now, and what they allow | |
+| `pull/deliveries.py` | the attempts that a consumer gets, from the pools of this process | |
+| `access/` | tokens as the database has them now, what they allow, sign-ins, connections | |
 | `producer.py`, `service.py` | enqueue, take, answer, look: once for every interface | |
 | `http/` | the HTTP API, its OpenAPI document and its server | |
 | `grpc/` | the gRPC API | |

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import msgspec
 
-from late.api.receipts import StaleReceipt, UnknownReceipt
+from late.api.pull.receipts import StaleReceipt, UnknownReceipt
 from late.errors import (
     BatchTooLarge,
     ConfigError,
@@ -16,7 +16,7 @@ from late.errors import (
     StoreError,
     UnknownTask,
 )
-from late.model.rules import Denied, Hidden
+from late.model.access.rules import Denied, Hidden
 
 
 class Refused(LateError):

@@ -15,12 +15,12 @@ from typing import TYPE_CHECKING, Any
 
 from late import config, events
 from late.api import server_parts as parts
-from late.api.auth import Access
-from late.api.deliveries import Local, Source
+from late.api.access.auth import Access
+from late.api.access.peer_keys import Keyring
 from late.api.health_thread import HealthThread
 from late.api.identity import identities
-from late.api.peer_keys import Keyring
 from late.api.producer import Producer
+from late.api.pull.deliveries import Local, Source
 from late.api.service import Service
 from late.api.settings import INTERFACES, ServeSettings
 from late.app.app import App

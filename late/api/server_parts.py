@@ -10,14 +10,14 @@ from functools import partial
 from typing import TYPE_CHECKING
 
 from late.api import limits
-from late.api.auth import Access
-from late.api.deliveries import Local, Source
+from late.api.access.auth import Access
+from late.api.access.peer_keys import Keyring
+from late.api.access.web_auth import Gate
 from late.api.identity.identities import Identities
-from late.api.peer_keys import Keyring
 from late.api.producer import Producer
+from late.api.pull.deliveries import Local, Source
 from late.api.service import Service
 from late.api.settings import ServeSettings
-from late.api.web_auth import Gate
 from late.app.app import App
 from late.clock import DatabaseClock
 from late.config import WorkerConfig
@@ -181,9 +181,9 @@ def make_page(
 ) -> OperatorPage:
     """Make the page for operators."""
     try:
-        from late.web.cost_report import Reports
         from late.web.page_context import PageContext
         from late.web.routes import OperatorPage
+        from late.web.usage.cost_report import Reports
     except ModuleNotFoundError as error:
         raise ConfigError("the page takes jinja2: pip install 'late[serve]'") from error
     people = identities.people

@@ -8,19 +8,19 @@ from collections.abc import Callable, Collection, Sequence
 
 import msgspec
 
-from late.api.auth import Access, demand
-from late.api.deliveries import Delivery, Source, TakeRequest
+from late.api.access.auth import Access, demand
+from late.api.access.peer_keys import Keyring
 from late.api.errors import BadRequest, Forbidden, NotFound
 from late.api.limits import CREDIT_MAX
-from late.api.peer_keys import Keyring
 from late.api.producer import Producer
-from late.api.receipts import Receipt, UnknownReceipt
+from late.api.pull.deliveries import Delivery, Source, TakeRequest
+from late.api.pull.receipts import Receipt, UnknownReceipt
 from late.api.schemas import Accepted, Put, QueueStats
 from late.concurrency import in_thread
 from late.control.views import Count, Status
 from late.handler.classify import Verdict
 from late.model import validation as validate
-from late.model.rights import Caller
+from late.model.access.rights import Caller
 from late.worker.background import BackgroundJob
 
 STATUS_KEPT_S = 1.0

@@ -94,7 +94,7 @@ class ServeSettings(msgspec.Struct, frozen=True, kw_only=True):
         if self.reports is not None:
             if "web" not in self.roles:
                 raise ConfigError("--reports is for the page: it takes the role web")
-            from late.web.cost_report import Reports
+            from late.web.usage.cost_report import Reports
 
             Reports(self.reports)
         limits.check_bind(self.host, tls=self.tls_cert is not None, auth=self.guarded)

@@ -12,7 +12,7 @@ from late.cli.app_loader import load_app
 from late.cli.worker import AppArgument
 
 if TYPE_CHECKING:
-    from late.control.handlers import Fleet
+    from late.control.workers import Fleet
 
 
 def check(

@@ -12,7 +12,7 @@ from late.cli.options import Json, duration_us
 from late.errors import ConfigError
 
 if TYPE_CHECKING:
-    from late.model.size_estimate import Estimate
+    from late.model.size.estimate import Estimate
 
 STORES = ("postgresql", "spanner", "sqlite")
 _UNITS = ("B", "KB", "MB", "GB", "TB", "PB")
@@ -45,8 +45,8 @@ def size(
 
     It connects to nothing. The constants were measured by `make bench-steady`.
     """
-    from late.model.size_estimate import Load, estimate
-    from late.model.size_figures import FIGURES
+    from late.model.size.estimate import Load, estimate
+    from late.model.size.figures import FIGURES
 
     if store not in STORES:
         raise ConfigError(f"--store {store[:64]!r}: one of {', '.join(STORES)}")

@@ -8,7 +8,7 @@ import typer
 
 from late.cli import options, output
 from late.errors import ConfigError
-from late.model.tokens import CERTIFICATE
+from late.model.access.tokens import CERTIFICATE
 
 app = typer.Typer(help="Who may use the HTTP and gRPC interfaces.", no_args_is_help=True)
 

@@ -6,13 +6,12 @@ import math
 from collections.abc import Iterable, Mapping
 from contextlib import AbstractContextManager
 
-from late.control import cleanup, handlers, misfits
+from late.control import cleanup, misfits, workers
 from late.control.audit import AuditControl
 from late.control.autoscale_journal import AutoscalerControl
 from late.control.database import Database
 from late.control.dead_letters.commands import DeadLetterControl
 from late.control.doctor import doctor
-from late.control.endpoints import EndpointControl
 from late.control.groups import lag
 from late.control.groups.commands import GroupControl
 from late.control.lanes.commands import LaneControl
@@ -27,6 +26,7 @@ from late.control.tokens import TokenControl
 from late.control.verify import verify
 from late.control.verify.verify import Verified
 from late.control.views import Check
+from late.control.workers import EndpointControl
 from late.schema.engine import reading, shown
 
 
@@ -104,9 +104,9 @@ class Control(AbstractContextManager["Control"]):
         """Find what waits and these `tasks` (of an app, by name) could not run."""
         return misfits.find(self._database.engine, tasks, routed, limit=limit)
 
-    def compare_handlers(self, mine: Mapping[str, str], *, group: str) -> handlers.Fleet:
+    def compare_handlers(self, mine: Mapping[str, str], *, group: str) -> workers.Fleet:
         """Compare the handlers of an app with what the live workers of `group` have declared."""
-        return handlers.compare(self._database.engine, mine, group)
+        return workers.compare(self._database.engine, mine, group)
 
     def sweep(
         self, *, keep_s: float = cleanup.KEEP_S, history_keep_s: float = cleanup.HISTORY_KEEP_S

@@ -13,7 +13,6 @@ from typing import Any, Protocol
 import msgspec
 from sqlalchemy import Connection, Engine, Select, select
 
-from late.control.handlers import Fleet
 from late.control.schedules import schedule_of
 from late.control.sql import beyond_cursor
 from late.control.sql.last_settlement import journal
@@ -21,6 +20,7 @@ from late.control.sql.positions import ahead, registered
 from late.control.sql.rows import log_of, open_of
 from late.control.sql.shards import groups_of
 from late.control.verify.rows_to_check import shards_of
+from late.control.workers import Fleet
 from late.errors import DecodeError, InvalidCron
 from late.model.cron import next_due_us
 from late.model.task import Options, Reads, Record, TaskId

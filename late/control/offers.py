@@ -14,8 +14,8 @@ import msgspec
 from sqlalchemy import ColumnElement, Connection, and_, delete, exists, insert, or_, select, update
 
 from late.control.database import Part
-from late.control.handlers import names_of
 from late.control.sql.rows import now_us
+from late.control.workers import names_of
 from late.model.offers import Answer, Offer, Offered, OfferKey, OfferState
 from late.model.task import ShardId, TaskId
 from late.schema.engine import reading, write

@@ -11,10 +11,10 @@ from late.control.audit import record
 from late.control.database import Part
 from late.control.sql.rows import now_us
 from late.errors import ConfigError
-from late.model import tokens
+from late.model.access import tokens
+from late.model.access.rights import Scope
+from late.model.access.tokens import CERTIFICATE, Token
 from late.model.deployment_keys import DeploymentKey, accepted
-from late.model.rights import Scope
-from late.model.tokens import CERTIFICATE, Token
 from late.schema.engine import reading, write
 from late.schema.tables import secret, token
 

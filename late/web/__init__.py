@@ -4,10 +4,10 @@
 |---|---|---|
 | `models/` | values of the control plane become models of screens | yes |
 | `formats.py` | numbers, ages and times for people | yes |
-| `csrf.py` | headers, the form token, bounds of forms | yes |
+| `access/` | rules of routes, the form token, bounds of forms, signing in |  |
 | `static_files.py` | scripts and styles, checked by their sums | |
-| `snapshot.py`, `usage_today.py` | one read for all visitors, and the sum of the day so far | |
-| `cost_report.py` | the last cost report | |
+| `snapshot.py`, `usage/today.py` | one read for all visitors, and the sum of the day so far | |
+| `usage/cost_report.py` | the last cost report | |
 | `render.py` | models become HTML, by Jinja2 with escaping always on | |
 | `page_context.py` | the values that all routes share, and the frame of every page | |
 | `views.py`, `actions.py` | routes that show, and routes that change | |

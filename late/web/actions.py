@@ -18,10 +18,10 @@ from late.concurrency import in_thread
 from late.control import Filter, audit
 from late.control.queue_settings import SettingsChange
 from late.errors import ConfigError, InvalidTask
+from late.model.access.rights import Role
+from late.model.access.rules import check_queue
 from late.model.queue_settings import Kind, encode
-from late.model.rights import Role
-from late.model.rules import check_queue
-from late.web.csrf import Stale
+from late.web.access.csrf import Stale
 from late.web.formats import when
 from late.web.models import dead_letters as dead
 from late.web.models import queues, shards

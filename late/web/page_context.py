@@ -12,17 +12,17 @@ from starlette.responses import HTMLResponse, RedirectResponse, Response
 
 from late.control import Control
 from late.control.dead_letters.commands import RATE_MAX, RATE_MIN
-from late.model.rights import Caller, Role
-from late.model.rules import Denied, Hidden
-from late.web import csrf
+from late.model.access.rights import Caller, Role
+from late.model.access.rules import Denied, Hidden
 from late.web import static_files as files
-from late.web.cost_report import Reports
-from late.web.csrf import Gate
+from late.web.access import csrf
+from late.web.access.csrf import Gate
+from late.web.access.rules import RULES, narrowed
 from late.web.formats import age, short
 from late.web.render import Renderer
-from late.web.rules import RULES, narrowed
 from late.web.snapshot import Snapshot, SnapshotReader
-from late.web.usage_today import Today
+from late.web.usage.cost_report import Reports
+from late.web.usage.today import Today
 
 ROOT = "/ui/"
 SCREENS = (

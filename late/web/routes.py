@@ -13,17 +13,17 @@ from starlette.requests import ClientDisconnect, Request
 from starlette.responses import RedirectResponse, Response, StreamingResponse
 from starlette.routing import Route
 
-from late.model.rights import NOBODY, Caller
-from late.model.rules import Denied, Hidden, Rule
-from late.web import csrf
+from late.model.access.rights import NOBODY, Caller
+from late.model.access.rules import Denied, Hidden, Rule
+from late.web.access import csrf
+from late.web.access.csrf import SEED, SESSION, TOKEN, Stale
+from late.web.access.rules import RULES
+from late.web.access.sign_in import SignIns, address_of, read_form, set_cookie
 from late.web.actions import Action, Actions
-from late.web.csrf import SEED, SESSION, TOKEN, Stale
 from late.web.event_stream import Streams
 from late.web.page_context import ROOT, PageContext, Visitor
 from late.web.path_values import ShardInPath, TextInPath
-from late.web.rules import RULES
 from late.web.shard_views import ShardScreens
-from late.web.sign_in import SignIns, address_of, read_form, set_cookie
 from late.web.views import Screens
 
 logger = logging.getLogger("late.web")

@@ -10,7 +10,7 @@ from starlette.responses import Response
 
 from late.concurrency import in_thread
 from late.errors import ConfigError
-from late.model.rules import NOTHING_HERE, Hidden
+from late.model.access.rules import NOTHING_HERE, Hidden
 from late.web.models import shards as places
 from late.web.page_context import PageContext, Visitor
 from late.web.queries import group_asked, number_asked, seen_at

@@ -12,9 +12,8 @@ from starlette.responses import HTMLResponse, RedirectResponse, Response
 from late.concurrency import in_thread
 from late.control.dead_letters.dry_run import LOOKED
 from late.errors import ConfigError
+from late.model.access.rules import check_queue
 from late.model.queue_settings import LOCAL, REMOTE, Kind, QueueSettings, encode
-from late.model.rules import check_queue
-from late.web.cost_report import HEADERS
 from late.web.models import (
     cost,
     overview,
@@ -30,6 +29,7 @@ from late.web.models import (
 )
 from late.web.page_context import ROOT, PageContext, Visitor
 from late.web.queries import group_asked, groups_of, number_asked, seen_at
+from late.web.usage.cost_report import HEADERS
 
 DECISIONS = 100
 AUDITED = 20

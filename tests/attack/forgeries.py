@@ -8,7 +8,7 @@ import time
 
 import msgspec
 
-from late.api.receipts import Receipt, seal
+from late.api.pull.receipts import Receipt, seal
 from late.dispatcher.push.webhook_signature import PREFIX, BadSignature, sign, verify
 from late.dispatcher.push.webhook_signature import key as key_of
 from tests.attack.table import Row

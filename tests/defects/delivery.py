@@ -8,7 +8,8 @@ import msgspec
 from psycopg import AsyncConnection
 from sqlalchemy import select
 
-from late.api import peer_keys, receipts
+from late.api.access import peer_keys
+from late.api.pull import receipts
 from late.api.service import Service
 from late.control import cleanup as sweep
 from late.control.sql.rows import now_us

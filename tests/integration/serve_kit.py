@@ -12,7 +12,7 @@ from late import config
 from late.api.server import Server
 from late.api.settings import ROLES, ServeSettings
 from late.control import Control
-from late.control.endpoints import Endpoint
+from late.control.workers import Endpoint
 from late.schema.tables import SHARDS_DEFAULT
 from late.tailer import placement
 from tests.unit.api_kit import Client

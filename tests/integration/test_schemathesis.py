@@ -23,10 +23,10 @@ from schemathesis.specs.openapi.checks import (
     unsupported_method,
 )
 
-from late.api.deliveries import TakeRequest
 from late.api.http.openapi import document
+from late.api.pull.deliveries import TakeRequest
 from late.api.service import Service
-from late.model.rights import Caller
+from late.model.access.rights import Caller
 from tests.unit.api_kit import served
 
 CHECKS = [

@@ -13,7 +13,7 @@ import pytest
 
 import late
 from late import config
-from late.api.receipts import unseal
+from late.api.pull.receipts import unseal
 from late.control import Control
 from late.schema import migrate
 from late.v1 import queue_pb2, queue_pb2_grpc

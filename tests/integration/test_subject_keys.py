@@ -12,9 +12,9 @@ import pytest
 import sqlalchemy
 
 import late
-from late.api import deliveries
-from late.api.deliveries import Local, TakeRequest
-from late.api.peer_keys import Keyring
+from late.api.access.peer_keys import Keyring
+from late.api.pull import deliveries
+from late.api.pull.deliveries import Local, TakeRequest
 from late.control import Control
 from late.dispatcher import subject_keys as fetching
 from late.handler.classify import INTERRUPTED

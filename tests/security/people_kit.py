@@ -10,13 +10,13 @@ from typing import Any
 import httpx
 from starlette.applications import Starlette
 
-from late.api.auth import Access
+from late.api.access.auth import Access
+from late.api.access.web_auth import Gate
 from late.api.identity.people import People
 from late.api.identity.provider import Provider
 from late.api.identity.proxy import TrustedProxy
 from late.api.identity.roles import RoleMap
 from late.api.identity.settings import OidcSettings, ProxySettings
-from late.api.web_auth import Gate
 from late.control import Control
 from late.web.page_context import PageContext
 from late.web.routes import OperatorPage

@@ -11,7 +11,7 @@ from cryptography import x509
 from cryptography.x509.oid import NameOID
 
 import late
-from late.api.certificates import names_of
+from late.api.access.certificates import names_of
 from late.api.server import Server
 from late.api.settings import ServeSettings
 from late.control import Control

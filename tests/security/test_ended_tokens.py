@@ -14,13 +14,13 @@ import msgspec
 import pytest
 
 import late
-from late.api.auth import Access
+from late.api.access.auth import Access
 from late.api.server import Server
 from late.api.settings import ServeSettings
 from late.control import Control
 from late.errors import StoreUnavailable
-from late.model import tokens
-from late.model.tokens import CERTIFICATE, Token
+from late.model.access import tokens
+from late.model.access.tokens import CERTIFICATE, Token
 from late.schema import migrate
 from late.v1 import queue_pb2, queue_pb2_grpc
 from late.web import routes
@@ -294,8 +294,8 @@ async def test_a_certificate_ends_by_its_token() -> None:
 async def test_without_the_database_a_lifetime_still_ends(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("late.api.auth.END_EVERY_S", 0.02)
-    monkeypatch.setattr("late.api.auth.READ_EVERY_S", 0.02)
+    monkeypatch.setattr("late.api.access.auth.END_EVERY_S", 0.02)
+    monkeypatch.setattr("late.api.access.auth.READ_EVERY_S", 0.02)
 
     def away() -> list[Token]:
         raise StoreUnavailable("away")

@@ -17,10 +17,10 @@ import pytest
 
 import late
 from late.api import limits
+from late.api.access.peer_keys import Keyring
 from late.api.fleet import peers
 from late.api.grpc.server import RpcServer
 from late.api.limits import LOOKAHEAD_BYTES, STREAMS
-from late.api.peer_keys import Keyring
 from late.v1 import queue_pb2
 from tests.security.http2 import Http2
 from tests.unit.api_kit import KEY, served

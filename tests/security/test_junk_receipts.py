@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from late.api.grpc.stream import REFUSED_FREE, REFUSED_S, Stream
-from late.model.rights import ANYBODY
+from late.model.access.rights import ANYBODY
 from late.v1 import queue_pb2
 from tests.unit.api_kit import Served, served
 from tests.unit.dispatcher_kit import attempt

@@ -15,7 +15,7 @@ import pytest
 from late.api import limits
 from late.api.operator.table import OPERATIONS
 from late.control import Control
-from late.model.rights import Caller
+from late.model.access.rights import Caller
 from late.model.task import Record
 from tests.conformance.kit import task
 from tests.integration.control_kit import insert

@@ -12,11 +12,11 @@ import msgspec
 import psycopg
 import pytest
 
-from late.api.deliveries import TakeRequest
+from late.api.access.peer_keys import Keyring
 from late.api.errors import Unavailable
 from late.api.fleet.peers import AnswerRequest, Peer
-from late.api.peer_keys import Keyring
-from late.api.receipts import Receipt, seal, unseal
+from late.api.pull.deliveries import TakeRequest
+from late.api.pull.receipts import Receipt, seal, unseal
 from late.cli import main
 from late.control import Control
 from late.handler.classify import Verdict

@@ -11,14 +11,14 @@ from typing import Any
 
 import pytest
 
-from late.api.deliveries import Delivery, TakeRequest
+from late.api.access.peer_keys import Keyring
 from late.api.errors import Unavailable
 from late.api.fleet import peers
 from late.api.fleet.executor import Executor
 from late.api.fleet.peers import Peer
 from late.api.grpc.server import RpcServer
-from late.api.peer_keys import Keyring
-from late.api.receipts import Receipt, seal
+from late.api.pull.deliveries import Delivery, TakeRequest
+from late.api.pull.receipts import Receipt, seal
 from late.model.deployment_keys import SPREAD_US, DeploymentKey
 from tests.unit.dispatcher_kit import attempt
 

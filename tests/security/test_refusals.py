@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from late import events
-from late.api.connections import bound_of
+from late.api.access.connections import bound_of
 from late.api.http import routes
 from late.api.http.uvicorn_server import HttpServer, Tls
 from late.events import Emitter

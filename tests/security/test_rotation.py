@@ -7,8 +7,8 @@ from collections.abc import Iterator
 
 import pytest
 
-from late.api import peer_keys
-from late.api.receipts import UnknownReceipt, unseal
+from late.api.access import peer_keys
+from late.api.pull.receipts import UnknownReceipt, unseal
 from late.control import Control
 from late.model import deployment_keys
 from tests.integration.serve_kit import Serving, fleet

@@ -13,12 +13,12 @@ import httpx
 import jwt
 import pytest
 
+from late.api.access.sign_ins import FailedSignIns
 from late.api.identity.sessions import Seal, Session, SignIn
 from late.api.identity.settings import OidcSettings
-from late.api.sign_ins import FailedSignIns
 from late.errors import ConfigError
 from late.schema import migrate
-from late.web.csrf import own_path
+from late.web.access.csrf import own_path
 from tests.security.issuer import CLIENT, OTHER, SECRET, Issuer, issuer
 from tests.security.people_kit import World
 from tests.unit.web_kit import KEY, Page, fields_of

@@ -11,11 +11,11 @@ import grpc
 import pytest
 
 from late import events
+from late.api.access.sign_ins import BURST, RATE, FailedSignIns, address_of
 from late.api.errors import TooMany
 from late.api.limits import _CALLERS_MAX
-from late.api.sign_ins import BURST, RATE, FailedSignIns, address_of
-from late.model import tokens
-from late.model.tokens import Token
+from late.model.access import tokens
+from late.model.access.tokens import Token
 from late.observability import metrics
 from late.v1 import queue_pb2, queue_pb2_grpc
 from tests.unit.api_kit import served

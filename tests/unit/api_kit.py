@@ -12,16 +12,16 @@ from pathlib import Path
 from typing import Any
 
 import late
-from late.api.auth import Access
-from late.api.deliveries import Local
+from late.api.access.auth import Access
+from late.api.access.peer_keys import Keyring
 from late.api.grpc.server import RpcServer
 from late.api.http import routes as interface
 from late.api.http.operators import OperatorRoutes
 from late.api.http.uvicorn_server import HttpServer
 from late.api.identity.services import Services
 from late.api.limits import Pace
-from late.api.peer_keys import Keyring
 from late.api.producer import Producer
+from late.api.pull.deliveries import Local
 from late.api.service import Service
 from late.control import Control
 from late.model.targets import Target

@@ -24,8 +24,8 @@ from late.api.server import Server
 from late.api.settings import ServeSettings
 from late.control import Control
 from late.errors import ConfigError
-from late.model import tokens
-from late.model.rights import SCOPES, Caller, of_token
+from late.model.access import tokens
+from late.model.access.rights import SCOPES, Caller, of_token
 from late.schema import migrate
 from late.schema.engine import make_engine, reading
 from late.schema.tables import audit, token
@@ -100,7 +100,7 @@ async def test_whoever_is_not_known_is_told_nothing(tmp_path: Path) -> None:
 async def test_a_revoked_token_stops_counting_while_the_server_runs(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("late.api.auth.READ_EVERY_S", 0.05)
+    monkeypatch.setattr("late.api.access.auth.READ_EVERY_S", 0.05)
     async with served(tmp_path, auth=True) as it:
         watching = asyncio.create_task(BackgroundService(it.service.access.jobs()).run())
         it.call.token = it.token("web", "enqueue")
@@ -121,7 +121,7 @@ async def test_a_defect_in_a_background_job_stops_the_process(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """With a dead loop revoked tokens would count for ever."""
-    monkeypatch.setattr("late.api.auth.READ_EVERY_S", 0.05)
+    monkeypatch.setattr("late.api.access.auth.READ_EVERY_S", 0.05)
     url = f"sqlite:///{tmp_path}/q.db"
     migrate.upgrade(url)
     server = Server(late.App(url), ServeSettings(http_port=0, auth=True, roles=("web",)))
@@ -130,7 +130,7 @@ async def test_a_defect_in_a_background_job_stops_the_process(
     def broken(*_: object) -> None:
         raise ArithmeticError("a defect")
 
-    monkeypatch.setattr("late.api.auth.in_thread", broken)
+    monkeypatch.setattr("late.api.access.auth.in_thread", broken)
     async with asyncio.timeout(20):
         assert await server.wait() == 1
     assert server.stopped

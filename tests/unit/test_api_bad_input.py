@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from late.api.receipts import Receipt, seal
+from late.api.pull.receipts import Receipt, seal
 from late.app.app import App
 from late.control import Control
 from tests.unit.api_kit import KEY, Served, served

@@ -15,7 +15,7 @@ from google.protobuf.duration_pb2 import Duration
 from google.protobuf.timestamp_pb2 import Timestamp
 
 import late
-from late.api.receipts import UnknownReceipt
+from late.api.pull.receipts import UnknownReceipt
 from late.handler.classify import DONE
 from late.v1 import queue_pb2
 from tests.unit.api_kit import served

@@ -8,8 +8,8 @@ from pathlib import Path
 import pytest
 
 from late.cli import size
-from late.model.size_estimate import DAY_S, Estimate
-from late.model.size_figures import FIGURES
+from late.model.size.estimate import DAY_S, Estimate
+from late.model.size.figures import FIGURES
 from tests.unit.cli_kit import Cli
 
 PAGE = Path(__file__).resolve().parents[2] / "docs" / "sizing.md"

@@ -9,7 +9,7 @@ from contextlib import ExitStack
 
 import pytest
 
-from late.api.connections import Connection, Connections, source_of
+from late.api.access.connections import Connection, Connections, source_of
 from late.api.grpc.strangers import Strangers
 from late.api.limits import CONNECTIONS, FILES_RESERVED, connections_of
 

@@ -8,9 +8,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from late.api.deliveries import LIFE_US
-from late.api.peer_keys import RENEW_EVERY_S, Keyring
-from late.api.receipts import Receipt, UnknownReceipt, seal
+from late.api.access.peer_keys import RENEW_EVERY_S, Keyring
+from late.api.pull.deliveries import LIFE_US
+from late.api.pull.receipts import Receipt, UnknownReceipt, seal
 from late.errors import StoreUnavailable
 from late.model.deployment_keys import KEPT_US, SPREAD_US, DeploymentKey, accepted, sealing
 

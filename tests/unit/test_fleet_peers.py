@@ -7,9 +7,9 @@ from collections.abc import AsyncIterator
 
 import pytest
 
+from late.api.access.peer_keys import Keyring
 from late.api.errors import Unavailable
 from late.api.fleet.peers import Peer
-from late.api.peer_keys import Keyring
 
 
 @pytest.fixture

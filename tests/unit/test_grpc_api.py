@@ -20,7 +20,7 @@ import late
 from late.api.grpc.stream import Stream
 from late.consumer.session import Session
 from late.control import Control
-from late.model.rights import ANYBODY
+from late.model.access.rights import ANYBODY
 from late.testing import drain
 from late.v1 import queue_pb2, queue_pb2_grpc
 from tests.unit.api_kit import Served, served

@@ -16,7 +16,7 @@ from late.api.identity.settings import (
 )
 from late.api.settings import ServeSettings
 from late.errors import ConfigError
-from late.model.rights import Caller, Right
+from late.model.access.rights import Caller, Right
 from tests.unit.cli_kit import Cli
 
 OIDC = OidcSettings(issuer="https://login.example", client_id="late")

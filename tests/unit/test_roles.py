@@ -9,13 +9,13 @@ from pathlib import Path
 import pytest
 from starlette.routing import Route
 
-from late.api.auth import demand
+from late.api.access.auth import demand
 from late.api.errors import Forbidden
 from late.api.http import routes as interface
-from late.model.rights import ALL, Caller, Right, Role, implied, of_token
+from late.model.access.rights import ALL, Caller, Right, Role, implied, of_token
 from late.model.task import Record
 from late.schema.tables import schedule
-from late.web.rules import RULES
+from late.web.access.rules import RULES
 from tests.conformance.kit import task
 from tests.integration.control_kit import insert, transaction
 from tests.unit.api_kit import served

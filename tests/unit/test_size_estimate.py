@@ -14,7 +14,7 @@ import pytest
 from bench.steady import check
 from bench.steady.figures import fit
 from late.errors import ConfigError
-from late.model.size_estimate import (
+from late.model.size.estimate import (
     DAY_S,
     PRUNE_S,
     Estimate,
@@ -24,7 +24,7 @@ from late.model.size_estimate import (
     estimate,
     journal_rows_per_s,
 )
-from late.model.size_figures import FIGURES
+from late.model.size.figures import FIGURES
 from scripts import size_figures
 
 WAIT_S = 0.1

@@ -10,10 +10,10 @@ import pytest
 
 from late.api.settings import ServeSettings
 from late.errors import ConfigError
-from late.model import tokens
-from late.model.tokens import Token
-from late.web import cost_report as reports
-from late.web.cost_report import Reports
+from late.model.access import tokens
+from late.model.access.tokens import Token
+from late.web.usage import cost_report as reports
+from late.web.usage.cost_report import Reports
 from tests.unit.web_kit import HOSTILE, page
 
 

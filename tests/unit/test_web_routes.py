@@ -15,15 +15,15 @@ import pytest
 
 from late.control.dead_letters import dry_run as rehearsal
 from late.errors import StoreUnavailable
-from late.model import tokens
+from late.model.access import tokens
+from late.model.access.rights import Scope
+from late.model.access.tokens import Token
 from late.model.ids import new_id
-from late.model.rights import Scope
 from late.model.task import AttemptError, Record
-from late.model.tokens import Token
 from late.schema.tables import dead as letters
 from late.schema.tables import schedule
 from late.store import open_store
-from late.web import usage_today as today
+from late.web.usage import today
 from tests.conformance.kit import dead, own, read_all, task
 from tests.integration.control_kit import insert, transaction
 from tests.unit.web_kit import HOSTILE, Page, fields_of, fill, page

@@ -14,9 +14,9 @@ from late.control import Control
 from late.control.status.usage import Key, UsageRead
 from late.errors import StoreUnavailable
 from late.model.task import Usage
-from late.web import usage_today as today
 from late.web.models.cost import DAY_US
-from late.web.usage_today import Today
+from late.web.usage import today
+from late.web.usage.today import Today
 from tests.unit.web_kit import page
 
 SHARD: Key = ("default", 0)

@@ -29,9 +29,9 @@ from late.errors import ConfigError, InvalidPolicy
 from late.model.ids import new_id
 from late.model.queue_settings import QueueSettings
 from late.model.task import HELD_US, AttemptError, StepDetail, Usage
-from late.web import csrf as guard
 from late.web import formats as shape
 from late.web import static_files as files
+from late.web.access import csrf as guard
 from late.web.models import (
     cost,
     overview,

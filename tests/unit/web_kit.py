@@ -12,17 +12,17 @@ from typing import Any
 import httpx
 from starlette.applications import Starlette
 
-from late.api.auth import Access
-from late.api.web_auth import Gate
+from late.api.access.auth import Access
+from late.api.access.web_auth import Gate
 from late.control import Control
+from late.model.access.tokens import Token
 from late.model.task import AttemptError, Record, Usage
-from late.model.tokens import Token
 from late.schema import migrate
 from late.store import open_store
 from late.store.base import cursor_within
-from late.web.cost_report import Reports
 from late.web.page_context import PageContext
 from late.web.routes import OperatorPage
+from late.web.usage.cost_report import Reports
 from tests.conformance.kit import dead, open_of, own, parked, read_all, task
 from tests.integration.control_kit import insert
 

@@ -13,11 +13,11 @@ import logging
 import secrets
 from collections.abc import Callable, Sequence
 
-from late.api.deliveries import Delivery, TakeRequest
+from late.api.access.peer_keys import Keyring
 from late.api.errors import Unavailable
 from late.api.fleet.fleet import Fleet
-from late.api.peer_keys import Keyring
-from late.api.receipts import Receipt, StaleReceipt, UnknownReceipt
+from late.api.pull.deliveries import Delivery, TakeRequest
+from late.api.pull.receipts import Receipt, StaleReceipt, UnknownReceipt
 from late.app.app import App
 from late.config import WorkerConfig
 from late.dispatcher.dispatcher import Dispatcher

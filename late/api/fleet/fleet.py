@@ -16,13 +16,13 @@ from collections.abc import Callable, Sequence
 
 import msgspec
 
-from late.api.deliveries import Delivery, Local, TakeRequest
+from late.api.access.peer_keys import Keyring
 from late.api.errors import Unavailable
 from late.api.fleet.peers import AnswerRequest, Peer
-from late.api.peer_keys import Keyring
-from late.api.receipts import Receipt, StaleReceipt
+from late.api.pull.deliveries import Delivery, Local, TakeRequest
+from late.api.pull.receipts import Receipt, StaleReceipt
 from late.concurrency import in_thread
-from late.control.endpoints import Endpoint
+from late.control.workers import Endpoint
 from late.handler.classify import Verdict
 from late.worker.background import BackgroundJob
 

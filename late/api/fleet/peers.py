@@ -16,12 +16,12 @@ from typing import Any, TypeVar
 import grpc
 import msgspec
 
-from late.api.deliveries import Delivery, Source, TakeRequest
+from late.api.access.peer_keys import Keyring
 from late.api.errors import Unavailable
 from late.api.grpc.calls import receive_or_abort, service
 from late.api.limits import MESSAGE_BYTES, WAIT_S_MAX
-from late.api.peer_keys import Keyring
-from late.api.receipts import Receipt, StaleReceipt
+from late.api.pull.deliveries import Delivery, Source, TakeRequest
+from late.api.pull.receipts import Receipt, StaleReceipt
 from late.handler.classify import Verdict
 
 T = TypeVar("T")

@@ -7,8 +7,8 @@ from datetime import UTC, datetime
 from typing import Any
 
 from late.api import limits, schemas
-from late.api.deliveries import Delivery
 from late.api.errors import BadRequest, of_one
+from late.api.pull.deliveries import Delivery
 from late.dispatcher.push import responses
 from late.errors import PayloadTooLarge
 from late.handler.classify import Verdict

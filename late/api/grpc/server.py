@@ -13,7 +13,8 @@ from typing import Any, TypeVar
 import grpc
 
 from late.api import errors, limits, schemas
-from late.api.certificates import names_of_peer
+from late.api.access.certificates import names_of_peer
+from late.api.access.sign_ins import address_of
 from late.api.errors import BadRequest
 from late.api.grpc import convert
 from late.api.grpc.calls import receive, receive_one, service
@@ -21,8 +22,7 @@ from late.api.grpc.port import TlsFiles, bounds, open_port
 from late.api.grpc.strangers import Strangers
 from late.api.grpc.stream import Stream
 from late.api.service import Service
-from late.api.sign_ins import address_of
-from late.model.rights import Caller
+from late.model.access.rights import Caller
 from late.observability import traces
 from late.v1 import queue_pb2
 from late.worker.file_limit import file_limit

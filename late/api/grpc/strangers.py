@@ -18,7 +18,7 @@ from contextlib import suppress
 from pathlib import Path
 from urllib.parse import unquote
 
-from late.api.connections import bound_of, source_of
+from late.api.access.connections import bound_of, source_of
 from late.concurrency import in_thread
 
 LOOK_EVERY_S = 0.25

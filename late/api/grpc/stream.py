@@ -7,15 +7,15 @@ from collections.abc import Awaitable, Callable, Sequence
 from typing import Any
 
 from late.api import limits
-from late.api.deliveries import TakeRequest
 from late.api.errors import BadRequest
 from late.api.grpc import convert
 from late.api.grpc.calls import receive
-from late.api.receipts import StaleReceipt, UnknownReceipt
+from late.api.pull.deliveries import TakeRequest
+from late.api.pull.receipts import StaleReceipt, UnknownReceipt
 from late.api.service import Service
 from late.concurrency import run_until
 from late.handler.classify import Verdict
-from late.model.rights import Caller
+from late.model.access.rights import Caller
 from late.v1 import queue_pb2
 
 BATCH = 64

@@ -14,7 +14,7 @@ from collections.abc import Callable
 from functools import partial
 from typing import Protocol
 
-from late.api.connections import Connection, Connections
+from late.api.access.connections import Connection, Connections
 from late.api.limits import HEADER_S
 
 logger = logging.getLogger("late.api")

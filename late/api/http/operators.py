@@ -13,7 +13,7 @@ from starlette.requests import ClientDisconnect, Request
 from starlette.responses import Response
 
 from late.api import schemas
-from late.api.auth import Access
+from late.api.access.auth import Access
 from late.api.errors import BadRequest
 from late.api.http.answers import json_of
 from late.api.http.requests import body_of, gone
@@ -23,9 +23,9 @@ from late.api.operator.table import OPERATIONS
 from late.concurrency import in_thread, run_until
 from late.control import Control, audit
 from late.model import validation as validate
+from late.model.access.rights import ANYBODY, Caller
+from late.model.access.rules import Denied
 from late.model.ids import shard_of
-from late.model.rights import ANYBODY, Caller
-from late.model.rules import Denied
 from late.model.targets import Target
 
 READ_ONLY = "this API shows and does not change: late serve --api-changes"

@@ -13,8 +13,8 @@ from typing import NoReturn
 import msgspec
 from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 
-from late.api.certificates import names_of
-from late.api.connections import Connection, Connections
+from late.api.access.certificates import names_of
+from late.api.access.connections import Connection, Connections
 from late.api.limits import BODY_S, HEADER_S
 
 HEAD_BYTES = 32 * 1024

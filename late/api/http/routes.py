@@ -14,18 +14,18 @@ from starlette.responses import Response
 from starlette.routing import Route
 
 from late.api import limits, schemas
-from late.api.auth import demand
-from late.api.deliveries import Delivery, TakeRequest
+from late.api.access.auth import demand
+from late.api.access.web_auth import Gate
 from late.api.errors import BadRequest, Forbidden
 from late.api.http.answers import HEADERS, failed, json_of, no_route
 from late.api.http.openapi import document
 from late.api.http.operators import OperatorRoutes
 from late.api.http.requests import body_of, gone
+from late.api.pull.deliveries import Delivery, TakeRequest
 from late.api.service import Service
-from late.api.web_auth import Gate
 from late.concurrency import run_until
 from late.dispatcher.push import responses
-from late.model.rights import Caller
+from late.model.access.rights import Caller
 from late.observability import traces
 from late.observability.metrics import CONTENT_TYPE
 

@@ -17,7 +17,7 @@ from typing import Any
 
 import uvicorn
 
-from late.api.connections import Connections, bound_of
+from late.api.access.connections import Connections, bound_of
 from late.api.http.acceptor import Acceptor
 from late.api.http.protocol import HttpProtocol
 from late.api.limits import connections_of, loopback

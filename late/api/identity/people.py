@@ -25,7 +25,7 @@ from late.api.identity.roles import Claim, RoleMap
 from late.api.identity.sessions import COOKIE_BYTES, Seal, Session, SignIn, new_text
 from late.api.identity.settings import OidcSettings
 from late.errors import ConfigError
-from late.model.rights import Caller
+from late.model.access.rights import Caller
 
 SIGN_IN_US = 600_000_000
 """A person has this time at the provider."""

@@ -12,7 +12,7 @@ from late.api.identity.roles import Claim, RoleMap
 from late.api.identity.settings import ProxySettings
 from late.errors import ConfigError
 from late.model import validation as validate
-from late.model.rights import Caller
+from late.model.access.rights import Caller
 
 LIFETIME_US = 60_000_000
 """A stream of a visitor ends after this time, and comes again through the proxy."""

@@ -15,7 +15,7 @@ import msgspec
 
 from late.errors import ConfigError
 from late.model import validation as validate
-from late.model.rights import ALL, ROLES, SCOPES, Right, Role, Scope, check_patterns, implied
+from late.model.access.rights import ALL, ROLES, SCOPES, Right, Role, Scope, check_patterns, implied
 
 Kind = Literal["group", "user", "service", "scope"]
 """The subject of a rule: a person's group or name, a service's `sub`, or one of its scopes."""

@@ -14,7 +14,7 @@ from late.api.identity.names import name_of
 from late.api.identity.provider import Provider
 from late.api.identity.roles import Claim, RoleMap
 from late.api.identity.settings import JwtSettings
-from late.model.rights import Caller
+from late.model.access.rights import Caller
 
 
 class Services:

@@ -14,8 +14,8 @@ from late.control import Filter
 from late.control.dead_letters.commands import RATE_MAX, RATE_MIN
 from late.control.views import DeadView, Moved
 from late.errors import ConfigError
-from late.model.rights import Role
-from late.model.rules import ADMIN, OPERATE, VIEW, check_queue
+from late.model.access.rights import Role
+from late.model.access.rules import ADMIN, OPERATE, VIEW, check_queue
 
 Most = Annotated[int, Meta(ge=1, le=limits.MOVED_MAX)]
 

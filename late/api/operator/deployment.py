@@ -11,8 +11,8 @@ from late.api.operator.operation import Ask, Nothing, Operation, operation
 from late.api.operator.values import Listed, Name
 from late.control.autoscale_journal import ControllerView, DecisionView
 from late.control.views import LaneView, Owners, Status
-from late.model.rules import ADMIN_WHOLE, VIEW, WHOLE, check_queue
-from late.web.rules import narrowed_status
+from late.model.access.rules import ADMIN_WHOLE, VIEW, WHOLE, check_queue
+from late.web.access.rules import narrowed_status
 
 COUNTED_MAX = 10_000
 Counted = Annotated[int, Meta(ge=1, le=COUNTED_MAX)]

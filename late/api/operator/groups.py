@@ -11,7 +11,7 @@ from late.api.operator.operation import Ask, Nothing, Operation, Poll, operation
 from late.api.operator.values import Moment, Name, Place, TaskIdText, WaitS, check_group, place_of
 from late.control.groups.retention import MOST_S
 from late.control.views import GroupView, Reset, Waited
-from late.model.rules import ADMIN_WHOLE, WHOLE
+from late.model.access.rules import ADMIN_WHOLE, WHOLE
 
 GROUP = "/v1/groups/{group}"
 

@@ -14,8 +14,8 @@ from late.api.operator.values import Listed
 from late.control.audit import Entry
 from late.control.queue_settings import Settings, SettingsChange
 from late.model import queue_settings as values
+from late.model.access.rules import ADMIN_WHOLE, VIEW, WHOLE, Rule
 from late.model.queue_settings import LOCAL, REMOTE, Kind, QueueSettings
-from late.model.rules import ADMIN_WHOLE, VIEW, WHOLE, Rule
 from late.model.targets import is_known
 
 QUEUE, TARGET = "/v1/queues/{queue}", "/v1/targets/{target}"

@@ -10,8 +10,8 @@ import msgspec
 
 from late.api import limits
 from late.control import Control
-from late.model.rights import Caller
-from late.model.rules import Rule
+from late.model.access.rights import Caller
+from late.model.access.rules import Rule
 from late.model.targets import Target
 
 T = TypeVar("T")

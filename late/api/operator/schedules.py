@@ -9,8 +9,8 @@ import msgspec
 from late.api.errors import NotFound
 from late.api.operator.operation import Ask, Nothing, Operation, operation
 from late.control.views import ScheduleView
-from late.model.rights import Role
-from late.model.rules import ADMIN, OPERATE, VIEW, check_queue
+from late.model.access.rights import Role
+from late.model.access.rules import ADMIN, OPERATE, VIEW, check_queue
 
 SCHEDULE = "/v1/schedules/{schedule}"
 

@@ -15,8 +15,8 @@ from late.control.task_commands import why_useless
 from late.control.views import TaskView
 from late.errors import ConfigError
 from late.model import validation as validate
-from late.model.rights import Role
-from late.model.rules import OPERATE, VIEW, check_queue
+from late.model.access.rights import Role
+from late.model.access.rules import OPERATE, VIEW, check_queue
 
 GOING_ON = ("logged", "open", "parked")
 """The states of a task that has not ended."""

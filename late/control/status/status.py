@@ -18,7 +18,6 @@ from typing import Any
 import msgspec
 from sqlalchemy import Connection, Engine, Row, select
 
-from late.control import handlers
 from late.control.sql.last_settlement import Journal, journals
 from late.control.sql.positions import registered, taken
 from late.control.sql.rows import now_us, open_of, seconds
@@ -26,6 +25,7 @@ from late.control.sql.shards import Shard, Shards, groups_of, parked, survey
 from late.control.status import backlog
 from late.control.status.counts import Tally
 from late.control.views import ShardStatus, Status, UnhandledTasks, WorkerStatus
+from late.control.workers import count, declared
 from late.errors import ConfigError
 from late.model.task import OpenTask, Reads
 from late.schema.engine import reading
@@ -84,11 +84,9 @@ def _unhandled(
     connection: Connection, tally: Tally, queue: str | None
 ) -> tuple[UnhandledTasks, ...]:
     found = [each for _, each in sorted(tally.unhandled.items()) if queue in (None, each.queue)]
-    fleet = handlers.declared(connection) if found else []
+    fleet = declared(connection) if found else []
     return tuple(
-        msgspec.structs.replace(
-            each, handlers=handlers.count(fleet, each.group, each.queue, each.task)
-        )
+        msgspec.structs.replace(each, handlers=count(fleet, each.group, each.queue, each.task))
         for each in found
     )
 

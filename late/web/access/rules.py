@@ -10,9 +10,9 @@ from collections.abc import Mapping
 import msgspec
 
 from late.control.views import Status
+from late.model.access.rights import Caller
+from late.model.access.rules import ADMIN, ADMIN_WHOLE, LANE, OPERATE, VIEW, WHOLE, Rule
 from late.model.queue_settings import QueueSettings
-from late.model.rights import Caller
-from late.model.rules import ADMIN, ADMIN_WHOLE, LANE, OPERATE, VIEW, WHOLE, Rule
 from late.web.snapshot import Snapshot
 
 RULES: Mapping[str, Rule] = {

@@ -15,7 +15,7 @@ from time import monotonic
 from urllib.parse import unquote
 
 from late import events
-from late.api.connections import source_of
+from late.api.access.connections import source_of
 from late.api.errors import TooMany
 from late.api.limits import Pace
 

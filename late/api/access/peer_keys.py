@@ -8,7 +8,7 @@ from collections.abc import Callable, Sequence
 from contextlib import suppress
 from typing import Self
 
-from late.api.receipts import Receipt, UnknownReceipt, unseal
+from late.api.pull.receipts import Receipt, UnknownReceipt, unseal
 from late.concurrency import in_thread
 from late.errors import LateError
 from late.model.deployment_keys import LOAD_EVERY_S, DeploymentKey, accepted, sealing
@@ -74,7 +74,7 @@ class Keyring:
         """Return the receipt that a process of this deployment sealed.
 
         Raises:
-            UnknownReceipt: see `late.api.receipts.unseal`.
+            UnknownReceipt: see `late.api.pull.receipts.unseal`.
         """
         try:
             return unseal(self.accepted, text)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from late.model.size_estimate import RateFigures, StoreFigures
+from late.model.size.estimate import RateFigures, StoreFigures
 
 FIGURES: dict[str, StoreFigures] = {
     "postgresql": StoreFigures(

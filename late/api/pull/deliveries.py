@@ -8,9 +8,9 @@ from typing import Protocol
 
 import msgspec
 
+from late.api.access.peer_keys import Keyring
 from late.api.payloads import decode_payload
-from late.api.peer_keys import Keyring
-from late.api.receipts import Receipt, StaleReceipt, seal
+from late.api.pull.receipts import Receipt, StaleReceipt, seal
 from late.concurrency import in_thread
 from late.dispatcher.pull.pool import PullPool
 from late.dispatcher.pull.pools import receive

@@ -14,13 +14,13 @@ from urllib.parse import urlsplit
 
 from late import events
 from late.api import errors, limits
-from late.api.auth import Access
+from late.api.access.auth import Access
 from late.api.errors import BadRequest, Forbidden, NotBegun, Unauthenticated
 from late.api.identity.proxy import TrustedProxy
 from late.concurrency import in_thread
 from late.control import Control, audit
 from late.errors import StoreError
-from late.model.rights import Caller
+from late.model.access.rights import Caller
 
 if TYPE_CHECKING:
     from late.api.identity.people import People

@@ -16,7 +16,7 @@ import msgspec
 
 from late.errors import ConfigError, InvalidName
 from late.model import validation as validate
-from late.model.rights import SCOPES, Caller, Scope, check_patterns, of_token
+from late.model.access.rights import SCOPES, Caller, Scope, check_patterns, of_token
 
 CERTIFICATE = "certificate"
 """A value in place of a hash: callers of this name have a client certificate and no secret."""

@@ -11,10 +11,10 @@ from starlette.requests import Request
 from starlette.responses import RedirectResponse, Response
 from starlette.routing import Route
 
-from late.model.rights import NOBODY, Caller
-from late.model.rules import Rule
-from late.web import csrf
-from late.web.csrf import SEED, SESSION, SIGN_IN, TOKEN, Foreign
+from late.model.access.rights import NOBODY, Caller
+from late.model.access.rules import Rule
+from late.web.access import csrf
+from late.web.access.csrf import SEED, SESSION, SIGN_IN, TOKEN, Foreign
 from late.web.page_context import ROOT, PageContext, Visitor
 
 AT = f"{ROOT}oidc/"

@@ -16,7 +16,7 @@ from typing import Protocol
 from urllib.parse import parse_qsl, urlsplit
 
 from late.errors import LateError
-from late.model.rights import Caller
+from late.model.access.rights import Caller
 
 POLICY = (
     "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self'; connect-src 'self';"

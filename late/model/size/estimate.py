@@ -1,7 +1,7 @@
 """Estimate what a load costs a database and its workers. Pure: the same load, the same numbers.
 
 Every constant is measured, by `make bench-steady` (docs/benchmarks.md), and stands in
-`size_figures.py`; the formulas here name no number of their own but units. A figure of one rate
+`figures.py`; the formulas here name no number of their own but units. A figure of one rate
 holds between two measured rates by interpolation on logarithms, and beyond them as at the last one.
 Operations of Spanner, which its emulator takes at low rates only, go on as between the last two.
 """

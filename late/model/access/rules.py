@@ -11,7 +11,7 @@ from typing import Any, Literal
 import msgspec
 
 from late.errors import LateError
-from late.model.rights import Caller, Role
+from late.model.access.rights import Caller, Role
 
 NOTHING_HERE = "There is nothing at this address that you may see."
 

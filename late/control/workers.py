@@ -1,7 +1,7 @@
-"""The tasks that live workers have declared to handle: the column `late_worker.handlers`.
+"""Declarations of live workers, in their rows: the tasks that they handle, and their addresses.
 
-The texts are read only where something cannot run, or an operator asks: hundreds of names each.
-Workers of one version have the same text, so it is read once for all of them.
+The texts of handlers are read only where something cannot run, or an operator asks: hundreds of
+names each. Workers of one version have the same text, so it is read once for all of them.
 """
 
 from __future__ import annotations
@@ -10,11 +10,12 @@ from collections import Counter
 from collections.abc import Collection, Mapping
 
 import msgspec
-from sqlalchemy import Connection, Engine, func, select
+from sqlalchemy import Connection, Engine, func, select, update
 
+from late.control.database import Part
 from late.control.sql.rows import now_us
 from late.model import handlers
-from late.schema.engine import reading
+from late.schema.engine import reading, write
 from late.schema.tables import worker
 
 
@@ -110,3 +111,38 @@ def names_of(
 
 
 _groups = msgspec.json.Decoder(list[str]).decode
+
+
+class Endpoint(msgspec.Struct, frozen=True):
+    """The address of a live worker that serves pulled tasks."""
+
+    worker_id: str
+    address: str
+    """The `host:port` of its gRPC server."""
+
+
+class EndpointControl(Part):
+    """Endpoints of live workers. See `Control` for what all methods raise."""
+
+    def all(self) -> list[Endpoint]:
+        """Return the endpoints of live workers, ascending by worker; not every worker has one."""
+        with reading(self._database.engine) as connection:
+            rows = connection.execute(
+                select(worker.c.worker_id, worker.c.endpoint)
+                .where(worker.c.expires_at_us > now_us(connection), worker.c.endpoint.is_not(None))
+                .order_by(worker.c.worker_id)
+            ).all()
+        return [Endpoint(*row) for row in rows]
+
+    def announce(self, worker_id: str, address: str) -> None:
+        """Store the address at which other processes reach this worker.
+
+        The worker's row exists from its first heartbeat on; without it nothing is stored.
+        """
+
+        def tell(connection: Connection) -> None:
+            connection.execute(
+                update(worker).where(worker.c.worker_id == worker_id).values(endpoint=address)
+            )
+
+        write(self._database.engine, tell)

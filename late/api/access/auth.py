@@ -10,14 +10,14 @@ import asyncio
 from collections.abc import Awaitable, Callable, Sequence
 from typing import TYPE_CHECKING, TypeVar
 
+from late.api.access.sign_ins import FailedSignIns
 from late.api.errors import Forbidden, TooMany, Unauthenticated
 from late.api.identity.names import is_jwt
 from late.api.limits import Pace
-from late.api.sign_ins import FailedSignIns
 from late.concurrency import in_thread, run_until
-from late.model import tokens
-from late.model.rights import ANYBODY, Caller, Scope
-from late.model.tokens import CERTIFICATE, Token
+from late.model.access import tokens
+from late.model.access.rights import ANYBODY, Caller, Scope
+from late.model.access.tokens import CERTIFICATE, Token
 from late.worker.background import BackgroundJob
 
 if TYPE_CHECKING:

@@ -1,0 +1,1 @@
+"""Admission of callers: tokens, certificates, sign-ins, and the bounds of connections."""

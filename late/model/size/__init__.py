@@ -1,0 +1,1 @@
+"""The cost of a load: figures, and formulas over them. Pure values."""
