@@ -12,8 +12,8 @@ from collections.abc import Awaitable, Callable
 
 from late import events
 from late.config import WorkerConfig
-from late.worker.health import Health, State
-from late.worker.stall_monitor import StallMonitor
+from late.worker.watch.health import Health, State
+from late.worker.watch.stall_monitor import StallMonitor
 
 
 class HealthThread:

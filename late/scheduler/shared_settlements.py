@@ -23,9 +23,9 @@ from late import events
 from late.errors import StoreError
 from late.model.task import Outcome, ShardId
 from late.scheduler import settlement_events as report
-from late.scheduler.core import shared_settlement
+from late.scheduler.core.settlements import shared_settlement
+from late.scheduler.core.settlements.shared_settlement import SharedSettlement
 from late.scheduler.core.shard_core import ShardCore
-from late.scheduler.core.shared_settlement import SharedSettlement
 from late.scheduler.core.window import NONE
 from late.scheduler.pools import Pool, Slots, queued_by_group
 from late.scheduler.scheduler import Scheduler, Shard

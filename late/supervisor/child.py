@@ -19,7 +19,7 @@ from collections.abc import Mapping, Sequence
 
 import msgspec
 
-from late.worker.health import State
+from late.worker.watch.health import State
 
 NUMBER = "LATE_PROCESS"
 """The variable with the number of a child, from 1 on."""

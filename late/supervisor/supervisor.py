@@ -30,7 +30,7 @@ from late.observability.metrics.catalogue import METRICS, PROCESS_RESTARTS
 from late.supervisor.child import Child
 from late.supervisor.metrics_page import join
 from late.supervisor.restarts import Restarts
-from late.worker.health import Health, State
+from late.worker.watch.health import Health, State
 
 logger = logging.getLogger("late.supervisor")
 

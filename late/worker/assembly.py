@@ -36,10 +36,10 @@ from late.tailer.discovery import own_name
 from late.tailer.heartbeat import Exchange
 from late.tailer.tailer import Tailer
 from late.worker.background import BackgroundJob, BackgroundService
-from late.worker.fence_report import Counts
 from late.worker.file_limit import raise_file_limit
 from late.worker.pools import Dispatchers
-from late.worker.progress import SLOTS, Duty
+from late.worker.watch.fence_report import Counts
+from late.worker.watch.progress import SLOTS, Duty
 
 if TYPE_CHECKING:
     from late.control import Control
@@ -131,7 +131,7 @@ def duties(
     refused: bool = False,
     exits: bool = False,
 ) -> Sequence[Duty]:
-    """Report what a worker owes and has done of it: see `late/worker/progress.py`.
+    """Report what a worker owes and has done of it: see `late/worker/watch/progress.py`.
 
     A worker that is not `trusted` may start nothing, so it owes no start: otherwise one that gave
     its shards up while tasks were ready would owe what it must not do, and never come back. A

@@ -12,7 +12,7 @@ from late import events
 from late.errors import StoreError
 from late.model.backoff import Backoff
 from late.store.base import Store
-from late.worker.health import Health
+from late.worker.watch.health import Health
 
 PAUSE_MAX_S = 2.0
 """The longest pause between two tries."""

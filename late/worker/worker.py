@@ -44,19 +44,19 @@ from late.tailer.release_notice import ReleaseNotice
 from late.tailer.tailer import Tailer
 from late.worker import assembly
 from late.worker.background import BackgroundJob
-from late.worker.fence_report import FenceReport
-from late.worker.health import Health, State
-from late.worker.lag_alarm import LagAlarm, lag_alarm_job
 from late.worker.maintenance import backlog_job, prune_job, sweep_job
 from late.worker.metrics import Telemetry
 from late.worker.offers import offers_of
 from late.worker.pools import Dispatchers, remote_pools
-from late.worker.progress import SLOTS, Duty
 from late.worker.settings_sync import SettingsSync
 from late.worker.shared_control import SharedControl
-from late.worker.stall_monitor import StallMonitor
 from late.worker.startup import open_store_at_start
 from late.worker.transactions import transaction_pool_of
+from late.worker.watch.fence_report import FenceReport
+from late.worker.watch.health import Health, State
+from late.worker.watch.lag_alarm import LagAlarm, lag_alarm_job
+from late.worker.watch.progress import SLOTS, Duty
+from late.worker.watch.stall_monitor import StallMonitor
 
 if TYPE_CHECKING:
     from late.control.queue_settings import Live

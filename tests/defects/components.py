@@ -20,7 +20,7 @@ from late.model.task import Cursor
 from late.scheduler.core import reads, starts, transitions
 from late.scheduler.core.crash_suspects import CrashSuspects
 from late.scheduler.core.ordering_keys import OrderingKeys
-from late.scheduler.core.pending_settlement import PendingSettlement
+from late.scheduler.core.settlements.pending_settlement import PendingSettlement
 from late.scheduler.core.shard_core import ShardCore
 from late.scheduler.core.state import CoreState
 from late.scheduler.core.window import Window

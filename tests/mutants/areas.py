@@ -7,10 +7,13 @@ from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[2]
 AREAS: dict[str, tuple[str, ...]] = {
-    "core": ("late/scheduler/core/*.py", "late/scheduler/outcome_rules.py"),
+    "core": (
+        "late/scheduler/core/*.py",
+        "late/scheduler/core/settlements/*.py",
+        "late/scheduler/outcome_rules.py",
+    ),
     "settle": (
         "late/store/[!c]*/journal.py",
-        "late/store/postgres/timers.py",
         "late/store/[!c]*/statements.py",
     ),
     "tail": (

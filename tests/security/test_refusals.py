@@ -16,8 +16,8 @@ from late.api.http import routes
 from late.api.http.uvicorn_server import HttpServer, Tls
 from late.events import Emitter
 from late.observability import metrics
-from late.worker.health import CONNECTIONS_MAX, Health, State
 from late.worker.refusals import TOLD_EVERY_S, Refusals
+from late.worker.watch.health import CONNECTIONS_MAX, Health, State
 from tests.security.test_idle_connections import GET, MOST, flood
 from tests.unit.api_kit import served
 from tests.unit.test_access import certificate

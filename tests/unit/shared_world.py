@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from late.model.task import Attempt, Outcome
-from late.scheduler.core import shared_settlement
+from late.scheduler.core.settlements import shared_settlement
 from late.scheduler.events_effects import Settled
 from tests.unit.core_world import World
 

@@ -11,7 +11,7 @@ from late.model.task import Cursor, Epoch, OpenTask, ShardId, TaskId
 from late.scheduler.scheduler import Scheduler
 from late.store.base import Lease, Store
 from late.worker.assembly import duties
-from late.worker.progress import Watchdog
+from late.worker.watch.progress import Watchdog
 from tests.unit.test_fence_report import Slots
 
 STALL_S = 10

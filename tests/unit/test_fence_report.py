@@ -14,7 +14,7 @@ from late.scheduler.events_effects import Dispatch, Stop
 from late.scheduler.limits.limits import Limits
 from late.scheduler.scheduler import Scheduler
 from late.store.base import Lease, Settlement, SettleResult, Store
-from late.worker.fence_report import Counts, FenceReport
+from late.worker.watch.fence_report import Counts, FenceReport
 from tests.conformance.kit import record
 
 SHARD = ("default", ShardId(3))

@@ -13,7 +13,7 @@ from late.control.views import Count, GroupView
 from late.events import Emitter, Event
 from late.schema import migrate
 from late.worker.background import BackgroundService
-from late.worker.lag_alarm import LagAlarm, lag_alarm_job
+from late.worker.watch.lag_alarm import LagAlarm, lag_alarm_job
 from tests.conformance.kit import task
 from tests.integration.control_kit import insert
 

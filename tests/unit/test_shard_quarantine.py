@@ -27,7 +27,7 @@ from late.tailer.ownership import Key
 from late.tailer.shard_quarantine import TRY_S, WAIT_MAX_S, ShardQuarantine
 from late.testing.clock import VirtualClock
 from late.worker.assembly import duties
-from late.worker.progress import Watchdog
+from late.worker.watch.progress import Watchdog
 from tests.conformance.kit import record
 
 SHARD: Key = ("default", ShardId(3))

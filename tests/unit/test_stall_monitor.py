@@ -16,9 +16,9 @@ import pytest
 
 from late.errors import ConfigError
 from late.events import Emitter, Event
-from late.worker.health import CONNECTIONS_MAX, Health, State, answer
-from late.worker.progress import Duty
-from late.worker.stall_monitor import StallMonitor
+from late.worker.watch.health import CONNECTIONS_MAX, Health, State, answer
+from late.worker.watch.progress import Duty
+from late.worker.watch.stall_monitor import StallMonitor
 
 TIMEOUT_S = 30
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from late.worker.progress import Duty, Watchdog
+from late.worker.watch.progress import Duty, Watchdog
 
 
 class Worker:

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from late.model.task import PULL_POOL, Outcome, TaskId
 from late.scheduler import events_effects as m
 from late.scheduler.core.reads import shrink
-from late.scheduler.core.shared_settlement import SharedSettlement
+from late.scheduler.core.settlements.shared_settlement import SharedSettlement
 from late.scheduler.core.starts import dispatch
 from late.scheduler.core.state import CoreState
 from late.scheduler.core.transitions import apply_outcome, end, expire, release_key, start_head

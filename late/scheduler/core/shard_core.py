@@ -24,8 +24,9 @@ from late.clock import SET_BACK_US
 from late.model.lanes import Gate
 from late.model.task import Outcome, Policy
 from late.scheduler import events_effects as m
-from late.scheduler.core import ends, reads, shared_settlement, starts, transitions
-from late.scheduler.core.shared_settlement import SharedSettlement
+from late.scheduler.core import ends, reads, starts, transitions
+from late.scheduler.core.settlements import shared_settlement
+from late.scheduler.core.settlements.shared_settlement import SharedSettlement
 from late.scheduler.core.state import CoreState
 from late.scheduler.core.window import NONE
 from late.scheduler.limits.limits import LOCAL_POOL, Limits

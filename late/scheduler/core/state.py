@@ -17,8 +17,8 @@ from late.scheduler.core.commands import Commands, TaskActions
 from late.scheduler.core.crash_suspects import CrashSuspects
 from late.scheduler.core.lane_drain import LaneDrain
 from late.scheduler.core.ordering_keys import OrderingKeys
-from late.scheduler.core.pending_settlement import PendingSettlement
 from late.scheduler.core.replays import Replays
+from late.scheduler.core.settlements.pending_settlement import PendingSettlement
 from late.scheduler.core.timers import Timers
 from late.scheduler.core.unclaimed import UnclaimedTasks
 from late.scheduler.core.window import Window
@@ -30,7 +30,7 @@ from late.scheduler.task_state import Entry
 from late.store.base import Lease, read_below
 
 if TYPE_CHECKING:
-    from late.scheduler.core.shared_settlement import SharedSettlement
+    from late.scheduler.core.settlements.shared_settlement import SharedSettlement
 
 RUNS_LOOK_US = 500_000
 """Pause between two looks for tasks that run for long. What both of them see runs for long."""

@@ -31,9 +31,10 @@ from late.store.base import (
 )
 from late.store.common.columns import parked_of
 from late.store.compactor import Compactor
-from late.store.postgres import journal, timers
+from late.store.postgres import journal
 from late.store.postgres import statements as sql
 from late.store.postgres.connection import StorePools, connect, conninfo_of, translated
+from late.store.postgres.cursor import FIRST_ID
 from late.store.postgres.guard import PostgresGuard
 from late.store.postgres.membership import PostgresFleet
 from late.store.postgres.prune import PostgresPruner
@@ -143,7 +144,7 @@ class PostgresStore:
         task_ids: Sequence[TaskId] = (),
     ) -> list[Parked]:
         """Read parked tasks by due time, of one ordering key, or by id; see `Store.due`."""
-        query = timers.due_query(group, shard_id, until_us, limit, after, held_key, task_ids)
+        query = _due_query(group, shard_id, until_us, limit, after, held_key, task_ids)
         return [parked_of(row) for row in await self._rows(*query)]
 
     async def settle(self, settlements: Sequence[Settlement]) -> list[SettleResult]:
@@ -199,3 +200,26 @@ class PostgresStore:
         ):
             await cursor.execute(statement, values)
             return await cursor.fetchall()
+
+
+def _due_query(
+    group: str,
+    shard_id: ShardId,
+    until_us: int,
+    limit: int,
+    after: tuple[int, str],
+    held_key: str | None,
+    task_ids: Sequence[TaskId],
+) -> tuple[str, dict[str, object]]:
+    """Return the statement of `Store.due` and its parameters; `parked_of` reads its rows."""
+    by_time = sql.DUE if held_key is None else sql.DUE_HELD
+    return sql.DUE_OF if task_ids else by_time, {
+        "group": group,
+        "shard": shard_id,
+        "until": until_us,
+        "limit": limit,
+        "after": after[0],
+        "after_id": after[1] or FIRST_ID,
+        "key": held_key,
+        "ids": list(task_ids),
+    }

@@ -19,7 +19,7 @@ from collections.abc import Awaitable, Callable, Sequence
 from late import events
 from late.clock import Monotonic
 from late.events import Emitter
-from late.worker.progress import Duty, Watchdog
+from late.worker.watch.progress import Duty, Watchdog
 
 LOOK_EVERY_S = 3.0
 

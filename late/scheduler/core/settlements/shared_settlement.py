@@ -13,7 +13,7 @@ from collections.abc import Set as AbstractSet
 import msgspec
 
 from late.model.task import Outcome
-from late.scheduler.core.pending_settlement import PendingSettlement
+from late.scheduler.core.settlements.pending_settlement import PendingSettlement
 from late.scheduler.core.state import CoreState
 from late.scheduler.core.window import NONE
 from late.store.base import Settlement

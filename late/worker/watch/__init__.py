@@ -1,0 +1,1 @@
+"""Self-watching of a worker: liveness, stalls, lag and refused writes."""
