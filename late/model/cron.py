@@ -102,7 +102,9 @@ def dues_us(rule: str, zone: str, *, anchor_us: int, after_us: int) -> Iterator[
     for due_at in simulator:
         if due_at.year - start.year > SEARCH_YEARS:
             return
-        yield _us(due_at)
+        # A search that begins in the second of two equal hours finds the times of the first one.
+        if (due_us := _us(due_at)) > after_us:
+            yield due_us
 
 
 def _us(moment: datetime) -> int:

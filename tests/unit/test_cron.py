@@ -8,7 +8,7 @@ from itertools import islice, pairwise, takewhile
 from zoneinfo import ZoneInfo
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from late.errors import InvalidCron
@@ -109,6 +109,7 @@ def test_a_wildcard_counts_real_time(zone: str) -> None:
 
 
 @settings(max_examples=300, deadline=None)
+@example(zone="Europe/Berlin", rule="30 2 * * *", day=298, minute=60)
 @given(
     zone=st.sampled_from(ZONES),
     rule=st.sampled_from(["30 2 * * *", "15 * * * *", "*/20 1-3 * * *", "0 0 1 * *", "5 4 * * 0"]),
