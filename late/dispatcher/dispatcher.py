@@ -28,6 +28,7 @@ from late.dispatcher.outcome_buffer import DELIVER_AT, OutcomeBuffer
 from late.handler.classify import (
     DONE,
     EXPIRED,
+    GIVEN_BACK,
     INTERRUPTED,
     UNKNOWN,
     Refused,
@@ -299,7 +300,7 @@ class Dispatcher:
             self._look(begun)
         slot.started_us = int(begun * 1_000_000) + self._clock_us
         if self._look_at <= begun:
-            raise Refused(INTERRUPTED)
+            raise Refused(GIVEN_BACK)
         if attempt.deadline_us is not None and attempt.deadline_us <= self._now_us():
             raise Refused(EXPIRED)
         name = attempt.record.name
@@ -363,7 +364,7 @@ class Dispatcher:
         """Return attempts that will not start: nothing is lost and no attempt is used up."""
         now_us = self._now_us()
         for attempt in attempts:
-            self._finished.add(attempt, INTERRUPTED, now_us, monotonic())
+            self._finished.add(attempt, GIVEN_BACK, now_us, monotonic())
         if self._loop is None or self._closed:
             self._finished.deliver()
 

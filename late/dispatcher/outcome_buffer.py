@@ -92,6 +92,7 @@ class OutcomeBuffer:
             jitter=self._rng.random(),
             overloaded=verdict.overloaded,
             result=verdict.result,
+            begun=verdict.begun,
         )
         if verdict.kind != "not_capable" or not self._offer(outcome):
             self._batch.append(outcome)

@@ -12,7 +12,7 @@ from time import sleep
 from typing import Any
 
 from late.dispatcher.handler import Bound
-from late.handler.classify import INTERRUPTED, Refused
+from late.handler.classify import GIVEN_BACK, Refused
 from late.model.task import Attempt
 from late.outbox.idle_connections import IdleConnections
 from late.outbox.subject_keys import load
@@ -35,7 +35,7 @@ def fetch(url: str, needed: SubjectKeyNeeded, idle: IdleConnections | None = Non
     except Exception as error:
         log.warning("the key of a subject was not read: %s", type(error).__name__)
         sleep(AWAY_S)
-        raise Refused(INTERRUPTED) from error
+        raise Refused(GIVEN_BACK) from error
 
 
 def arguments_with(

@@ -49,12 +49,15 @@ class Verdict(msgspec.Struct, frozen=True, omit_defaults=True):
     retryable: bool = True
     overloaded: bool = False
     result: bytes | None = None
+    begun: bool = True
+    """False if the handler was not called."""
 
 
 DONE = Verdict("done")
 EXPIRED = Verdict("expired")
 INTERRUPTED = Verdict("interrupted")
-UNKNOWN = Verdict("not_capable", reason="unknown_handler")
+GIVEN_BACK = Verdict("interrupted", begun=False)
+UNKNOWN = Verdict("not_capable", reason="unknown_handler", begun=False)
 
 
 class Refused(Exception):

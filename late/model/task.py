@@ -294,6 +294,8 @@ class Outcome(msgspec.Struct, frozen=True, gc=False):
     """True for a failure that shows that the target has too much to do: a refusal or a time-out."""
     result: bytes | None = None
     """The handler's return value as JSON, if it is to be kept."""
+    begun: bool = True
+    """False if its handler was not called: then the usage counts no attempt."""
 
 
 class Usage(msgspec.Struct, frozen=True, array_like=True):

@@ -101,14 +101,15 @@ class UsageCounters:
         self._tenants: set[str] = set()
 
     def add(self, outcome: Outcome, word: str, *, ended: bool) -> None:
-        """Count one attempt under `word`; payload bytes count once, when the task has ended."""
+        """Count one outcome under `word`, and the attempt if its handler was called; payload bytes
+        count once, when the task has ended."""
         attempt = outcome.attempt
         record = attempt.record
         row = self._row(record, outcome.target, word)
         row.count += 1
         if ended:
             row.bytes += len(record.payload)
-        if outcome.kind in _UNRUN:
+        if outcome.kind in _UNRUN or not outcome.begun:
             return
         row.ran(attempt, outcome)
         if word in _REPEATED and attempt.number == 1:

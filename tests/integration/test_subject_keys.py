@@ -17,7 +17,7 @@ from late.api.pull import deliveries
 from late.api.pull.deliveries import Local, TakeRequest
 from late.control import Control
 from late.dispatcher import subject_keys as fetching
-from late.handler.classify import INTERRUPTED
+from late.handler.classify import GIVEN_BACK
 from late.model.task import Attempt
 from late.outbox import connect
 from late.payload.codec import Encrypted
@@ -127,7 +127,7 @@ async def test_a_consumer_gets_what_the_key_opens(
     monkeypatch.setattr(fetching, "AWAY_S", 0.0)
     monkeypatch.setattr(fetching, "load", lambda *_: (_ for _ in ()).throw(OSError()))
     assert await local.take(ask) == []
-    assert answers == [INTERRUPTED]
+    assert answers == [GIVEN_BACK]
     monkeypatch.undo()
     # And after the drop it is a dead letter
     monkeypatch.setattr(deliveries, "receive", receive)

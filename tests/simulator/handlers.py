@@ -145,6 +145,7 @@ class Slots:
             error="told to" if kind == "failed" else None,
             after_us=300_000 if kind == "snooze" else None,
             jitter=self._rng.random(),
+            begun=started_us > 0,
         )
 
 

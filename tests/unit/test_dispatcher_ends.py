@@ -146,7 +146,7 @@ async def test_stop_lets_running_attempts_finish() -> None:
     stopping = asyncio.create_task(it.dispatcher.stop(30))
     # What has not started comes back at once; what runs is waited for.
     (first,) = await it.ended(1)
-    assert (first.attempt, first.kind) == (waiting, "interrupted")
+    assert (first.attempt, first.kind, first.begun) == (waiting, "interrupted", False)
     gate.set()
     await stopping
     assert [(o.attempt, o.kind) for o in it.outcomes[1:]] == [(running, "done")]
@@ -194,6 +194,7 @@ async def test_stop_interrupts_what_outlives_the_grace(release: threading.Event)
     assert {o.attempt.record.name: o.kind for o in it.outcomes} == dict.fromkeys(
         names, "interrupted"
     )
+    assert all(outcome.begun for outcome in it.outcomes)
     release.set()
 
 
@@ -210,6 +211,7 @@ async def test_stop_twice_or_before_start_is_legal() -> None:
     await it.dispatcher.start()  # Nothing starts any more.
     it.dispatcher.submit([attempt()])
     assert it.kinds == ["interrupted", "interrupted"]
+    assert not any(outcome.begun for outcome in it.outcomes)
     assert it.dispatcher.load == 0
 
 

@@ -410,4 +410,7 @@ async def test_what_waited_for_a_slot_does_not_start_once_trust_has_run_out() ->
     async with rig(handler, concurrency=1, trusted=lambda: trusted) as it:
         outcomes = await it.run(*(attempt("handler", trip=trip) for trip in range(3)))
     assert started == [0]
-    assert sorted(outcome.kind for outcome in outcomes) == ["done", "interrupted", "interrupted"]
+    assert sorted((outcome.kind, outcome.begun) for outcome in outcomes) == [
+        ("done", True),
+        *[("interrupted", False)] * 2,
+    ]

@@ -97,7 +97,7 @@ async def test_what_nobody_takes_goes_back() -> None:
         rig.pool.submit([attempt()])
         rig.now += 2.0
         (outcome,) = await rig.ended(1)
-        assert (outcome.kind, rig.pool.load) == ("interrupted", 0)
+        assert (outcome.kind, outcome.begun, rig.pool.load) == ("interrupted", False, 0)
 
 
 async def test_a_task_that_no_waiting_consumer_can_do_is_not_sent_round_in_circles() -> None:

@@ -66,6 +66,17 @@ def test_an_attempt_that_is_made_again_under_its_number_is_a_retry(word: str, nu
     assert sum(row.retries for row in rows) == (2 if number == 1 else 3)
 
 
+@pytest.mark.parametrize("word", ["interrupted", "not_capable"])
+def test_what_was_given_back_before_its_handler_was_called_is_no_attempt(word: Kind) -> None:
+    book = ledger()
+    back = msgspec.structs.replace(outcome(record(), kind=word), begun=False)
+    book.add(back, word, ended=False)
+    book.add_done([outcome(record())])
+    done, other = book.take()
+    assert (other.outcome, other.count, other.attempts, other.retries) == (word, 1, 0, 0)
+    assert (done.attempts, done.retries) == (1, 0)
+
+
 def test_a_clock_that_went_back_makes_no_time_negative() -> None:
     book = ledger()
     book.add(outcome(record(), started_us=1, busy_us=-5), "done", ended=True)

@@ -27,7 +27,7 @@ from late.concurrency import in_thread
 from late.dispatcher.offers.declared import DeclaredHandlers
 from late.dispatcher.outcome_buffer import OutcomeBuffer
 from late.errors import StoreError
-from late.handler.classify import INTERRUPTED, Verdict
+from late.handler.classify import GIVEN_BACK, INTERRUPTED, Verdict
 from late.model.backoff import Backoff
 from late.model.offers import (
     ELSEWHERE,
@@ -161,9 +161,9 @@ class OfferPool:
         """Accept attempts without a handler here. Never blocks."""
         for attempt in attempts:
             text = f"no handler for {attempt.record.name!r}"
-            verdict = Verdict("not_capable", text, reason="unknown_task")
+            verdict = Verdict("not_capable", text, reason="unknown_task", begun=False)
             if self._draining:
-                self._add(attempt, INTERRUPTED, monotonic())
+                self._add(attempt, GIVEN_BACK, monotonic())
             elif self._nobody(attempt) or not self._offer(attempt, verdict, unhandled=True):
                 self._add(attempt, verdict, monotonic())
         if self.running is None:
@@ -316,7 +316,7 @@ class OfferPool:
             if out.offer.key in removed and self._out.get(out.offer.key) is out:
                 if len(self._untaken) < NAMES_MAX:
                     self._untaken.add(_name(out.attempt))
-                self._end(out, INTERRUPTED if out.recalled else out.verdict)
+                self._end(out, GIVEN_BACK if out.recalled else out.verdict)
 
     def _write_and_look(self, new: list[Offer], gone: tuple[Offer, ...]) -> list[OfferState]:
         table = self._table()

@@ -22,7 +22,7 @@ from late.dispatcher.outcome_buffer import OutcomeBuffer
 from late.dispatcher.pull.queue import PullLease, Waiter, Waiters, identity, pool_name
 from late.dispatcher.pull.refusals import Refusals, known_as
 from late.dispatcher.push import responses
-from late.handler.classify import EXPIRED, INTERRUPTED, Verdict, clean
+from late.handler.classify import EXPIRED, GIVEN_BACK, INTERRUPTED, Verdict, clean
 from late.model.task import Attempt, Outcome
 
 SWEEP_S = 0.1
@@ -31,7 +31,7 @@ UNCLAIMED_S = 1.0
 """The time after which an attempt that nobody takes goes back to its shard."""
 OUT_MAX = 10_000
 WAITING_MAX = 1_000
-NOBODY = Verdict("not_capable", reason="no_capable_consumer", after_us=5_000_000)
+NOBODY = Verdict("not_capable", reason="no_capable_consumer", after_us=5_000_000, begun=False)
 """Only some seconds: a capable consumer may just be between two requests."""
 REFUSED_S = 60.0
 """The time for which an attempt is not offered again to a consumer that cannot do it."""
@@ -315,7 +315,7 @@ class PullPool:
             self._back(attempt)
 
     def _back(self, attempt: Attempt) -> None:
-        self._finished.add(attempt, INTERRUPTED, self._now_us(), monotonic())
+        self._finished.add(attempt, GIVEN_BACK, self._now_us(), monotonic())
         if self._loop is None:
             self._finished.deliver()
 

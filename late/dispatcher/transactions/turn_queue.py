@@ -24,7 +24,7 @@ from time import monotonic
 
 from late.dispatcher.local.threads import Threads
 from late.dispatcher.transactions.run import HOLD_S, TRIES, Run, Turn
-from late.handler.classify import INTERRUPTED, Scrub, Verdict, raised
+from late.handler.classify import GIVEN_BACK, INTERRUPTED, Scrub, Verdict, raised
 from late.model.task import TRANSACTION_POOL, Attempt, Outcome
 from late.outbox.shared import SharedTransaction, SharedTransactions
 from late.store.base import Fate, Settlement
@@ -127,9 +127,9 @@ class TurnQueue:
             for waiting in (self._short, self._alone):
                 if turn in waiting:
                     waiting.remove(turn)
-            turn.verdict = INTERRUPTED
+            turn.verdict = INTERRUPTED if turn.begun else GIVEN_BACK
             self._end(turn)
-            return INTERRUPTED
+            return turn.verdict
         runs_now = run.current is turn
         if not run.over:
             self._give_up(run)
@@ -246,7 +246,7 @@ class TurnQueue:
             if not turn.withdrawn and self._may_start(turn.attempt):
                 (self._alone if turn.alone else self._short).appendleft(turn)
             else:
-                turn.verdict = INTERRUPTED
+                turn.verdict = INTERRUPTED if turn.begun else GIVEN_BACK
                 self._end(turn)
         if turns:
             self._fill()
