@@ -78,14 +78,15 @@ class GrpcProxy:
         self.host = f"127.0.0.1:{self._server.add_insecure_port('127.0.0.1:0')}"
         self._lock = threading.Lock()
         self._rules: list[Rule] = []
-        self._holds: list[threading.Event] = []
+        self._holds: set[threading.Event] = set()
+        """What calls wait for: set at the end, so that no thread outlives the proxy."""
         self.heard: list[Heard] = []
 
     def add(self, rule: Rule) -> None:
         with self._lock:
             self._rules.append(rule)
             if rule.hold is not None:
-                self._holds.append(rule.hold)
+                self._holds.add(rule.hold)
 
     def calls(self, method: str) -> list[Any]:
         """The requests of this method so far."""
@@ -127,6 +128,8 @@ class GrpcProxy:
             self.heard.append(Heard(method, request, answers))
         rule = self._rule(method, request)
         if rule is not None and rule.hold is not None:
+            with self._lock:
+                self._holds.add(rule.hold)
             rule.hold.wait()
         if rule is not None and rule.code is not None and not rule.forward:
             context.abort(rule.code, "from the proxy")
