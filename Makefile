@@ -210,7 +210,9 @@ screenshots: browser ## make the pictures in docs/screens again
 	$(DEV)
 	@$(BIN)/python -m tests.web.screenshots $(ARGS)
 
-protos: ## generate late/v1 from proto/ again, in an environment of its own
+protos: ## write operator.proto from the operations, and late/v1 from proto/, in an environment of its own
+	$(DEV)
+	@$(BIN)/python -m scripts.operator_proto
 	@test -x .late/protos/bin/python || { $(PYTHON) -m venv .late/protos && \
 		.late/protos/bin/python -m pip install --quiet 'grpcio-tools==1.76.*'; }
 	@.late/protos/bin/python scripts/protos.py $(ARGS)

@@ -19,6 +19,7 @@ from late.api.access.auth import Access
 from late.api.access.peer_keys import Keyring
 from late.api.health_thread import HealthThread
 from late.api.identity import identities
+from late.api.operator.operators import Operators
 from late.api.producer import Producer
 from late.api.pull.deliveries import Local, Source
 from late.api.service import Service
@@ -156,17 +157,20 @@ class Server:
         if INTERFACES & set(listen.roles) and not access.open:
             await access.load()
             self._jobs += [*access.jobs(), *self._identities.jobs()]
-        service = None
+        service = operators = None
         if source is not None and "api" in listen.roles:
             service = await self._serve_tasks(source, access, keys)
+            operators = parts.make_operators(
+                self._app, listen, access, control, group=self._groups[0]
+            )
         if fleet is not None:
             await fleet.look()
             self._jobs.append(fleet.job())
-            await self._serve_grpc(service, local, keys)
+            await self._serve_grpc(service, operators, local, keys)
             if "dispatch" in listen.roles and worker is None:
                 await self._execute(fleet, keys)
         if listen.http_port is not None and INTERFACES & set(listen.roles):
-            await self._serve_http(service, access, listen.http_port)
+            await self._serve_http(service, operators, access, listen.http_port)
         self._background = asyncio.create_task(self._run_jobs(), name="late-interfaces")
         self._listening = True
 
@@ -199,19 +203,19 @@ class Server:
         )
         await self._executor.start()
 
-    async def _serve_http(self, service: Service | None, access: Access, port: int) -> None:
+    async def _serve_http(
+        self, service: Service | None, operators: Operators | None, access: Access, port: int
+    ) -> None:
         listen = self._listen
         if "web" in listen.roles:
             key = await in_thread(self._control.tokens.form_key)
             self.page = parts.make_page(listen, self._control, access, self._identities, key)
         server = parts.make_http(
-            self._app,
             listen,
             self._tls,
             port,
             service,
-            self._control,
-            group=self._groups[0],
+            operators=operators,
             state=self._ready,
             metrics=self._metrics,
             more=[] if self.page is None else self.page.routes(),
@@ -226,10 +230,14 @@ class Server:
             events.default.emit(events.PAGE_SERVED, url=address)
 
     async def _serve_grpc(
-        self, service: Service | None, local: Local | None, keys: Keyring
+        self,
+        service: Service | None,
+        operators: Operators | None,
+        local: Local | None,
+        keys: Keyring,
     ) -> None:
         listen, worker = self._listen, self.worker
-        server = parts.make_grpc(listen, self._tls, service, local, keys)
+        server = parts.make_grpc(listen, self._tls, service, operators, local, keys)
         if server is None:
             return
         await server.start()

@@ -14,6 +14,7 @@ from late.api.access.auth import Access
 from late.api.access.peer_keys import Keyring
 from late.api.access.web_auth import Gate
 from late.api.identity.identities import Identities
+from late.api.operator.operators import Operators
 from late.api.producer import Producer
 from late.api.pull.deliveries import Local, Source
 from late.api.service import Service
@@ -104,6 +105,19 @@ def make_service(
     )
 
 
+def make_operators(
+    app: App, listen: ServeSettings, access: Access, control: Control, *, group: str
+) -> Operators:
+    """Make the operations of operators, for all interfaces; `group` is the default group."""
+    return Operators(
+        control,
+        access,
+        group=group,
+        targets=configured(app.targets.values()),
+        changes=listen.api_changes,
+    )
+
+
 def make_fleet(
     listen: ServeSettings, local: Local | None, control: Control, *, me: str, keys: Keyring
 ) -> Fleet | None:
@@ -122,10 +136,11 @@ def make_grpc(
     listen: ServeSettings,
     tls: Tls | None,
     service: Service | None,
+    operators: Operators | None,
     local: Local | None,
     keys: Keyring,
 ) -> RpcServer | None:
-    """Make the server of `late.v1.Queue`, if it has a port, and of this process's shards.
+    """Make the server of the gRPC API, if it has a port, and of this process's shards.
 
     Without a port, the shards are served to other processes on any free one.
     """
@@ -136,18 +151,18 @@ def make_grpc(
     if public is None and local is None:
         return None
     handler = None if local is None else partial(peers.handler, local, keys)
-    return RpcServer(public, listen.host, listen.grpc_port or 0, tls=tls, peers=handler)
+    return RpcServer(
+        public, listen.host, listen.grpc_port or 0, operators=operators, tls=tls, peers=handler
+    )
 
 
 def make_http(
-    app: App,
     listen: ServeSettings,
     tls: Tls | None,
     port: int,
     service: Service | None,
-    control: Control,
     *,
-    group: str,
+    operators: Operators | None,
     state: Callable[[], tuple[bool, str]],
     metrics: Callable[[], Awaitable[bytes]],
     more: Sequence[Route],
@@ -159,16 +174,8 @@ def make_http(
         from late.api.http.uvicorn_server import HttpServer
     except ModuleNotFoundError as error:
         raise ConfigError("HTTP needs starlette and uvicorn: pip install 'late[serve]'") from error
-    operators = None
-    if service is not None:
-        operators = OperatorRoutes(
-            control,
-            service.access,
-            group=group,
-            targets=configured(app.targets.values()),
-            changes=listen.api_changes,
-        )
-    made = routes.make(service, state=state, metrics=metrics, operators=operators, more=more)
+    given = None if operators is None else OperatorRoutes(operators)
+    made = routes.make(service, state=state, metrics=metrics, operators=given, more=more)
     return HttpServer(made, listen.host, port, tls=tls)
 
 

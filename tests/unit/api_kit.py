@@ -20,6 +20,7 @@ from late.api.http.operators import OperatorRoutes
 from late.api.http.uvicorn_server import HttpServer
 from late.api.identity.services import Services
 from late.api.limits import Pace
+from late.api.operator.operators import Operators
 from late.api.producer import Producer
 from late.api.pull.deliveries import Local
 from late.api.service import Service
@@ -123,12 +124,11 @@ async def served(
     service = Service(
         producer, source, access, look=control.status.read, group="default", keys=keys
     )
-    operators = OperatorRoutes(
-        control, access, group="default", targets=targets or {}, changes=changes
-    )
-    server = HttpServer(interface.make(service, operators=operators), "127.0.0.1", 0)
+    operators = Operators(control, access, group="default", targets=targets or {}, changes=changes)
+    routes = interface.make(service, operators=OperatorRoutes(operators))
+    server = HttpServer(routes, "127.0.0.1", 0)
     await server.start()
-    rpc = RpcServer(service, "127.0.0.1", 0)
+    rpc = RpcServer(service, "127.0.0.1", 0, operators=operators)
     await rpc.start()
     try:
         yield Served(app, rig, service, Client(server.port), url, rpc)

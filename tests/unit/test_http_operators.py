@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 from sqlalchemy import insert
 
-from late.api.http import operators
+from late.api.operator.operators import Operators
 from late.control import Control
 from late.schema.tables import result
 from tests.integration.control_kit import transaction
@@ -62,7 +62,7 @@ async def test_a_task_from_its_state_to_its_cancellation(tmp_path: Path) -> None
 async def waiting(it: Served, monkeypatch: pytest.MonkeyPatch, path: str) -> asyncio.Task[Any]:
     """Ask, and return when the request has looked once and waits to look again."""
     sleeps = asyncio.Event()
-    look = operators.OperatorRoutes._wait
+    look = Operators._wait
 
     async def looked(self: Any, poll: Any) -> Any:
         first = await self._call(poll.look)
@@ -70,7 +70,7 @@ async def waiting(it: Served, monkeypatch: pytest.MonkeyPatch, path: str) -> asy
         sleeps.set()
         return await look(self, poll)
 
-    monkeypatch.setattr(operators.OperatorRoutes, "_wait", looked)
+    monkeypatch.setattr(Operators, "_wait", looked)
     asking = asyncio.create_task(it.call("GET", path))
     async with asyncio.timeout(30):
         await sleeps.wait()
@@ -151,8 +151,9 @@ async def test_a_group_begins_at_one_place(tmp_path: Path) -> None:
 
 async def test_a_change_of_one_queue_is_not_undone_by_another(tmp_path: Path) -> None:
     async with served(tmp_path) as it:
-        body = {"knobs": {"rate": 50, "concurrency": "auto"}}
+        body = {"knobs": {"rate": 50, "concurrency": "auto", "burst": 5}}
         turned = (await it.call("PATCH", "/v1/queues/mail/knobs", body)).json
+        assert turned["after"] == {"rate": 50.0, "concurrency": "auto", "burst": 5}
         undo = {"change": turned["audit_id"]}
         assert (await it.call("POST", "/v1/queues/payments/undo", undo)).status == 404
         assert (await it.call("POST", "/v1/queues/mail/undo", undo)).json["after"] == {}

@@ -1,35 +1,31 @@
-"""The gRPC API: `late.v1.Queue`, which translates for `Service`."""
+"""The gRPC API: `late.v1.Queue`, which translates for `Service`, and `late.v1.Operator`."""
 
 from __future__ import annotations
 
 import asyncio
 import itertools
-import logging
-from collections.abc import Awaitable, Callable
+from collections.abc import Callable
 from functools import partial
-from math import ceil
-from typing import Any, TypeVar
+from typing import Any
 
 import grpc
 
 from late.api import errors, limits, schemas
-from late.api.access.certificates import names_of_peer
-from late.api.access.sign_ins import address_of
 from late.api.errors import BadRequest
 from late.api.grpc import convert
+from late.api.grpc.admission import Admission
 from late.api.grpc.calls import receive, receive_one, service
+from late.api.grpc.operators import OperatorCalls
 from late.api.grpc.port import TlsFiles, bounds, open_port
 from late.api.grpc.strangers import Strangers
 from late.api.grpc.stream import Stream
+from late.api.operator.operators import Operators
 from late.api.service import Service
 from late.model.access.rights import Caller
 from late.observability import traces
 from late.v1 import queue_pb2
 from late.worker.file_limit import file_limit
 from late.worker.refusals import Refusals
-
-logger = logging.getLogger("late.api")
-T = TypeVar("T")
 
 KEEPALIVE_MS = 5_000
 """If a consumer's machine is gone, its tasks go to others within twice this time."""
@@ -44,10 +40,11 @@ _OPTIONS = [
 
 
 class RpcServer:
-    """A server of `late.v1.Queue`, and of the private protocol between processes.
+    """A server of `late.v1.Queue`, of `late.v1.Operator`, and of the protocol between processes.
 
     Args:
         service: None serves other processes only.
+        operators: the operations that are served beside the queue; none when None.
         peers: makes the handler of `late.api.fleet.peers`; it is given the function to call with
             the other end of an admitted call.
         port: 0 takes a free one; `self.port` is the real one from `start` on.
@@ -59,12 +56,15 @@ class RpcServer:
         host: str,
         port: int,
         *,
+        operators: Operators | None = None,
         tls: TlsFiles | None = None,
         peers: Callable[[Callable[[str], None]], grpc.GenericRpcHandler] | None = None,
     ) -> None:
         self.host, self.port = host, port
         self._tls = tls
-        self._queue = None if service is None else _Queue(service)
+        self._service = service
+        self._operators = operators
+        self._draining = asyncio.Event()
         self._peers = peers
         self._server: grpc.aio.Server | None = None
         self._watch: asyncio.Task[None] | None = None
@@ -79,9 +79,12 @@ class RpcServer:
         strangers = Strangers(most, Refusals("grpc").add)
         options = [*bounds(message=limits.MESSAGE_BYTES, connections=most), *_OPTIONS]
         server = grpc.aio.server(options=options, maximum_concurrent_rpcs=limits.RPCS)
-        if self._queue is not None:
-            self._queue.admitted = strangers.admitted
-            server.add_generic_rpc_handlers((self._queue.handler(),))
+        if self._service is not None:
+            admission = Admission(self._service.access, strangers.admitted)
+            handlers = [_Queue(self._service, admission, self._draining).handler()]
+            if self._operators is not None:
+                handlers.append(OperatorCalls(self._operators, admission).handler())
+            server.add_generic_rpc_handlers(handlers)
         if self._peers is not None:
             server.add_generic_rpc_handlers((self._peers(strangers.admitted),))
         self.port = open_port(server, self.host, self.port, self._tls)
@@ -91,8 +94,7 @@ class RpcServer:
 
     def drain(self) -> None:
         """Send no more tasks; answers are still taken."""
-        if self._queue is not None:
-            self._queue.draining.set()
+        self._draining.set()
 
     async def stop(self) -> None:
         """Close every stream; those with a running call are closed after one second."""
@@ -105,11 +107,11 @@ class RpcServer:
 
 
 class _Queue:
-    def __init__(self, service: Service) -> None:
+    def __init__(self, service: Service, admission: Admission, draining: asyncio.Event) -> None:
         self._service = service
+        self._admission = admission
+        self._draining = draining
         self._streams = itertools.count(1)
-        self.draining = asyncio.Event()
-        self.admitted: Callable[[str], None] = lambda peer: None
 
     def handler(self) -> grpc.GenericRpcHandler:
         """Make the handler of `late.v1.Queue`."""
@@ -134,7 +136,7 @@ class _Queue:
             ids, token = [one.task_id for one in accepted], schemas.token_of(accepted)
             return queue_pb2.EnqueueResponse(task_ids=ids, token=token)
 
-        return await self._call(context, work)
+        return await self._admission.call(context, work)
 
     async def _stats(self, _: Any, context: Any) -> queue_pb2.StatsResponse:
         async def work(caller: Caller) -> queue_pb2.StatsResponse:
@@ -145,14 +147,14 @@ class _Queue:
             queues = [convert.stats_of(each) for each in found]
             return queue_pb2.StatsResponse(queues=queues)
 
-        return await self._call(context, work)
+        return await self._admission.call(context, work)
 
     async def _consume(self, _: Any, context: Any) -> None:
         async def work(caller: Caller) -> None:
             consume = partial(self._stream, context, caller)
             await self._service.access.while_admitted(caller, consume)
 
-        await self._call(context, work, limit_s=None)
+        await self._admission.call(context, work, limit_s=None)
 
     async def _stream(self, context: Any, caller: Caller) -> None:
         first = await receive(context, queue_pb2.ConsumeRequest.FromString, limits.HEADER_S)
@@ -160,41 +162,4 @@ class _Queue:
             raise BadRequest("the first message is subscribe")
         name = f"{first.subscribe.consumer[:100] or 'stream'}#{next(self._streams)}"
         stream = Stream(self._service, caller, name, first.subscribe, context)
-        await stream.run(self.draining)
-
-    async def _call(
-        self,
-        context: Any,
-        work: Callable[[Caller], Awaitable[T]],
-        limit_s: float | None = limits.RPC_S_MAX,
-    ) -> T:
-        """Admit the caller and run `work` for it; every error becomes its gRPC status."""
-        peer = context.peer()
-        try:
-            given = dict(context.invocation_metadata() or ()).get("authorization")
-            shown = given if isinstance(given, str) else None
-            await self._service.access.prepare(shown)
-            caller = self._service.access.admit(
-                shown,
-                names_of_peer(context.auth_context() or {}),
-                interface="grpc",
-                address=address_of(peer),
-            )
-            self.admitted(peer)
-            async with asyncio.timeout(limit_s):
-                return await work(caller)
-        except TimeoutError:
-            await context.abort(grpc.StatusCode.DEADLINE_EXCEEDED, "it took too long")
-        except Exception as error:
-            await _abort(context, error)
-        raise AssertionError("abort raises")
-
-
-async def _abort(context: Any, error: Exception) -> None:
-    code = errors.code_of(error)
-    if code is errors.UNEXPECTED:
-        logger.error("a call failed: %s", type(error).__name__, exc_info=error)
-    after_s = errors.retry_after_s(error, code)
-    trailing = () if after_s is None else (("retry-after", str(max(1, ceil(after_s)))),)
-    status = getattr(grpc.StatusCode, code.grpc)
-    await context.abort(status, errors.message_of(error, code), trailing)
+        await stream.run(self._draining)

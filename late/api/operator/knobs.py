@@ -42,7 +42,8 @@ class Knobs(msgspec.Struct, kw_only=True):
 class Turn(msgspec.Struct, forbid_unknown_fields=True):
     """Knobs get values; null takes one back."""
 
-    knobs: Annotated[dict[str, float | bool | str | None], Meta(min_length=1, max_length=100)]
+    # A whole number stays one: some knobs take no other.
+    knobs: Annotated[dict[str, int | float | bool | str | None], Meta(min_length=1, max_length=100)]
     dry_run: bool = False
 
 
