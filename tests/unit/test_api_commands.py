@@ -1,17 +1,22 @@
-"""What the command line can, the API can: each command has an operation, or a reason why not."""
+"""What the command line can, the API can over HTTP and gRPC: each command has an operation, or a
+reason why not."""
 
 from __future__ import annotations
 
 import pytest
 
+from late.api.grpc.operator_values import rpc_of
 from late.api.http.openapi import document
 from late.api.operator.table import OPERATIONS
 from late.cli.main import app
+from late.v1 import operator_pb2, queue_pb2
 from scripts import http_doc
 from tests.unit.test_cli_basics import COMMANDS
 
 OWN_ROUTES = {"enqueue": "POST /v1/queues/{queue}/tasks", "metrics": "GET /metrics"}
 """Commands whose route has another form than an operation has."""
+OWN_METHODS = {"enqueue": "late.v1.Queue.Enqueue"}
+NO_METHODS = {"metrics": "what reads metrics asks over HTTP"}
 FILES = "it reads or writes files of this machine"
 PROCESS = "it is a process of its own"
 OWNER = "it takes the rights of the tables' owner, which no server has"
@@ -65,6 +70,16 @@ def test_every_command_is_served_or_says_why_not() -> None:
 def test_the_routes_of_commands_of_another_form_are_there() -> None:
     assert "post" in document()["paths"]["/v1/queues/{queue}/tasks"]
     assert {each.name for each in app.registered_commands} >= OWN_ROUTES.keys()
+
+
+def test_every_command_that_is_served_is_served_over_both() -> None:
+    methods = {
+        each.full_name for each in operator_pb2.DESCRIPTOR.services_by_name["Operator"].methods
+    }
+    methods |= {each.full_name for each in queue_pb2.DESCRIPTOR.services_by_name["Queue"].methods}
+    assert {f"late.v1.Operator.{rpc_of(each)}" for each in OPERATIONS} <= methods
+    assert set(OWN_METHODS.values()) <= methods
+    assert OWN_ROUTES.keys() == OWN_METHODS.keys() | NO_METHODS.keys()
 
 
 def test_every_operation_is_told_once_and_has_a_rule() -> None:
