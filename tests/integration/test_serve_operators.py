@@ -1,14 +1,28 @@
-"""Operators over gRPC, on every store: a server with its worker, from a task to its dead letter."""
+"""Operators over gRPC: a server with its worker, and a task from its wait to its dead letter."""
 
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Awaitable, Callable
 from typing import Any
 
-from tests.integration.serve_kit import serving, until
+import pytest
+
+from tests.databases import PRESENT
+from tests.integration.serve_kit import serving
 from tests.unit.operator_rpc_kit import rpc
 
+# What the operations read and write is tested on every store, below them.
+STORES = [each for each in PRESENT if each.name in ("sqlite", "postgres")]
 
+
+async def until(holds: Callable[[], Awaitable[bool]]) -> None:
+    async with asyncio.timeout(200):
+        while not await holds():  # noqa: ASYNC110
+            await asyncio.sleep(0.1)
+
+
+@pytest.mark.parametrize("backend", STORES, ids=lambda each: each.name)
 async def test_an_operator_looks_and_changes(url: str) -> None:
     async with serving(url) as it, rpc(it.at) as call:
         waits = await it.put(payload={"trip": 7}, delay_s=3_600)
@@ -59,11 +73,7 @@ async def cancelled(it: Any, call: Any) -> None:
     later = await it.put(delay_s=3_600)
     assert (await call("CancelTask", task_id=later)).command
 
-    async def ended() -> bool:
-        found = (await call("ShowTask", task_id=later)).groups
-        return all(each.state == "settled" for each in found)
-
-    await until(ended)
+    await until(lambda: it.is_settled(later))
 
 
 async def knobs_and_groups(call: Any) -> None:
