@@ -10,6 +10,7 @@
 | `producer.py`, `service.py` | enqueue, take, answer, look: once for every interface | |
 | `http/` | the HTTP API, its OpenAPI document and its server | |
 | `grpc/` | the gRPC API | |
+| `operator/` | what operators ask and change, as one table for both | |
 | `fleet/` | the pulled tasks of other processes, and handlers without shards | |
 | `settings.py` | the settings of `late serve` | |
 | `server.py`, `server_parts.py` | `late serve`: a worker with the interfaces beside it | |

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import AsyncIterator
 from pathlib import Path
 from typing import Any
 
@@ -11,6 +12,7 @@ import pytest
 
 from late.api.grpc.operator_values import path_names, rpc_of
 from late.api.operator.table import OPERATIONS
+from late.control import Control
 from late.model.task import Record
 from tests.security.test_operator_routes import (
     CHANGES,
@@ -92,3 +94,38 @@ async def test_a_token_of_another_queue_and_one_that_only_looks(tmp_path: Path) 
                 code, _ = await ask(it, call, records, name)
                 assert code in ("UNAUTHENTICATED", "PERMISSION_DENIED", "NOT_FOUND"), name
         assert actors(it.url)[3:] == before  # the three tokens
+
+
+async def test_a_token_that_ends_before_its_request_has_come_changes_nothing(
+    tmp_path: Path,
+) -> None:
+    async with filled(tmp_path) as (it, _), asyncio.timeout(100):
+        token = it.token("olga", "operate")
+        await it.service.access.load()
+        before = actors(it.url)
+        admitted, revoked = asyncio.Event(), asyncio.Event()
+        admit = it.service.access.admit
+
+        def seen(*args: Any, **options: Any) -> Any:
+            caller = admit(*args, **options)
+            admitted.set()
+            return caller
+
+        async def late_request() -> AsyncIterator[bytes]:
+            await revoked.wait()
+            yield request("PauseQueue", {"queue": "mail"}).SerializeToString()
+
+        it.service.access.admit = seen  # type: ignore[method-assign]
+        async with grpc.aio.insecure_channel(f"127.0.0.1:{it.rpc.port}") as channel:
+            pause = channel.stream_unary("/late.v1.Operator/PauseQueue", request_serializer=bytes)
+            shown = (("authorization", f"Bearer {token}"),)
+            asking = pause(late_request(), metadata=shown)
+            await admitted.wait()
+            with Control(it.url) as control:
+                control.tokens.revoke("olga")
+            await it.service.access.load()
+            revoked.set()
+            with pytest.raises(grpc.aio.AioRpcError) as refused:
+                await asking
+        assert refused.value.code() is grpc.StatusCode.UNAUTHENTICATED
+        assert actors(it.url)[1:] == before  # the revocation
