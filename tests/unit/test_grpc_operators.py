@@ -285,6 +285,21 @@ async def test_refusals_have_the_texts_of_http(tmp_path: Path) -> None:
         assert audit(it.url) == []
 
 
+@pytest.mark.parametrize("number", [float("nan"), float("inf"), -float("inf")])
+async def test_numbers_that_json_does_not_have(tmp_path: Path, number: float) -> None:
+    async with served(tmp_path) as it, rpc(it.rpc.port) as call:
+        task_id = await put(it)
+        for name, fields in (
+            ("ShowTask", {"task_id": task_id, "wait_s": number}),
+            ("RescheduleTask", {"task_id": task_id, "delay_s": number}),
+            ("RedriveDead", {"all": True, "rate": number}),
+            ("SetRetention", {"retention_s": number}),
+        ):
+            message = getattr(operator_pb2, f"{name}Request")(**fields)
+            assert (await call.refused(name, message))[0] == "INVALID_ARGUMENT", name
+        assert audit(it.url) == []
+
+
 async def test_names_that_are_left_out_and_ids_that_are_none(tmp_path: Path) -> None:
     async with served(tmp_path) as it, rpc(it.rpc.port) as call:
         for name in ("ShowTask", "ShowGroup", "PauseQueue", "PauseTarget", "PauseSchedule"):

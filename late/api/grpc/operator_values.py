@@ -9,7 +9,6 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Mapping, Sequence
 from datetime import UTC
-from math import isfinite
 from typing import Any
 
 import msgspec
@@ -92,11 +91,7 @@ def _read(name: str, value: Any) -> Any:
             raise BadRequest(f"{name} is not a time") from None
     if isinstance(value, Mapping):
         return {key: _scalar(f"{name}: {key[:128]!r}", each) for key, each in value.items()}
-    if isinstance(value, bool | int | str):
-        return value
-    if isinstance(value, float):
-        return _number(name, value)
-    return list(value)
+    return value if isinstance(value, bool | int | float | str) else list(value)
 
 
 def _scalar(name: str, value: Value) -> int | float | bool | str | None:
@@ -106,19 +101,12 @@ def _scalar(name: str, value: Value) -> int | float | bool | str | None:
         case "bool_value":
             return value.bool_value
         case "number_value":
-            number = _number(name, value.number_value)
+            number = value.number_value
             return int(number) if number.is_integer() else number
         case "string_value":
             return value.string_value
         case _:
             raise BadRequest(f"{name} is not a number, a text, true, false or null")
-
-
-def _number(name: str, value: float) -> float:
-    """Return a number that is one: JSON has no others, and nothing compares with NaN."""
-    if not isfinite(value):
-        raise BadRequest(f"{name} is not a finite number")
-    return value
 
 
 Encode = Callable[[object], bytes]
