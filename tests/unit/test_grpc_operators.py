@@ -309,7 +309,13 @@ async def test_names_that_are_left_out_and_ids_that_are_none(tmp_path: Path) -> 
         assert audit(it.url) == []
 
 
-@pytest.mark.parametrize("payload", ["{", "nul", '{"a":1}, "group": "other"', "[1]", "{}x", ""])
+DEEP = '{"a":' + "[" * 50_000 + "]" * 50_000 + "}"
+
+
+@pytest.mark.parametrize(
+    "payload",
+    ["{", "nul", '{"a":1}, "group": "other"', "[1]", "{}x", "", pytest.param(DEEP, id="deep")],
+)
 async def test_arguments_that_are_no_json(tmp_path: Path, payload: str) -> None:
     async with served(tmp_path) as it, rpc(it.rpc.port) as call:
         letter = (await fill(it.url))[3].task_id
