@@ -19,6 +19,7 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from late.api.handler_server import ServerTls, serve_handlers
+    from late.api.http.signed_urls import sign_url
     from late.app.app import App
     from late.app.options import TaskOptions
     from late.app.results import Handle
@@ -108,6 +109,7 @@ __all__ = [
     "codec",
     "log",
     "serve_handlers",
+    "sign_url",
     "tracing",
     "verify_webhook",
     "wake",
@@ -122,6 +124,7 @@ _HOME_OF = dict.fromkeys(__all__, "errors") | {
     "ServerTls": "api.handler_server",
     "Tls": "model.targets",
     "serve_handlers": "api.handler_server",
+    "sign_url": "api.http.signed_urls",
     "verify_webhook": "dispatcher.push.webhook_signature",
     "AsyncContext": "handler.context",
     "Batch": "handler.batch",

@@ -8,7 +8,7 @@
 | `pull/deliveries.py` | the attempts that a consumer gets, from the pools of this process | |
 | `access/` | tokens as the database has them now, what they allow, sign-ins, connections | |
 | `producer.py`, `service.py` | enqueue, take, answer, look: once for every interface | |
-| `http/` | the HTTP API, its OpenAPI document and its server | |
+| `http/` | the HTTP API, events, signed URLs, its OpenAPI document and its server | |
 | `grpc/` | the gRPC API | |
 | `operator/` | what operators ask and change, as one table for both | |
 | `fleet/` | the pulled tasks of other processes, and handlers without shards | |

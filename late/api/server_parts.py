@@ -175,7 +175,14 @@ def make_http(
     except ModuleNotFoundError as error:
         raise ConfigError("HTTP needs starlette and uvicorn: pip install 'late[serve]'") from error
     given = None if operators is None else OperatorRoutes(operators)
-    made = routes.make(service, state=state, metrics=metrics, operators=given, more=more)
+    made = routes.make(
+        service,
+        state=state,
+        metrics=metrics,
+        operators=given,
+        signed_urls=listen.signed_urls,
+        more=more,
+    )
     return HttpServer(made, listen.host, port, tls=tls)
 
 

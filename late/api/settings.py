@@ -41,6 +41,8 @@ class ServeSettings(msgspec.Struct, frozen=True, kw_only=True):
     roles: tuple[str, ...] = ROLES
     api_changes: bool = False
     """Operators may change things over HTTP, by their roles."""
+    signed_urls: bool = False
+    """Whoever has a URL that the holder of a token signed may put the task of the URL."""
     web_changes: bool = False
     """The page may change things, for callers that may `operate`."""
     reports: str | None = None
@@ -97,6 +99,8 @@ class ServeSettings(msgspec.Struct, frozen=True, kw_only=True):
             from late.web.usage.cost_report import Reports
 
             Reports(self.reports)
+        if self.signed_urls and not self.guarded:
+            raise ConfigError("URLs are signed with tokens: --signed-urls takes --auth")
         limits.check_bind(self.host, tls=self.tls_cert is not None, auth=self.guarded)
         if self.tls_cert is None or self.tls_key is None:
             return None

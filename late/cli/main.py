@@ -29,6 +29,7 @@ from late.cli import (
     targets,
     token,
     top,
+    url,
     verify,
     worker,
 )
@@ -71,6 +72,7 @@ app.add_typer(schedule.app, name="schedule")
 app.add_typer(celery.app, name="celery")
 app.add_typer(token.app, name="token")
 app.add_typer(keys.app, name="keys")
+app.add_typer(url.app, name="url")
 app.add_typer(knobs.queue, name="queue")
 knobs.target.command("list")(targets.list_)
 app.add_typer(knobs.target, name="target")

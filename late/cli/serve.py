@@ -64,6 +64,9 @@ ReportsOption = Annotated[
 ApiChangesOption = Annotated[
     bool, typer.Option("--api-changes", help="Let operators change things over HTTP.")
 ]
+SignedUrlsOption = Annotated[
+    bool, typer.Option("--signed-urls", help="Take tasks by URLs of: late url sign.")
+]
 WebChangesOption = Annotated[
     bool, typer.Option("--web-changes", help="Let the page change things, not only show them.")
 ]
@@ -94,6 +97,7 @@ def serve(
     roles: RolesOption = "api,tail,dispatch,web",
     api_changes: ApiChangesOption = False,
     web_changes: WebChangesOption = False,
+    signed_urls: SignedUrlsOption = False,
     reports: ReportsOption = None,
     advertise: AdvertiseOption = None,
     rate: Annotated[float, typer.Option(help="Requests per second and caller.", min=0.1)] = 2_000.0,
@@ -133,6 +137,7 @@ def serve(
         roles=tuple(dict.fromkeys(part.strip() for part in roles.split(","))),
         api_changes=api_changes,
         web_changes=web_changes,
+        signed_urls=signed_urls,
         reports=reports,
         advertise=advertise,
     )

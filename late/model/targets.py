@@ -15,7 +15,7 @@ import tomllib
 from collections.abc import Iterable, Mapping
 from dataclasses import KW_ONLY, dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 from urllib.parse import urlsplit
 
 import msgspec
@@ -31,8 +31,11 @@ PROBE_S = 2.0
 RESERVED = ("local", "pull")
 """Names that no target may have: the worker itself, and the pools that consumers fetch from."""
 FILE_VARIABLE = "LATE_TARGETS"
+FORMATS = ("late", "cloudevents")
+"""The forms in which an HTTP target gets a task."""
 
 _LOOPBACK = re.compile(r"localhost|127(?:\.\d{1,3}){3}|\[?::1\]?")
+_URI_REFERENCE = re.compile(r"(?:[\w.~:/?#\[\]@!$&'()*+,;=-]|%[0-9A-Fa-f]{2})+", re.ASCII)
 _HEADER = re.compile(r"[a-z0-9][a-z0-9_-]*")
 
 
@@ -133,6 +136,10 @@ class HttpTarget:
 
     Args:
         url: `https://...`; `http://` on this machine, or with `insecure`.
+        format: `late` sends the task in the form of Standard Webhooks; `cloudevents` sends it as a
+            CloudEvent 1.0 in structured mode. Both are signed.
+        source: the `source` of events, a URI; `/queues/QUEUE` if None. A task that was put as an
+            event keeps its own.
         secret: key of the signature, `whsec_...`, or several while it is changed: each of them
             signs. Also `env:NAME` or `file:PATH`. None sends no signature.
         concurrency: the most attempts that one worker runs there at the same time.
@@ -149,6 +156,8 @@ class HttpTarget:
     name: str
     url: str
     _: KW_ONLY
+    format: Literal["late", "cloudevents"] = "late"
+    source: str | None = None
     secret: str | tuple[str, ...] | None = field(default=None, repr=False)
     concurrency: int = CONCURRENCY
     tls: Tls | None = None
@@ -174,6 +183,14 @@ class HttpTarget:
             raise ConfigError(
                 f"target {self.name!r}: http:// sends tasks in plain text to another machine;"
                 " use https://, or insecure=True where something else protects the way"
+            )
+        if self.format not in FORMATS:
+            raise ConfigError(f"target {self.name!r}: format is one of {', '.join(FORMATS)}")
+        if self.source is not None and (
+            self.format != "cloudevents" or not is_uri_reference(self.source)
+        ):
+            raise ConfigError(
+                f"target {self.name!r}: source is a URI, for format='cloudevents' alone"
             )
         for key in self.headers:
             _check_header(self.name, key)
@@ -290,6 +307,11 @@ def address(endpoint: str) -> tuple[str, int]:
 def is_loopback(host: str) -> bool:
     """Tell whether the text of `host` names this machine; no name is looked up."""
     return _LOOPBACK.fullmatch(host) is not None
+
+
+def is_uri_reference(text: str) -> bool:
+    """Tell whether `text` has only characters of a URI or of a reference to one, and any."""
+    return _URI_REFERENCE.fullmatch(text) is not None
 
 
 def _target(path: str, name: str, table: Any) -> Target:

@@ -20,6 +20,11 @@ UNSAID = (
     "the body names another queue",
     "Idempotency-Key and unique_key differ",
     "headers take",
+    "a time such as 2026-05-01T12:00:00Z",  # of an event, the same as the second one
+    "an integer of",  # of an event: 16.0, or one in a text
+    "without control characters",  # nor code points that are no characters
+    "all attributes take",
+    "unique_key must match",  # from the header Idempotency-Key, which is free beside an event
 )
 """Rules between values, of the clock, or within a text: JSON Schema has no words for them."""
 

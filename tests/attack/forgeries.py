@@ -5,9 +5,11 @@ from __future__ import annotations
 import base64
 import random
 import time
+from urllib.parse import parse_qsl, urlencode
 
 import msgspec
 
+from late.api.http.signed_urls import sign_url
 from late.api.pull.receipts import Receipt, seal
 from late.dispatcher.push.webhook_signature import PREFIX, BadSignature, sign, verify
 from late.dispatcher.push.webhook_signature import key as key_of
@@ -20,7 +22,11 @@ SIGNED_AT_S = 1_000_000
 
 
 def run(target: Target, seed: int = 1) -> list[Row]:
-    return [_receipts(target, random.Random(seed)), _signatures(target, random.Random(seed))]
+    return [
+        _receipts(target, random.Random(seed)),
+        _signatures(target, random.Random(seed)),
+        _urls(target, random.Random(seed)),
+    ]
 
 
 def _receipts(target: Target, rng: random.Random) -> Row:
@@ -66,6 +72,33 @@ def _receipts(target: Target, rng: random.Random) -> Row:
         twice = call.now("POST", "/v1/ack", {"receipt": good}).status
         if (put.status, once, twice) != (201, 204, 409):
             row.wrong.append(f"the true receipt: {put.status}, {once}, and again {twice}")
+    return row
+
+
+def _urls(target: Target, rng: random.Random) -> Row:
+    """Signed URLs: after ten wrong ones of an address the others are answered 429, unlooked at."""
+    row = target.row(
+        "forged signed URLs: flipped, moved to another queue or name, of another token"
+    )
+    call = Client(target.http)
+    good = sign_url("http://a", target.tokens["narrow"], "other", "prey", once=True)
+    path, _, query = good.removeprefix("http://a").partition("?")
+    fields = dict(parse_qsl(query))
+    tries = [(path.replace("other", "honest"), fields), (f"{path}/../put", fields)]
+    tries += [(path, {**fields, name: text}) for name in fields for text in ("", "0", "all", "\0")]
+    tries += [(path, {k: v for k, v in fields.items() if k != name}) for name in fields]
+    for _ in range(60):
+        flipped = list(fields["signature"])
+        flipped[rng.randrange(64)] = rng.choice("ghxyz-_ ")
+        tries.append((path, {**fields, "signature": "".join(flipped)}))
+    with target.watched(row):
+        for where, given in tries:
+            status = call.now("POST", f"{where}?{urlencode(given)}", {}).status
+            fine = status in (400, 401, 403, 404, 429)
+            row.add(str(status), wrong=None if fine else f"{where} {given}: {status}")
+        found = [call.now("POST", f"{path}?{query}", {}).status for _ in range(2)]
+        if found != [201, 409]:
+            row.wrong.append(f"the true URL, and again: {found}")
     return row
 
 

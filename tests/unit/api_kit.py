@@ -106,6 +106,7 @@ async def served(
     changes: bool = True,
     targets: Mapping[str, Target] | None = None,
     url: str | None = None,
+    signed_urls: bool = False,
 ) -> AsyncIterator[Served]:
     """Everything but a worker: the queue `payments` is fed through `rig`."""
     url = url or f"sqlite:///{folder}/served.db"
@@ -125,7 +126,7 @@ async def served(
         producer, source, access, look=control.status.read, group="default", keys=keys
     )
     operators = Operators(control, access, group="default", targets=targets or {}, changes=changes)
-    routes = interface.make(service, operators=OperatorRoutes(operators))
+    routes = interface.make(service, operators=OperatorRoutes(operators), signed_urls=signed_urls)
     server = HttpServer(routes, "127.0.0.1", 0)
     await server.start()
     rpc = RpcServer(service, "127.0.0.1", 0, operators=operators)

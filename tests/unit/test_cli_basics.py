@@ -31,6 +31,7 @@ COMMANDS = [
     ("target", "show"), ("target", "set"), ("target", "pause"), ("target", "resume"),
     ("cancel",), ("reschedule",), ("dead", "edit"),
     ("serve",), ("keys", "rotate"), ("keys", "drop"), ("keys", "rewrap"),
+    ("url", "sign"),
     ("token", "list"), ("token", "create"), ("token", "revoke"),
     ("roles", "sql"),
     ("target", "list"), ("lake", "show"), ("lake", "export"), ("report", "throughput"),

@@ -40,6 +40,10 @@ from late.model.targets import GrpcTarget, HttpTarget, Tls
         lambda: HttpTarget("mail", "http://10.0.0.1/"),
         lambda: HttpTarget("mail", "http://localhost.example.org/"),
         lambda: HttpTarget("mail", "https://example.org/", headers={"a\nb": "x"}),
+        lambda: HttpTarget("mail", "https://a/", format="event"),  # type: ignore[arg-type]
+        lambda: HttpTarget("mail", "https://a/", source="https://shop.example"),
+        lambda: HttpTarget("mail", "https://a/", format="cloudevents", source="two words"),
+        lambda: HttpTarget("mail", "https://a/", format="cloudevents", source=""),
         lambda: late.App("sqlite:///a.db", targets=[GrpcTarget("a", ("a:1",))] * 2),
         lambda: late.App("sqlite:///a.db", targets=["billing"]),  # type: ignore[list-item]
     ],

@@ -189,6 +189,10 @@ class Access:
             raise Unauthenticated("a bearer token is needed: Authorization: Bearer late...")
         return self.paced(caller)
 
+    def token(self, name: str) -> Token | None:
+        """Return the token of that name, also one that is not valid any more; None without one."""
+        return self._tokens.get(name)
+
     def paced(self, caller: Caller) -> Caller:
         """Count a request of a caller; raises `TooMany`."""
         wait_s = self._pace.wait_s(caller.name)

@@ -11,7 +11,7 @@ from typing import Any
 import msgspec
 
 from late.api import schemas
-from late.api.http import operators_openapi
+from late.api.http import event_openapi, operators_openapi
 from late.model import validation as validate
 
 _NAME = {"type": "string", "pattern": r"^[A-Za-z0-9._:-]{1,128}$"}
@@ -35,7 +35,7 @@ _ERRORS = {
     404: "No such queue, group or receipt.",
     409: "The unique key is taken by another body; or the receipt is stale.",
     413: "Above 1 MiB, or for a batch 8 MiB or 1,000 tasks.",
-    415: "The body is not application/json.",
+    415: "The body has another content type.",
     422: "No such task is known.",
     429: "Too many requests, or the queue is full: see Retry-After.",
     503: "The database does not answer: see Retry-After.",
@@ -53,6 +53,7 @@ def document() -> dict[str, Any]:
         "required": ["error", "message"],
         "properties": {"error": {"type": "string"}, "message": {"type": "string"}},
     }
+    components["CloudEvent"] = event_openapi.EVENT_SCHEMA
     components |= operators_openapi.schemas()[1]
     _tell_rules(components["Put"])
     components["PutMany"]["properties"]["tasks"]["maxItems"] = validate.BATCH_TASKS_MAX
@@ -126,6 +127,34 @@ def _or_null(schema: dict[str, Any]) -> dict[str, Any]:
     return {"anyOf": [dict(schema), {"type": "null"}], "default": None}
 
 
+def _puts(queue: str) -> dict[str, Any]:
+    idempotency = {
+        "name": "Idempotency-Key",
+        "in": "header",
+        "required": False,
+        "description": "The same as `unique_key` in the body, and a name as that is. An event has"
+        " its own key, so for events it is not read.",
+        "schema": {"type": "string"},
+    }
+    put = _operation(
+        "put",
+        "Enqueue one task.",
+        body="Put",
+        answers={201: _ref("Accepted"), 200: _ref("Accepted")},
+        parameters=[_QUEUE, idempotency],
+    )
+    put["requestBody"]["content"][event_openapi.KIND] = {"schema": _ref("CloudEvent")}
+    signed = _operation(
+        "putSigned",
+        "Enqueue the task of a signed URL; without --signed-urls there are none, so 404.",
+        answers={201: _ref("Accepted")},
+        parameters=[_QUEUE, *event_openapi.SIGNED_PARAMETERS],
+    )
+    # The URL stands for a token.
+    signed |= {"security": [{}], "requestBody": event_openapi.SIGNED_BODY}
+    return {f"{queue}/tasks": {"post": put}, f"{queue}/put": {"post": signed}}
+
+
 def _paths() -> dict[str, Any]:
     queue = "/v1/queues/{queue}"
     stats = _object("queues", {"type": "array", "items": _ref("QueueStats")})
@@ -136,23 +165,8 @@ def _paths() -> dict[str, Any]:
     extended = _object(
         "receipt", {"type": "string"}, visible_until={"type": "string", "format": "date-time"}
     )
-    idempotency = {
-        "name": "Idempotency-Key",
-        "in": "header",
-        "required": False,
-        "description": "The same as `unique_key` in the body.",
-        "schema": _NAME,
-    }
     return {
-        f"{queue}/tasks": {
-            "post": _operation(
-                "put",
-                "Enqueue one task.",
-                body="Put",
-                answers={201: _ref("Accepted"), 200: _ref("Accepted")},
-                parameters=[_QUEUE, idempotency],
-            )
-        },
+        **_puts(queue),
         "/v1/tasks": {
             "post": _operation(
                 "putMany",

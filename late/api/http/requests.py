@@ -1,16 +1,20 @@
-"""Read requests: their bodies, within bounds, and the moment at which a client goes."""
+"""Read requests: their bodies, within bounds, their queries, and the moment a client goes."""
 
 from __future__ import annotations
 
 import asyncio
 from collections.abc import Collection
+from datetime import datetime
+from typing import TypeVar
 
+import msgspec
 from starlette.requests import Request
 
 from late.api import limits
 from late.api.errors import BadRequest, TooLarge, Unsupported
 
 JSON = "application/json"
+T = TypeVar("T", bound=msgspec.Struct)
 
 
 def kind_of(request: Request) -> str:
@@ -55,3 +59,27 @@ async def gone(request: Request) -> None:
     """Wait until the client has gone."""
     while (await request.receive())["type"] != "http.disconnect":
         pass
+
+
+def query_of(request: Request, kind: type[T]) -> T:
+    """Read the query of a request.
+
+    Raises:
+        BadRequest: a parameter is unknown, given twice, or not of its type.
+    """
+    pairs = request.query_params.multi_items()
+    given = dict(pairs)
+    if len(given) != len(pairs):
+        raise BadRequest("a parameter is given twice")
+    try:
+        found = msgspec.convert(given, kind, strict=False)
+    except msgspec.ValidationError as error:
+        raise BadRequest(str(error)[:200]) from None
+    # The conversion takes the text "null" for nothing, and a filter would be left out unseen.
+    if any(getattr(found, name) is None for name in given):
+        raise BadRequest("leave a parameter out instead of null")
+    # It takes numbers for times, too.
+    for name, text in given.items():
+        if isinstance(getattr(found, name), datetime) and "T" not in text.upper():
+            raise BadRequest(f"{name}: a time such as 2026-05-01T12:00:00Z")
+    return found

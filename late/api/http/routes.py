@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Coroutine, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Collection, Coroutine, Mapping, Sequence
 from functools import partial
 from typing import Any
 
@@ -17,14 +17,17 @@ from late.api import limits, schemas
 from late.api.access.auth import demand
 from late.api.access.web_auth import Gate
 from late.api.errors import BadRequest, Forbidden
+from late.api.http import signed_puts
 from late.api.http.answers import HEADERS, failed, json_of, no_route
+from late.api.http.cloud_events import EVENT, named, put_of
 from late.api.http.openapi import document
 from late.api.http.operators import OperatorRoutes
-from late.api.http.requests import body_of, gone
+from late.api.http.requests import JSON, body_of, gone, kind_of
 from late.api.pull.deliveries import Delivery, TakeRequest
 from late.api.service import Service
 from late.concurrency import run_until
 from late.dispatcher.push import responses
+from late.errors import LateError
 from late.model.access.rights import Caller
 from late.observability import traces
 from late.observability.metrics import CONTENT_TYPE
@@ -38,6 +41,7 @@ def make(
     state: Callable[[], tuple[bool, str]] = lambda: (True, ""),
     metrics: Callable[[], Awaitable[bytes]] | None = None,
     operators: OperatorRoutes | None = None,
+    signed_urls: bool = False,
     more: Sequence[Route] = (),
 ) -> Any:
     """Make the ASGI application.
@@ -48,6 +52,7 @@ def make(
         state: returns for `/readyz` whether this process is ready, and the reason if not.
         metrics: makes the page of `/metrics`, for callers that may `operate` every queue.
         operators: the routes for operators; none when None.
+        signed_urls: whoever has a signed URL may put its task.
     """
 
     async def livez(request: Request) -> Response:
@@ -57,7 +62,7 @@ def make(
         ready, reason = state()
         return json_of({"ready": ready, "reason": reason}, 200 if ready else 503)
 
-    api = [] if service is None else _Api(service, metrics, operators).routes()
+    api = [] if service is None else _Api(service, metrics, operators, signed_urls).routes()
     routes = [*api, Route("/livez", livez), Route("/readyz", readyz), *more]
     return Starlette(routes=routes, exception_handlers={HTTPException: no_route})
 
@@ -68,10 +73,12 @@ class _Api:
         service: Service,
         metrics: Callable[[], Awaitable[bytes]] | None,
         operators: OperatorRoutes | None,
+        signed_urls: bool,
     ) -> None:
         self._service = service
         self._metrics = metrics
         self._operators = operators
+        self._signed_urls = signed_urls
 
     def routes(self) -> list[Route]:
         handlers: dict[tuple[str, str], Handler] = {
@@ -92,6 +99,7 @@ class _Api:
         # One route has all methods of its path, so that the answer to another method names them.
         return [
             Route("/openapi.json", self.openapi),
+            Route("/v1/queues/{queue}/put", self.put_signed, methods=["POST"]),
             *(
                 Route(path, self._guarded(by_method), methods=[*by_method])
                 for path, by_method in paths.items()
@@ -101,8 +109,11 @@ class _Api:
     # -- enqueue ---------------------------------------------------------------------------------
 
     async def put(self, request: Request, caller: Caller) -> Response:
-        put = schemas.parse(await self._body(request, caller, limits.BODY_BYTES), schemas.Put)
+        body = await self._body(request, caller, limits.BODY_BYTES, (JSON, EVENT))
         queue = request.path_params["queue"]
+        if kind_of(request) == EVENT:
+            return await self._put_event(request, caller, put_of(body, queue))
+        put = schemas.parse(body, schemas.Put)
         if put.queue not in (None, queue):
             raise BadRequest("the body names another queue than the path")
         put.queue = queue
@@ -113,6 +124,24 @@ class _Api:
         _trace([put], request)
         (accepted,) = await self._service.put(caller, [put])
         return json_of(accepted, 201 if accepted.created else 200)
+
+    async def _put_event(self, request: Request, caller: Caller, put: schemas.Put) -> Response:
+        _trace([put], request)
+        try:
+            (accepted,) = await self._service.put(caller, [put])
+        except LateError as error:
+            raise named(error) from None
+        return json_of(accepted, 201 if accepted.created else 200)
+
+    async def put_signed(self, request: Request) -> Response:
+        """Put the task of a signed URL, which takes no token: the URL stands for one."""
+        try:
+            accepted = await signed_puts.put(self._service, request, served=self._signed_urls)
+        except ClientDisconnect:
+            return Response(status_code=499)
+        except Exception as error:
+            return failed(error)
+        return json_of(accepted, 201)
 
     async def put_many(self, request: Request, caller: Caller) -> Response:
         many = schemas.parse(await self._body(request, caller, limits.BATCH_BYTES), schemas.PutMany)
@@ -198,9 +227,11 @@ class _Api:
 
         return endpoint
 
-    async def _body(self, request: Request, caller: Caller, most: int) -> bytes:
+    async def _body(
+        self, request: Request, caller: Caller, most: int, kinds: Collection[str] = (JSON,)
+    ) -> bytes:
         """Read the body; see `body_of`. It may come slowly, and the token end before it does."""
-        body = await body_of(request, most)
+        body = await body_of(request, most, kinds)
         self._service.access.check(caller)
         return body
 

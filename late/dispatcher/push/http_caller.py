@@ -1,8 +1,8 @@
 """HTTP push: one signed POST for every attempt, and what its answer means.
 
 The body is what the Standard Webhooks specification recommends, `type`, `timestamp` and `data`,
-with `task` beside them. A connection is kept for the next attempt, but not for long: a server that
-closes it in the same moment fails an attempt that it has not seen.
+with `task` beside them; or the task is a CloudEvent. A connection is kept for the next attempt, but
+not for long: a server that closes it in the same moment fails an attempt that it has not seen.
 """
 
 from __future__ import annotations
@@ -15,11 +15,12 @@ from typing import TYPE_CHECKING, Any
 
 import msgspec
 
-from late.dispatcher.push import responses, webhook_signature
+from late.dispatcher.push import cloud_event, responses, webhook_signature
 from late.dispatcher.push.job import Job
 from late.errors import ConfigError
 from late.handler.classify import Scrub, Verdict
 from late.model.targets import HttpTarget, Tls, resolve
+from late.observability import traces
 
 if TYPE_CHECKING:
     import aiohttp
@@ -41,6 +42,7 @@ class HttpCaller:
         self.target = target
         self._where = f"target {target.name}"
         self._scrub = scrub
+        self._is_event = target.format == "cloudevents"
         self._session: aiohttp.ClientSession | None = None
         self._url: URL
         self._keys: list[bytes] = []
@@ -87,7 +89,7 @@ class HttpCaller:
         import aiohttp
 
         assert self._session is not None
-        body = body_of(job)
+        body = self._body_of(job)
         tls = self.target.tls
         try:
             async with self._session.post(
@@ -105,11 +107,20 @@ class HttpCaller:
             return responses.unavailable(self._where, f"{type(error).__name__}: {error}")
         return responses.http_status(status, found, after_s, self._where, self._scrub)
 
+    def _body_of(self, job: Job) -> bytes:
+        if not self._is_event:
+            return body_of(job)
+        # A job has no ordering key. The attempt has it, and it runs in this context.
+        attempt = traces.current.get()
+        options = None if attempt is None else attempt.options
+        key = None if options is None else options.ordering_key
+        return cloud_event.body_of(job, self.target.source, key)
+
     def _headers_of(self, job: Job, body: bytes) -> Mapping[str, str]:
         # What the producer gave cannot take the place of a header that we send ourselves.
         headers = job.trace | self._headers
         headers |= {
-            "content-type": "application/json",
+            "content-type": cloud_event.EVENT if self._is_event else "application/json",
             "accept-encoding": "identity",
             "idempotency-key": job.idempotency_key,
             "webhook-id": job.idempotency_key,
