@@ -1,0 +1,1 @@
+"""One script for consumers in any language: `python -m tests.consumers COMMAND...`."""
