@@ -1,4 +1,4 @@
-"""A proxy between a consumer and the server, which notes what passes and loses what it is told to."""
+"""A proxy between a consumer and the server: it notes what passes, and loses what it is told to."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ ANSWERS = ("ack", "nack")
 
 @dataclass
 class Exchange:
-    """One request of the consumer: `receive`, `ack`, `nack`, `extend` or another last word of a path.
+    """One request of the consumer. `word` is the last one of its path, such as `receive` or `ack`.
 
     `status` and `answer` are the server's; None as long as it has not answered.
     """

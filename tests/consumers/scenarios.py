@@ -102,7 +102,7 @@ async def long(stage: Stage) -> None:
         attempts, wire = program.attempts(task), program.proxy
     demand(
         attempts == [1],
-        f"it works for {LONG_S:g} s and asks for {LONG_VISIBILITY_S:g} s of visibility: one attempt "
+        f"it works for {LONG_S:g} s with a visibility of {LONG_VISIBILITY_S:g} s: one attempt "
         f"was due, and {attempts} began, with {len(wire.of('extend'))} requests for more time",
     )
 

@@ -20,8 +20,9 @@ from late.schema import migrate
 ROOT = Path(__file__).resolve().parents[2]
 SCOPES = ("enqueue", "consume", "view", "operate")
 START_S = 120.0
-LEASE_S = 30
-"""A lease is so long that a machine under load loses none: then tasks come once."""
+SETTINGS = ("--set", "lease_ttl_s=30", "--set", "grace_s=1")
+"""A lease is so long that a machine under load loses none: then tasks come once. Consumers that are
+killed answer nothing, so the end of the server does not wait for them."""
 
 
 class Server:
@@ -91,7 +92,7 @@ async def running(url: str, log: Path) -> AsyncIterator[Server]:
     words = ["serve", "tests.consumers.service:app", "--auth", "--http-port", "0", "--log-json"]
     with log.open("wb") as output:
         process = await asyncio.create_subprocess_exec(
-            sys.executable, "-m", "late", *words, "--set", f"lease_ttl_s={LEASE_S}",
+            sys.executable, "-m", "late", *words, *SETTINGS,
             cwd=ROOT, env={**os.environ, "LATE_URL": url}, stdout=output, stderr=output,
         )  # fmt: skip
     try:
@@ -113,9 +114,10 @@ async def _port(process: asyncio.subprocess.Process, log: Path) -> int:
     """Read in the log where the server listens."""
     async with asyncio.timeout(START_S):
         while True:
-            for line in log.read_text().splitlines():
+            lines = (await asyncio.to_thread(log.read_text)).splitlines()
+            for line in lines:
                 if '"api_served"' in line and line.startswith("{") and line.endswith("}"):
                     return int(json.loads(line)["port"])
             if process.returncode is not None:
-                raise RuntimeError(f"the server does not start:\n{log.read_text()[-2_000:]}")
+                raise RuntimeError(f"the server does not start:\n{chr(10).join(lines[-20:])}")
             await asyncio.sleep(0.05)

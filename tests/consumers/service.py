@@ -1,4 +1,4 @@
-"""The app that the judged consumers work for: a pulled queue for each scenario, whose results are kept."""
+"""The app that the judged consumers work for: a pulled queue for each scenario."""
 
 from __future__ import annotations
 

@@ -1,0 +1,3 @@
+module example.org/late
+
+go 1.19
