@@ -1,0 +1,22 @@
+// JSON whose integers stay what they are: one that a number would round is a bigint.
+
+declare global {
+  interface JSON {
+    rawJSON(text: string): object
+    parse(text: string, reviver: (key: string, value: unknown, context: { source?: string }) => unknown): unknown
+  }
+}
+
+const INTEGER = /^-?\d+$/
+
+export function parse(text: string): unknown {
+  return JSON.parse(text, (_, value, context) => {
+    if (typeof value !== 'number' || Number.isSafeInteger(value)) return value
+    const source = context.source
+    return source !== undefined && INTEGER.test(source) ? BigInt(source) : value
+  })
+}
+
+export function stringify(value: unknown): string {
+  return JSON.stringify(value, (_, each) => typeof each === 'bigint' ? JSON.rawJSON(String(each)) : each)
+}
