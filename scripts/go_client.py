@@ -58,7 +58,9 @@ def chosen(cut: Schema) -> Iterator[tuple[str, Schema, bool]]:
     for word in OPERATIONS:
         operation = operations(cut)[word]
         parts = [(operation.get("requestBody", {}), "", True)]
-        parts += [(operation["responses"].get(code, {}), "Answer", False) for code in ("200", "default")]
+        parts += [
+            (operation["responses"].get(code, {}), "Answer", False) for code in ("200", "default")
+        ]
         for part, ending, sent in parts:
             for content in part.get("content", {}).values():
                 name = _reference(content["schema"])

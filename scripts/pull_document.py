@@ -1,4 +1,4 @@
-"""Cut docs/openapi.json down to what producers and consumers use. The clients are made from that."""
+"""Cut docs/openapi.json down to what producers and consumers use: clients are made from that."""
 
 from __future__ import annotations
 

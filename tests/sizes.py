@@ -198,6 +198,7 @@ LONG: dict[str, tuple[str, ...]] = {
 
 QUIET = (
     "chaos/test_*",
+    "consumers/test_consumers",
     "integration/test_*kill*",
     "integration/test_pauses",
     "integration/test_poison",

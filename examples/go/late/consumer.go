@@ -144,9 +144,11 @@ func (c *Consumer) do(hurried context.Context, task *Pulled) {
 			c.answer(task, nil, Snooze(0, "the consumer stops"))
 			return
 		case <-ticker.C:
-			if errors.Is(c.extend(ctx, task), ErrStale) {
+			if err := c.extend(ctx, task); errors.Is(err, ErrStale) {
 				log.Printf("task %s is no longer ours", task.TaskID)
 				return
+			} else if err != nil {
+				log.Printf("task %s: not extended: %v", task.TaskID, err)
 			}
 		}
 	}

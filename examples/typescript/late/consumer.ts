@@ -104,11 +104,12 @@ async function tick(seconds: number, hurry: AbortSignal, over: AbortSignal): Pro
 
 /** Ask for more time; false if the task is somebody else's now. */
 async function extended(client: Client, task: Pulled, visibilityS: number): Promise<boolean> {
+  const limit = AbortSignal.timeout(Math.ceil(1_000 * visibilityS / 3))
   try {
-    const limit = AbortSignal.timeout(1_000 * visibilityS / 3)
     await client.extend({ receipt: task.receipt, visibility_s: visibilityS }, limit)
   } catch (error) {
-    return !(error instanceof Refused && error.isStale)
+    if (error instanceof Refused && error.isStale) return false
+    console.error(`task ${task.task_id}: not extended: ${error}`)
   }
   return true
 }

@@ -1,4 +1,4 @@
-"""The producer in Node, against a running server."""
+"""The producers of the examples, against a running server: Node, TypeScript and Go."""
 
 from __future__ import annotations
 
@@ -7,19 +7,33 @@ import json
 import os
 from pathlib import Path
 
+import pytest
+
 from late.schema import migrate
+from tests.consumers.languages import EXAMPLES, command, needs_go
 from tests.integration.serve_kit import serving
 from tests.node import NODE, needs_node
 from tests.unit.api_kit import served
 
-PRODUCER = Path(__file__).parents[2] / "examples" / "node" / "producer.mjs"
-pytestmark = needs_node
+
+@pytest.fixture(
+    scope="module",
+    params=[
+        pytest.param("node", marks=needs_node),
+        "typescript",
+        pytest.param("go", marks=needs_go),
+    ],
+)
+def producer(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> list[str]:
+    """Return the command of the producer in each language."""
+    return command(request.param, "producer", tmp_path_factory.mktemp("producer"))
 
 
-async def node(url: str, *arguments: str, **environment: str) -> tuple[int, str, str]:
+async def put(
+    producer: list[str], url: str, *arguments: str, **environment: str
+) -> tuple[int, str, str]:
     process = await asyncio.create_subprocess_exec(
-        str(NODE),
-        str(PRODUCER),
+        *producer,
         *arguments,
         env={"PATH": os.environ["PATH"], "LATE_URL": url, **environment},
         stdout=asyncio.subprocess.PIPE,
@@ -30,27 +44,28 @@ async def node(url: str, *arguments: str, **environment: str) -> tuple[int, str,
     return process.returncode or 0, out.decode(), err.decode()
 
 
-async def test_it_puts_a_task_that_a_consumer_gets(tmp_path: Path) -> None:
+async def test_it_puts_a_task_that_a_consumer_gets(producer: list[str], tmp_path: Path) -> None:
     database = f"sqlite:///{tmp_path}/queue.db"
     migrate.upgrade(database)
     async with serving(database) as it:
         url = f"http://127.0.0.1:{it.call.port}"
-        code, out, err = await node(url, "payments", "charge", '{"trip": 7}', "trip-7")
+        code, out, err = await put(producer, url, "payments", "charge", '{"trip": 7}', "trip-7")
         assert (code, err) == (0, "")
         first = json.loads(out)
         assert first["created"] is True
         (task,) = await it.receive()
         assert (task["task_id"], task["payload"]) == (first["task_id"], {"trip": 7})
-        code, out, _ = await node(url, "payments", "charge", '{"trip": 7}', "trip-7")
+        code, out, _ = await put(producer, url, "payments", "charge", '{"trip": 7}', "trip-7")
         assert (code, json.loads(out)) == (0, {**first, "created": False})
         assert (await it.call("POST", "/v1/ack", {"receipt": task["receipt"]})).status == 204
-        code, _, err = await node(url, "payments", "no good")
+        code, _, err = await put(producer, url, "payments", "no good")
         assert (code, "400 invalid_task" in err) == (1, True)
 
 
+@needs_node
 async def test_it_runs_by_whatever_path_it_is_called(tmp_path: Path) -> None:
     link = tmp_path / "a link.mjs"
-    link.symlink_to(PRODUCER)
+    link.symlink_to(EXAMPLES / "node" / "producer.mjs")
     process = await asyncio.create_subprocess_exec(
         str(NODE), str(link), stderr=asyncio.subprocess.PIPE
     )
@@ -59,18 +74,20 @@ async def test_it_runs_by_whatever_path_it_is_called(tmp_path: Path) -> None:
     assert (process.returncode, err.startswith(b"usage: ")) == (2, True)
 
 
-async def test_it_shows_its_token_and_says_what_it_was_told(tmp_path: Path) -> None:
+async def test_it_shows_its_token_and_says_what_it_was_told(
+    producer: list[str], tmp_path: Path
+) -> None:
     async with served(tmp_path, auth=True) as it:
         good = it.token("node", "enqueue")
         await it.service.access.load()
         url = f"http://127.0.0.1:{it.call.port}"
-        code, _, err = await node(url, "payments", "charge")
-        assert (code, err.startswith("401 unauthenticated")) == (1, True)
-        code, _, _ = await node(url, "payments", "charge", LATE_TOKEN=good)
+        code, _, err = await put(producer, url, "payments", "charge")
+        assert (code, "401 unauthenticated" in err) == (1, True)
+        code, _, _ = await put(producer, url, "payments", "charge", LATE_TOKEN=good)
         assert code == 0
 
 
-async def test_it_puts_again_when_the_answer_was_lost(tmp_path: Path) -> None:
+async def test_it_puts_again_when_the_answer_was_lost(producer: list[str], tmp_path: Path) -> None:
     """The first connection ends without an answer, as if the server had died."""
     async with served(tmp_path) as it:
         cut: list[int] = []
@@ -91,7 +108,7 @@ async def test_it_puts_again_when_the_answer_was_lost(tmp_path: Path) -> None:
 
         async with await asyncio.start_server(forward, "127.0.0.1", 0) as proxy:
             port = proxy.sockets[0].getsockname()[1]
-            code, out, err = await node(f"http://127.0.0.1:{port}", "payments", "charge")
+            code, out, err = await put(producer, f"http://127.0.0.1:{port}", "payments", "charge")
         assert (code, err) == (0, "")
         assert cut == [201, 200]  # written once, found again
         assert json.loads(out)["created"] is False
