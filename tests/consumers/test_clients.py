@@ -13,6 +13,7 @@ import pytest
 from scripts import go_client, pull_document, typescript_types
 from scripts.check_tree import HOSTS
 from tests.consumers.languages import EXAMPLES, go, needs_go
+from tests.node import node_for_types
 
 TYPESCRIPT = EXAMPLES / "typescript"
 NO_NETWORK = re.compile(r"ENOTFOUND|EAI_AGAIN|ECONNREFUSED|ECONNRESET|ETIMEDOUT|ENETUNREACH|E403")
@@ -57,6 +58,12 @@ def test_the_client_in_go_is_sound() -> None:
     assert listed.stdout == ""
     go("vet", "./...")
     go("test", "./...")
+
+
+def test_the_tests_of_the_client_in_typescript_pass() -> None:
+    words = [node_for_types(), "--test", "late/late.test.ts"]
+    done = subprocess.run(words, cwd=TYPESCRIPT, capture_output=True, text=True, timeout=250)
+    assert done.returncode == 0, done.stdout + done.stderr
 
 
 @pytest.fixture(scope="module")
