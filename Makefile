@@ -17,7 +17,7 @@ PYTEST_WORKERS ?= 3
 ARGS ?=
 
 .DEFAULT_GOAL := help
-.PHONY: attack help setup demo demo-postgres demo-spanner test test-rest test-long test-servers soak chaos defects lint format types contracts tree duplicates dead-code mutants coverage quick browser screenshots check bench bench-alone bench-guard bench-peers bench-placement bench-restarts bench-signals bench-spark bench-steady bench-waking bench-reading protos overload lock sbom audit clean bench-page bench-shapes bench-scale
+.PHONY: attack consumers help setup demo demo-postgres demo-spanner test test-rest test-long test-servers soak chaos defects lint format types contracts tree duplicates dead-code mutants coverage quick browser screenshots check bench bench-alone bench-guard bench-peers bench-placement bench-restarts bench-signals bench-spark bench-steady bench-waking bench-reading protos overload lock sbom audit clean bench-page bench-shapes bench-scale
 
 ### Use
 
@@ -130,6 +130,10 @@ defects: ## break late in each of the known ways and see it found (ARGS="D7 cloc
 attack: ## attack a running server on SQLite and PostgreSQL, and print what held (ARGS=--save, ARGS="--only contract")
 	$(DEV)
 	@$(BIN)/python -m tests.attack $(ARGS)
+
+consumers: ## judge a consumer in any language (ARGS="python3 examples/python/consumer.py"; docs/clients.md)
+	$(DEV)
+	@$(BIN)/python -m tests.consumers $(ARGS)
 
 mutants: ## change 400 lines of late at random, one at a time, and see it found (ARGS="--seed 2 --count 100")
 	$(DEV)
