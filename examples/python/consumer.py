@@ -39,7 +39,7 @@ def post(path, body):
     while not (stopped_at and tried > 8):
         try:
             request = urllib.request.Request(url, json.dumps(body).encode(), head)
-            with urllib.request.urlopen(request, timeout=60) as answer:  # nosec B310 - our setting
+            with urllib.request.urlopen(request, timeout=60) as answer:  # Ours. # nosec B310
                 return json.loads(answer.read() or "{}")
         except (OSError, ValueError) as error:
             if isinstance(error, urllib.error.HTTPError) and error.code not in (429, 503):

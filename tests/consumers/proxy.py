@@ -37,7 +37,7 @@ class Exchange:
 
 @dataclass
 class Proxy:
-    """What one consumer has said and heard."""
+    """One consumer's requests, and their answers."""
 
     target: str
     address: str = ""

@@ -155,7 +155,7 @@ async def kill(stage: Stage) -> None:
 
 
 async def stop_short(stage: Stage) -> None:
-    """Who stops finishes what it has, or gives it back, and keeps nothing to itself."""
+    """A consumer that stops finishes its task, or gives it back, and keeps nothing."""
     task = await stage.put("work", seconds=2)
     async with stage.consumer("one", visibility_s=HOUR_S) as program:
         await stage.until_began(task, program)
@@ -167,7 +167,7 @@ async def stop_short(stage: Stage) -> None:
 
 
 async def stop_long(stage: Stage) -> None:
-    """Who stops and cannot finish in time gives the task back, and another begins it."""
+    """A consumer that stops and cannot finish in time gives the task back to others."""
     task = await stage.put("work", seconds=HOUR_S)
     async with stage.consumer("one", visibility_s=HOUR_S, grace_s=1) as program:
         await stage.until_began(task, program)
@@ -197,7 +197,7 @@ def _any_of(stage: Stage, task: str, program: Program) -> Callable[[], Awaitable
 
 
 async def lost_answers(stage: Stage) -> None:
-    """What is lost on its way is sent again, and a server that is busy is asked again."""
+    """A request that is lost on its way is sent again, and a busy server is asked again."""
     tasks = [await stage.put("work", number=number) for number in range(3)]
     async with stage.consumer("one", visibility_s=12) as program:
         wire = program.proxy

@@ -1,4 +1,4 @@
-"""What a scenario acts with: its queue, the consumers that it starts, and how long it waits."""
+"""The means of a scenario: its queue, the consumers that it starts, and its patience."""
 
 from __future__ import annotations
 

@@ -15,7 +15,7 @@ from tests.consumers.server import Server, running
 from tests.consumers.stage import Stage, Wrong
 
 LIMIT_S = 60.0
-"""How long anything may take that a scenario waits for."""
+"""The longest wait of a scenario."""
 
 
 @dataclass(frozen=True)
