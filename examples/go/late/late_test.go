@@ -78,7 +78,7 @@ func TestPutIsRepeatedWithTheSameKey(t *testing.T) {
 	}
 	sent := s.of("tasks")
 	key := sent[0]["unique_key"]
-	if len(sent) != 3 || key == "" || sent[1]["unique_key"] != key || sent[2]["unique_key"] != key {
+	if len(sent) != 3 || key == nil || sent[1]["unique_key"] != key || sent[2]["unique_key"] != key {
 		t.Fatal(sent)
 	}
 }
