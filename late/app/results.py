@@ -10,7 +10,7 @@ import asyncio
 import functools
 import time
 from collections.abc import Callable, Iterator
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Any, Literal, TypeVar, overload
 
 import msgspec
 
@@ -22,6 +22,8 @@ from late.payload import values as payloads
 
 if TYPE_CHECKING:
     from late.control import Control
+
+T = TypeVar("T")
 
 TIMEOUT_S = 60.0
 _POLL_S, _POLL_MAX_S = 0.02, 1.0
@@ -88,6 +90,10 @@ class Handle:
             (group,) = control.tasks.show(self.task_id, group=self.group).groups
         return group.state
 
+    @overload
+    async def result(self, timeout_s: float | None = ..., *, type: type[T]) -> T: ...
+    @overload
+    async def result(self, timeout_s: float | None = ..., *, type: Any = ...) -> Any: ...
     async def result(self, timeout_s: float | None = TIMEOUT_S, *, type: Any = Any) -> Any:
         """Wait until the task has ended, and return its handler's return value.
 
@@ -110,6 +116,10 @@ class Handle:
                 await asyncio.sleep(pause_s)
         raise self._timed_out(timeout_s)
 
+    @overload
+    def wait(self, timeout_s: float | None = ..., *, type: type[T]) -> T: ...
+    @overload
+    def wait(self, timeout_s: float | None = ..., *, type: Any = ...) -> Any: ...
     def wait(self, timeout_s: float | None = TIMEOUT_S, *, type: Any = Any) -> Any:
         """Wait for the result in code that is not async; see `result`."""
         with self._control() as control:
