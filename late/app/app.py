@@ -8,9 +8,10 @@ from collections.abc import Callable, Coroutine, Iterable, Mapping, Sequence
 from types import MappingProxyType
 from typing import Any, Concatenate, ParamSpec, TypeVar, Unpack, overload
 
-from late.app import commands, named_calls
+from late.app import commands, mistakes, named_calls
 from late.app.backpressure import BacklogGuard, Depth, check_depths
 from late.app.decorators import BatchDecorator, ScheduleDecorator, TaskDecorator
+from late.app.mistakes import FORGOTTEN
 from late.app.options import (
     BatchSettings,
     RemoteSettings,
@@ -19,13 +20,13 @@ from late.app.options import (
     TaskOptions,
     TaskSettings,
 )
-from late.app.registry import TaskRegistry, configured
+from late.app.registry import TaskRegistry, check_known, configured
 from late.app.results import Handle
 from late.app.rows import RowFactory
 from late.app.subjects import write_owned
 from late.app.task import Call, Prepared, Task
 from late.app.write import first, write
-from late.errors import BatchTooLarge, ConfigError, InvalidTask
+from late.errors import BatchTooLarge, ConfigError, InvalidName
 from late.handler.context import AsyncContext, Context
 from late.model import validation as validate
 from late.model.ids import shard_of
@@ -230,6 +231,7 @@ class App:
         Raises:
             ConfigError: a name is wrong, or the queue has a route already.
         """
+        check_known("app.route", given, set(RouteSettings.__annotations__))
         self.registry.route(queue, target=target, **given)
 
     def schedule(
@@ -257,6 +259,7 @@ class App:
             ConfigError: the name is taken, or a policy is unknown.
             InvalidPayload: `args` do not fit the task.
         """
+        check_known("app.schedule", given, set(ScheduleSettings.__annotations__))
         return self.registry.schedule(rule, **given)
 
     # --- enqueue ---------------------------------------------------------------------------------
@@ -265,18 +268,21 @@ class App:
     def enqueue(self, tx: SyncTransaction, call: Call, /) -> TaskId: ...
     @overload
     def enqueue(self, tx: AsyncTransaction, call: Call, /) -> Coroutine[Any, Any, TaskId]: ...
-    def enqueue(self, tx: Any, call: Call, /) -> Any:
+    def enqueue(self, tx: Any = FORGOTTEN, call: Call = FORGOTTEN, /) -> Any:
         """Insert one `task.call(...)` through the caller's transaction; see `Task.enqueue`."""
+        try:
+            alone = call.settings.autocommit
+        except AttributeError:
+            raise mistakes.not_a_call(tx, call) from None
         if self._depths:
             check_depths((call.queue,), self._depths, self.max_backlog)
-        alone = call.settings.autocommit
         try:
             rows = [self._rows.one(call)]
         except SubjectKeyNeeded:
             written = write_owned(self, self._rows, tx, [call], autocommit=alone)
         else:
             written = write(self, tx, [call], rows, autocommit=alone)
-        return written[0] if isinstance(written, list) else first(written)
+        return written[0] if isinstance(written, list) else first(written, call.name)
 
     @overload
     def enqueue_many(self, tx: SyncTransaction, calls: Iterable[Call], /) -> list[TaskId]: ...
@@ -284,7 +290,7 @@ class App:
     def enqueue_many(
         self, tx: AsyncTransaction, calls: Iterable[Call], /
     ) -> Coroutine[Any, Any, list[TaskId]]: ...
-    def enqueue_many(self, tx: Any, calls: Iterable[Call], /) -> Any:
+    def enqueue_many(self, tx: Any = FORGOTTEN, calls: Iterable[Call] = FORGOTTEN, /) -> Any:
         """Insert many calls, of one task or several, in one statement.
 
         Returns:
@@ -295,10 +301,12 @@ class App:
             BatchTooLarge: there are more than 1,000 tasks or 8 MiB of payload.
             Other errors as for `Task.enqueue`. After an error nothing is written.
         """
+        if not isinstance(calls, Iterable):
+            raise mistakes.not_calls(tx, calls)
         batch = list(itertools.islice(calls, validate.BATCH_TASKS_MAX + 1))
         for call in batch:
             if not isinstance(call, Call) or call.app is not self:
-                raise InvalidTask(f"not a call of this app's tasks: {validate.shown(call)}")
+                raise mistakes.not_ours(call)
         alone = all(call.settings.autocommit for call in batch)
         try:
             rows = self.prepare(batch)
@@ -335,6 +343,8 @@ class App:
             InvalidName: `task_id` is not a task id, or `group` is not a name.
         """
         validate.name(self.group if group is None else group, "group")
+        if not isinstance(task_id, str):
+            raise InvalidName(f"not a task id: {validate.shown(task_id)}")
         shard_of(task_id)
         return Handle(self.url, TaskId(task_id), group or self.group)
 

@@ -11,6 +11,7 @@ from collections.abc import Awaitable, Coroutine
 from datetime import datetime
 from typing import Any, overload
 
+from late.app.mistakes import not_ours
 from late.app.task import Call
 from late.app.write import Writer, first, write
 from late.errors import InvalidName, InvalidSchedule, InvalidTask
@@ -184,7 +185,7 @@ def redrive(
     payload = None
     if call is not None:
         if getattr(call, "app", None) is not app:
-            raise InvalidTask(f"not a call of this app's tasks: {validate.shown(call)}")
+            raise not_ours(call)
         if call.settings.options.subject is not None:
             raise InvalidTask("arguments with a subject cannot be given to a task: enqueue it anew")
         _checked(task_id)

@@ -8,7 +8,8 @@ from __future__ import annotations
 from collections.abc import Coroutine, Mapping
 from typing import Any, Protocol, Unpack, overload
 
-from late.app.options import TaskOptions, settings
+from late.app import mistakes
+from late.app.options import Settings, TaskOptions, settings
 from late.app.task import Call, Task
 from late.errors import InvalidName, InvalidPayload, InvalidTask, UnknownTask
 from late.handler.enqueuer import Enqueuer
@@ -54,8 +55,8 @@ def send(
 ) -> Coroutine[Any, Any, TaskId]: ...
 def send(
     app: Sender,
-    tx: Any,
-    name: str,
+    tx: Any = mistakes.FORGOTTEN,
+    name: str = mistakes.FORGOTTEN,
     args: Mapping[str, object] | None = None,
     /,
     *,
@@ -72,7 +73,13 @@ def send(
         UnknownTask: the task is not registered, and the app is `strict`.
         Other errors as for `Task.enqueue`.
     """
-    return app.enqueue(tx, call(app, name, args, queue=queue, **asked))
+    try:
+        return app.enqueue(tx, call(app, name, args, queue=queue, **asked))
+    except InvalidTask as error:
+        # The name is in the place of a forgotten transaction.
+        task = tx if isinstance(tx, str) else name
+        mistakes.check_transaction(tx, validate.shown(task), error, method="app.send")
+        raise
 
 
 def call(
@@ -85,24 +92,40 @@ def call(
     **asked: Unpack[TaskOptions],
 ) -> Call:
     """Return the call that `send` would insert, for `enqueue_many`; errors are as in `send`."""
+    if isinstance(name, Task):
+        raise InvalidName(f"{name.name}: the name of the task is text: {name.name!r}")
+    if name is mistakes.FORGOTTEN:
+        raise InvalidName('no name of a task given: app.send(tx, "name", {...})')
     validate.name(name, "task name")
     if name.startswith(PREFIX):
         raise InvalidName(f"task {name!r}: names that begin with {PREFIX!r} are reserved")
     args = {} if args is None else args
     if not isinstance(args, Mapping) or not all(isinstance(key, str) for key in args):
-        raise InvalidPayload(f"arguments must be a mapping by name, got {validate.shown(args)}")
+        raise InvalidPayload(
+            f"{name}: arguments must be a mapping by name, got {validate.shown(args)}"
+        )
     task = app.tasks.get(name)
     if task is not None:
         if queue is not None and queue != task.queue:
             raise InvalidTask(f"task {name!r} is in queue {task.queue!r}, not {queue!r:.80}")
-        checked = settings(asked, task.base, task.codec)
+        checked = _settings(name, asked, task.base, task.codec)
         values, payload = task.encode((), args)
         return Call(app, name, task.queue, task.codec, values, payload, checked, task)
     if app.strict:
-        raise UnknownTask(f"no task {name!r} is registered; strict=False sends it anyway")
+        near = mistakes.similar(name, app.tasks)
+        raise UnknownTask(f"no task {name!r} is registered; strict=False sends it anyway{near}")
     queue = validate.queue("default" if queue is None else queue)
     stored_as = None if app.codec.name == "json" else app.codec.name
-    checked = settings(asked, Options(codec=stored_as), app.codec)
+    checked = _settings(name, asked, Options(codec=stored_as), app.codec)
     values = dict(args)
     payload = payloads.pack(values, app.codec.format)
     return Call(app, name, queue, app.codec, values, payload, checked)
+
+
+def _settings(name: str, asked: TaskOptions, base: Options, codec: codecs.Codec) -> Settings:
+    try:
+        return settings(asked, base, codec)
+    except InvalidTask as error:
+        raise mistakes.named(error, name) from error.__cause__
+    except TypeError as error:
+        raise TypeError(f"{name}: {error}; arguments are one mapping by name") from None

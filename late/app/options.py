@@ -8,6 +8,7 @@ from typing import Any, Literal, TypedDict, get_args
 
 import msgspec
 
+from late.app.mistakes import unknown_option
 from late.errors import InvalidPolicy, InvalidSchedule
 from late.handler.outcomes import Retry
 from late.model import validation as validate
@@ -142,14 +143,21 @@ def settings(asked: TaskOptions, base: Options, codec: Codec = JSON) -> Settings
     """
     unknown = asked.keys() - TaskOptions.__annotations__.keys()
     if unknown:
-        raise TypeError(f"unknown task option {', '.join(sorted(unknown))}")
+        raise unknown_option(unknown, TaskOptions.__annotations__)
     given = {key: value for key, value in asked.items() if value is not None}
     fields: dict[str, Any] = {}
     if "delay" in given and "at" in given:
         raise InvalidSchedule("give delay or at, not both")
     if "delay" in given:
+        if isinstance(given["delay"], datetime):
+            raise InvalidSchedule("delay is a number of seconds or a timedelta: give a time as at=")
         fields |= {"delay_us": validate.delay_us(given["delay"], "delay"), "at_us": None}
     if "at" in given:
+        if isinstance(given["at"], int | float | timedelta):
+            raise InvalidSchedule(
+                f"at is a datetime, got {validate.shown(given['at'])}: give seconds or a timedelta"
+                " as delay="
+            )
         fields |= {"at_us": validate.instant_us(given["at"], "at"), "delay_us": 0}
     if "expires" in given:
         fields |= _expiry(given["expires"])

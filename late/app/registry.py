@@ -73,9 +73,12 @@ class TaskRegistry:
         **given: Any,
     ) -> Any:
         """See `App.task`."""
-        _check_known("@app.task", given, {*TaskSettings.__annotations__, "batch"})
+        check_known("@app.task", given, {*TaskSettings.__annotations__, "batch"})
 
         def register(function: Callable[..., Any]) -> Task[Any, Any]:
+            if not callable(function):
+                shown = validate.shown(function)
+                raise ConfigError(f"@app.task takes a function, or settings by name; got {shown}")
             label = self._free_label(str(name or getattr(function, "__name__", "?")))
             if batch is None:
                 found, target = signature.read(function, label), "local"
@@ -100,7 +103,7 @@ class TaskRegistry:
         self, name: str, *, target: str, like: Callable[..., Any] | None = None, **given: Any
     ) -> Task[..., Any]:
         """See `App.remote`."""
-        _check_known("app.remote", given, set(RemoteSettings.__annotations__))
+        check_known("app.remote", given, set(RemoteSettings.__annotations__))
         label = self._free_label(name)
         found = signature.ANYTHING if like is None else signature.read(like, label)
         if found.wants_context:
@@ -208,6 +211,9 @@ class TaskRegistry:
     ) -> ScheduleDecorator:
         """See `App.schedule`."""
         text = _rule(rule, every)
+        if args is not None and not isinstance(args, Mapping):
+            shown = validate.shown(args)
+            raise ConfigError(f"args of a schedule is a mapping by name, got {shown}")
         from late.model.cron import check
 
         check(text, tz)
@@ -281,7 +287,7 @@ def _check_transaction(
         raise ConfigError(f"{label}: transaction=True does not go with {why}")
 
 
-def _check_known(call: str, given: Mapping[str, object], known: set[str]) -> None:
+def check_known(call: str, given: Mapping[str, object], known: set[str]) -> None:
     """Refuse a setting that is not `known`, as Python refuses an unknown argument."""
     unknown = sorted(given.keys() - known)
     if unknown:
@@ -343,10 +349,26 @@ def _rule(rule: Any, every: Any) -> str:
     if (rule is None) == (every is None):
         raise ConfigError("a schedule has a rule or every=..., and not both")
     if every is None:
-        if not isinstance(rule, str):
-            raise InvalidCron(f"a cron rule is text, got {validate.shown(rule)}")
-        return rule
+        if isinstance(rule, str):
+            return _text_rule(rule)
+        hint = (
+            ": give an interval as every=" if isinstance(rule, timedelta | int | float)
+            else ': write @app.schedule("0 0 * * *") or @app.schedule(every=...)' if callable(rule)
+            else ""
+        )  # fmt: skip
+        raise InvalidCron(f"a cron rule is text, got {validate.shown(rule)}{hint}")
     length = validate.seconds(
         every, "every", least=1.0, most=validate.DELAY_S_MAX, error=InvalidCron
     )
     return f"every {length:.6f}".rstrip("0").rstrip(".") + "s"
+
+
+def _text_rule(rule: str) -> str:
+    """Return `rule`, unless it is an interval as other schedulers write it."""
+    from late.model.cron import every_us
+
+    if rule.lstrip("@").startswith("every") and every_us(rule) is None:
+        raise InvalidCron(
+            f"cron rule {rule[:64]!r} cannot be read: an interval is every=SECONDS or a timedelta"
+        )
+    return rule

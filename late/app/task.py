@@ -18,15 +18,16 @@ from typing import (
 
 import msgspec
 
+from late.app import mistakes
+from late.app.mistakes import FORGOTTEN, check_transaction
 from late.app.options import Settings, TaskOptions, settings
 from late.app.results import kept
-from late.errors import ConfigError, InvalidPayload, InvalidTask, PayloadTooLarge
+from late.errors import ConfigError, DecodeError, InvalidPayload, InvalidTask, PayloadTooLarge
 from late.handler.enqueuer import Enqueuer
 from late.handler.outcomes import Retry
 from late.handler.signature import Signature, scalars
 from late.model.task import Options, Policy, Record, TaskId
 from late.model.validation import is_name
-from late.outbox.adapters.lookup import FORGOTTEN, check_transaction
 from late.outbox.base import AsyncTransaction, SyncTransaction
 from late.payload import codec as codecs
 from late.payload import models
@@ -160,6 +161,8 @@ class Task(Generic[P, R]):
             return self.app.enqueue(tx, self.call(*args, **kwargs))
         except InvalidTask as error:
             check_transaction(tx, self.name, error)
+            if type(error) is InvalidTask:  # It is about the transaction.
+                raise mistakes.named(error, self.name) from error.__cause__
             raise
 
     def call(self, *args: P.args, **kwargs: P.kwargs) -> Call:
@@ -182,7 +185,12 @@ class Task(Generic[P, R]):
             InvalidSchedule, InvalidPolicy, InvalidName, InvalidPayload, PayloadTooLarge: an
                 option is out of bounds.
         """
-        return Prepared(self, settings(asked, self.base, self.codec))
+        try:
+            return Prepared(self, settings(asked, self.base, self.codec))
+        except InvalidTask as error:
+            raise mistakes.named(error, self.name) from error.__cause__
+        except TypeError as error:
+            raise TypeError(f"{self.name}: {error}") from None
 
     def encode(self, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> tuple[object, bytes]:
         """Return the arguments as the checked payload struct, and its bytes without a seal.
@@ -196,7 +204,7 @@ class Task(Generic[P, R]):
         try:
             values: Any = self.shape(*args, **kwargs)
         except (TypeError, ValueError) as cause:
-            raise InvalidPayload(f"{self.name}: {cause}") from None
+            raise InvalidPayload(f"{self.name}: {cause}{self._meant(args, kwargs)}") from None
         try:
             if self._scalars is None:
                 payload, certain = payloads.pack(values, self.codec.format), False
@@ -204,15 +212,22 @@ class Task(Generic[P, R]):
                 payload, certain = payloads.pack_call(values, self._scalars)
         except InvalidPayload as error:
             where = payloads.culprit(values, self.codec.format)
-            raise InvalidPayload(f"{self.name}{where}: {error}") from error.__cause__
+            meant = self._meant(args, kwargs)
+            raise InvalidPayload(f"{self.name}{where}: {error}{meant}") from error.__cause__
         except PayloadTooLarge as error:
             raise PayloadTooLarge(f"{self.name}: {error}") from None
         if not certain:
             try:
                 self._check(payload)
             except Exception as cause:  # The checks of a type may raise any error.
-                raise InvalidPayload(f"{self.name}: {str(cause)[:200]}") from cause
+                why = str(cause)[:200]
+                where, meant = mistakes.parameter(why), self._meant(args, kwargs)
+                raise InvalidPayload(f"{self.name}{where}: {why}{meant}") from cause
         return values, payload
+
+    def _meant(self, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> str:
+        fields = getattr(self.shape, "__struct_fields__", ())
+        return mistakes.arguments(args, kwargs, fields, TaskOptions.__annotations__)
 
     def decode(self, record: Record, options: Options | None) -> dict[str, Any]:
         """Return the keyword arguments of a stored task, without the context.
@@ -243,9 +258,13 @@ class Task(Generic[P, R]):
         """Return the keyword arguments in a payload that is not sealed.
 
         Raises:
-            DecodeError: see `decode`.
+            DecodeError: see `decode`. The message has the task's name, and the parameter.
         """
-        values = payloads.unpack(payload, self._decoders[form], form)
+        try:
+            values = payloads.unpack(payload, self._decoders[form], form)
+        except DecodeError as error:
+            error.args = (f"{self.name}{mistakes.parameter(str(error))}: {error}",)
+            raise
         if isinstance(values, dict):
             return values
         found = msgspec.structs.asdict(values)
@@ -302,7 +321,10 @@ class Prepared(Generic[P, R]):
         try:
             return self._task.app.enqueue(tx, self.call(*args, **kwargs))
         except InvalidTask as error:
-            check_transaction(tx, self._task.name, error)
+            name = self._task.name
+            check_transaction(tx, name, error)
+            if type(error) is InvalidTask:
+                raise mistakes.named(error, name) from error.__cause__
             raise
 
     def call(self, *args: P.args, **kwargs: P.kwargs) -> Call:

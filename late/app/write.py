@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable, Coroutine, Sequence
 from functools import partial
 from typing import Any, Protocol, TypeAlias
 
 from late import outbox
+from late.app.mistakes import named
 from late.app.task import Call
+from late.errors import InvalidTask
 from late.model.lanes import Lane
 from late.model.task import NewTask, TaskId
 from late.outbox.adapters.lookup import holds_connection
@@ -47,9 +49,26 @@ def write(
     return app.capture(calls, rows)
 
 
-async def first(ids: Awaitable[list[TaskId]]) -> TaskId:
-    """Await the ids of one row, and return its id."""
-    return (await ids)[0]
+def first(ids: Awaitable[list[TaskId]], name: str = "") -> Coroutine[Any, Any, TaskId]:
+    """Return a coroutine that awaits the ids of one row, and returns its id.
+
+    Python's warning about a coroutine that nobody awaits then has the `name` of the task.
+    """
+    made: Any = _first(ids, name)
+    if name:
+        inner: Any = ids
+        inner.__qualname__ = made.__qualname__ = f"{name}.enqueue"
+    found: Coroutine[Any, Any, TaskId] = made
+    return found
+
+
+async def _first(ids: Awaitable[list[TaskId]], name: str) -> TaskId:
+    try:
+        return (await ids)[0]
+    except InvalidTask as error:
+        if name and type(error) is InvalidTask:  # It is about the transaction.
+            raise named(error, name) from error.__cause__
+        raise
 
 
 async def _capture_async(

@@ -80,9 +80,6 @@ ACCEPTED = (
     " or a sqlite3.Connection"
 )
 
-FORGOTTEN: Any = type("Forgotten", (), {})()
-"""Stands for a transaction that was not given."""
-
 _found: dict[type, tuple[Opener, bool]] = {}
 
 
@@ -105,26 +102,6 @@ def find(tx: object) -> tuple[Opener, bool]:
         else:
             raise InvalidTask(f"cannot enqueue through {_name(kind)}: pass {ACCEPTED}")
     return found
-
-
-def check_transaction(tx: object, task: str, error: InvalidTask) -> None:
-    """Raise a clearer `InvalidTask` than `error` if the enqueue of `task` got no transaction.
-
-    An argument in the place of a forgotten transaction moves all others by one, so that the first
-    error is about them. None is a transaction only where tests capture tasks.
-    """
-    if tx is None and type(error) is not InvalidTask:
-        return
-    if tx is FORGOTTEN:
-        raise InvalidTask(
-            f"{task}: no transaction given: enqueue(tx, ...); pass {ACCEPTED}"
-        ) from None
-    try:
-        find(tx)
-    except InvalidTask as wrong:
-        raise InvalidTask(
-            f"{task}: the first argument of enqueue is the transaction: {wrong}"
-        ) from None
 
 
 def holds_connection(tx: Any) -> bool:
