@@ -97,7 +97,7 @@ async def test_bad_batches(tmp_path: Path) -> None:
         assert (heavy.status, heavy.json["error"]) == (413, "too_large")
         assert (await it.call("POST", "/v1/tasks", {"tasks": []})).status == 200
         wrong = await it.call("POST", "/v1/tasks", {"tasks": [one, {**one, "priority": 101}]})
-        assert wrong.json["message"].startswith("tasks[1]: priority must be")
+        assert wrong.json["message"].startswith("tasks[1]: charge: priority must be")
 
 
 async def flood(writer: asyncio.StreamWriter) -> None:

@@ -104,7 +104,7 @@ def ids(order_id: int, note: str = "") -> None: ...
 @pytest.mark.parametrize(
     ("function", "value", "says"),
     [
-        (buy, {"lines": []}, r"^buy: theDay: Field required - at `\$.cart`"),
+        (buy, {"lines": []}, r"^buy, parameter 'cart': theDay: Field required - at `\$.cart`"),
         (
             anything,
             Secret(key="hush"),
@@ -115,7 +115,7 @@ def ids(order_id: int, note: str = "") -> None: ...
         (ids, Order(id=1), "^ids, parameter 'order_id': .*Order is a row of a table: pass its id"),
         (ids, object(), "^ids, parameter 'order_id': .*object have no form in JSON"),
         (ids, 2**70, "^ids, parameter 'order_id': .*beyond 64 bits"),
-        (ids, "1", r"^ids: Expected `int`, got `str` - at `\$.order_id`"),
+        (ids, "1", r"^ids, parameter 'order_id': Expected `int`, got `str` - at `\$.order_id`"),
         (anything, "x" * 2**21, "^anything: arguments take"),
     ],
 )

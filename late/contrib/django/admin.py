@@ -1,14 +1,18 @@
-"""Dead letters in Django's admin: a list, and an action that sends them back."""
+"""Django's admin: dead letters, which an action sends back, and the tasks that wait."""
 
 from __future__ import annotations
 
 from typing import Any
 
 from django.contrib import admin, messages
+from django.core.exceptions import PermissionDenied
+from django.template.response import TemplateResponse
+from django.urls import path
 
+from late.contrib.django import waiting
 from late.contrib.django.application import setting
 from late.contrib.django.connections import database_url
-from late.contrib.django.models import DeadLetter
+from late.contrib.django.models import DeadLetter, WaitingTask
 from late.control import Control, Filter
 from late.control.audit import acting
 from late.errors import LateError
@@ -66,4 +70,40 @@ class DeadLetterAdmin(admin.ModelAdmin):
 
     def has_delete_permission(self, *_: Any) -> bool:
         """Refuse: `manage.py late dead purge` records who removed what."""
+        return False
+
+
+@admin.register(WaitingTask)
+class WaitingTaskAdmin(admin.ModelAdmin):
+    """To see the list takes the permission `late.view_waitingtask`. It changes nothing and shows no
+    payload. Django's own list would count the table, so this one is made by `waiting.sections`."""
+
+    def get_urls(self) -> list[Any]:
+        """Return the list alone: there are no pages of single tasks."""
+        name = f"{self.opts.app_label}_{self.opts.model_name}_changelist"
+        return [path("", self.admin_site.admin_view(self.changelist_view), name=name)]
+
+    def changelist_view(self, request: Any, extra_context: Any = None) -> Any:
+        """Show a page of the tasks that wait."""
+        if not self.has_view_permission(request):
+            raise PermissionDenied
+        context = {
+            **self.admin_site.each_context(request),
+            "title": "Tasks that wait",
+            "opts": self.opts,
+            **waiting.sections(request.GET.dict()),
+            **(extra_context or {}),
+        }
+        return TemplateResponse(request, "admin/late/waiting.html", context)
+
+    def has_add_permission(self, *_: Any) -> bool:
+        """Refuse: tasks are enqueued by the project's code."""
+        return False
+
+    def has_change_permission(self, *_: Any) -> bool:
+        """Refuse: `manage.py late cancel` and `late reschedule` change a task."""
+        return False
+
+    def has_delete_permission(self, *_: Any) -> bool:
+        """Refuse: `manage.py late cancel` records who ended what."""
         return False

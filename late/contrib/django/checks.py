@@ -11,6 +11,7 @@ from django.db import connections
 
 from late.contrib.django.application import setting
 from late.contrib.django.connections import IN_MEMORY, database_url
+from late.control import Control
 from late.errors import LateError
 from late.schema import migrate
 from late.schema.version import SCHEMA_VERSION
@@ -44,7 +45,7 @@ def check_schema(databases: Sequence[str] | None = None, **_: Any) -> list[Check
     except LateError as error:
         return [Error(f"late cannot read its schema in {alias!r}: {error}", id="late.E001")]
     if found == SCHEMA_VERSION:
-        return []
+        return _check_shards(alias, url)
     if found is None:
         told = f"late has no tables in the database {alias!r}"
         hint = f"`manage.py migrate late --database {alias}` makes them."
@@ -54,3 +55,22 @@ def check_schema(databases: Sequence[str] | None = None, **_: Any) -> list[Check
         hint = f"Run `manage.py migrate late --database {alias}`."
         return [Warning(told, hint=hint, id="late.W002")]
     return [Error(told, hint="Install the version of late that made them.", id="late.E002")]
+
+
+def _check_shards(alias: str, url: str) -> list[CheckMessage]:
+    """Compare `LATE["SHARDS"]` with a lane that was never resized. After that the database's own
+    number applies, and the setting says nothing any more."""
+    wanted = setting("SHARDS")
+    try:
+        with Control(url) as control:
+            lanes = [lane for lane in control.lanes.all() if lane.name == "default"]
+    except LateError as error:
+        return [Error(f"late cannot read its lanes in {alias!r}: {error}", id="late.E001")]
+    if not any(lane.version == 0 and lane.shards < wanted for lane in lanes):
+        return []
+    told = f"LATE['SHARDS'] is {wanted}, and the lane in {alias!r} has {lanes[0].shards} shards"
+    hint = (
+        f"No worker reads the tasks of the others. Run `manage.py late shards --resize {wanted}`,"
+        f" or set SHARDS to {lanes[0].shards}."
+    )
+    return [Error(told, hint=hint, id="late.E003")]

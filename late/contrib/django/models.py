@@ -1,4 +1,4 @@
-"""The dead letters of the project's tasks as a model that is only read, for Django's admin."""
+"""Models that are only read, for Django's admin: dead letters, and tasks that wait."""
 
 from __future__ import annotations
 
@@ -65,3 +65,16 @@ class DeadLetter(models.Model):
         """The error of the last attempt; empty if it has none."""
         found = msgspec.json.decode(self.errors or "[]")
         return str(found[-1]["error"]) if found else ""
+
+
+class WaitingTask(models.Model):
+    """A task that waits, for the admin's list and its permission; `late.contrib.django.waiting`
+    reads the rows. This table holds those that are parked."""
+
+    task_id = TaskIdField(primary_key=True)
+
+    class Meta:
+        managed = False
+        db_table = "late_timer"
+        default_permissions = ("view",)
+        verbose_name = "waiting task"

@@ -147,8 +147,19 @@ def by_keys(
     """Return rows with `queue` and `created_at_us` of those keys that are still in the log, for
     each (shard, keys)."""
     log = log_of(connection)
+    return rows_of_keys(connection, asked, log.c.queue, log.c.created_at_us)
+
+
+def rows_of_keys(
+    connection: Connection,
+    asked: Sequence[tuple[int, Sequence[OpenTask]]],
+    *columns: ColumnElement[Any],
+) -> list[list[Row[Any]]]:
+    """Return rows of the log with `columns`, of those keys that are still there, for each (shard,
+    keys)."""
+    log = log_of(connection)
     conditioned = [(log.c.shard_id == shard_id, keys) for shard_id, keys in asked]
-    return _by_keys(connection, conditioned, log.c.queue, log.c.created_at_us)
+    return _by_keys(connection, conditioned, *columns)
 
 
 def ids_among(
