@@ -208,15 +208,15 @@ def _open(
     """The list of a shard's last settlement has a bound, so it is put in order here."""
     asked: list[tuple[int, Sequence[OpenTask]]] = []
     for shard_id, each in seen.items():
-        keys = sorted(open_of(each.open), key=_key)
-        asked.append((shard_id, [key for key in keys if after is None or _key(key) > after][:most]))
+        left = [key for key in open_of(each.open) if after is None or _key(key) > after]
+        asked.append((shard_id, sorted(left, key=_key)[:most]))
     found = rows_of_keys(connection, asked, *_columns(connection))
     for (shard_id, keys), rows in zip(asked, found, strict=True):
         of_id = {str(key.task_id): key for key in keys}
         for row in rows:
-            key = of_id[str(row.task_id)]
-            task = _of_log(row, shard_id, int(key.position))
-            yield msgspec.structs.replace(task, started=key.started)
+            known = of_id[str(row.task_id)]
+            task = _of_log(row, shard_id, int(known.position))
+            yield msgspec.structs.replace(task, started=known.started)
 
 
 def _key(task: OpenTask) -> Key:
