@@ -5,6 +5,7 @@ from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from typing import Annotated
 
+import telemetry
 from fastapi import Depends, FastAPI, HTTPException
 from pydantic import BaseModel
 from sqlalchemy.ext.asyncio import AsyncSession, async_sessionmaker, create_async_engine
@@ -48,6 +49,7 @@ async def pay(ctx: late.AsyncContext, order_id: int) -> None:
 
 @asynccontextmanager
 async def lifespan(_: FastAPI) -> AsyncIterator[None]:
+    telemetry.start()
     async with engine.begin() as tx:
         await tx.run_sync(Base.metadata.create_all)
     yield

@@ -267,6 +267,59 @@ except TaskResultDoesNotExist:
 """
 
 
+WAITING = """
+from django.contrib.auth.models import Permission, User
+from django.db import connection, transaction
+from django.test import Client
+from late.contrib.django import waiting
+from shop.tasks import pay, remind
+import re, time
+with transaction.atomic():
+    ids = {pay.enqueue(connection, 123454321 + n) for n in range(30)}
+    remind.options(delay=86400).enqueue(connection, 7)
+page = "/admin/late/waitingtask/"
+viewer = User.objects.create(username="viewer", is_staff=True)
+client = Client()
+client.force_login(viewer)
+assert client.get(page).status_code == 403
+viewer.user_permissions.add(Permission.objects.get(codename="view_waitingtask"))
+whole = client.get(page).content.decode()
+assert "12345" not in whole and whole.count("<td>pay</td>") + whole.count("<td>remind</td>") == 20
+assert client.get(page + "x/change/").status_code == 404
+assert b"waiting tasks" in client.get("/admin/").content.lower()
+waiting.PAGE = 7
+seen, link = [], "?state=logged&queue=payments"
+while link:
+    text = client.get(page + link).content.decode()
+    seen += re.findall("<td>([0-9a-f-]{36})</td>", text)
+    found = re.search('href="([?]state=[^"]*)"', text)
+    link = found and found[1].replace("&amp;", "&")
+assert len(seen) == 30 and set(seen) == ids, seen
+print("logged", len(seen), end=" ")
+"""
+PARKED = """
+from late.contrib.django import waiting
+import time
+def of(state, **query):
+    found = waiting.sections({"state": state, **query})
+    assert "error" not in found, found
+    return [(task["name"], task["reason"]) for task in found["sections"][0]["tasks"]]
+for _ in range(600):
+    if of("parked") and not of("logged"):
+        break
+    time.sleep(0.1)
+print(of("parked"), len(of("open", queue="payments")), of("open", name="remind"), of("logged"))
+"""
+
+
+def test_tasks_that_wait_in_the_admin(site: Site) -> None:
+    site.manage("migrate", "--verbosity", "0")
+    assert site.shell(WAITING) == "logged 30"
+    site.manage("late", "queue", "pause", "payments")
+    site.start()
+    assert site.shell(PARKED) == "[('remind', 'delay')] 30 [] []"
+
+
 def test_results_of_djangos_interface_and_dead_letters_in_the_admin(site: Site) -> None:
     site.manage("migrate", "--verbosity", "0")
     site.start()

@@ -14,7 +14,7 @@ import pytest
 from asgiref.sync import sync_to_async
 from django.conf import settings
 from django.core.exceptions import ImproperlyConfigured
-from django.db import connections
+from django.db import connections, router
 from django.test import override_settings
 from sqlalchemy import make_url
 
@@ -26,8 +26,18 @@ if not settings.configured:
     )
     django.setup()
 
-from late.contrib.django import application, checks, migrations, results
+from late.contrib.django import (
+    application,
+    checks,
+    migrations,
+    results,
+    schema,
+    tasks_api,
+    waiting,
+)
 from late.contrib.django import connections as ours
+from late.contrib.django.models import WaitingTask
+from late.control import Control
 from late.model.ids import new_id
 from late.schema import migrate
 from late.schema.version import SCHEMA_VERSION
@@ -218,5 +228,97 @@ def test_a_database_without_autocommit_is_a_warning(
 
 def test_each_schema_has_a_migration_of_django() -> None:
     (folder,) = migrations.__path__
-    names = sorted(path.stem for path in Path(folder).glob("[0-9]*.py"))
-    assert names[-1].endswith(f"schema_{SCHEMA_VERSION}"), "add one, which runs `schema.upgrade`"
+    names = [path.stem for path in Path(folder).glob("[0-9]*.py")]
+    found = any(name.endswith(f"schema_{SCHEMA_VERSION}") for name in names)
+    assert found, "add one, which runs `schema.upgrade`"
+
+
+@pytest.mark.parametrize("wanted", [3, 8, 20])
+def test_a_new_database_is_as_wide_as_the_setting_says(
+    database: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, wanted: int
+) -> None:
+    connection = database({"NAME": tmp_path / "shop.db"})
+    editor = SimpleNamespace(connection=connection)
+    with override_settings(LATE={"DATABASE": ALIAS, "SHARDS": wanted}):
+        schema.upgrade(None, editor)
+        assert _shards(ours.database_url(ALIAS)) == wanted
+        assert checks.check_schema(databases=[ALIAS]) == []
+    with override_settings(LATE={"DATABASE": ALIAS, "SHARDS": 40}):
+        schema.upgrade(None, editor)  # There may be tasks by now: the width stays.
+        (found,) = checks.check_schema(databases=[ALIAS])
+        assert (found.id, _shards(ours.database_url(ALIAS))) == ("late.E003", wanted)
+        assert f"has {wanted} shards" in found.msg
+        assert "late shards --resize 40" in str(found.hint)
+        with Control(ours.database_url(ALIAS)) as control:
+            control.lanes.resize("default", 21)
+        assert checks.check_schema(databases=[ALIAS]) == []  # The database's number applies now.
+
+
+def test_a_database_in_memory_is_so_too(database: Any) -> None:
+    connection = database({"NAME": ":memory:"})
+    with override_settings(LATE={"DATABASE": ALIAS, "SHARDS": 5}), connection.cursor() as cursor:
+        schema.upgrade(None, SimpleNamespace(connection=connection))
+        cursor.execute("select shards from late_lane")
+        assert cursor.fetchall() == [(5,)]
+
+
+def _shards(url: str) -> int:
+    with Control(url) as control:
+        (lane,) = control.lanes.all()
+    return lane.shards
+
+
+@pytest.mark.parametrize("found", [None, "0.8.0", "0.11.0", "0.12.0", "0.12.1", "1.0"])
+def test_only_a_new_django_tasks_is_taken(found: str | None) -> None:
+    fits = found is not None and found >= "0.12"
+    raises = nullcontext() if fits else pytest.raises(ImproperlyConfigured)
+    with raises as raised:
+        tasks_api.refuse_old(found)
+    if not fits:
+        there = "neither is installed" if found is None else f"this is django-tasks {found}"
+        assert there in str(raised.value)
+        assert "django-tasks>=0.12" in str(raised.value)
+
+
+class Router:
+    """A project's router."""
+
+    def __init__(self, alias: str | None) -> None:
+        self.alias = alias
+
+    def db_for_read(self, model: Any, **_: Any) -> str | None:
+        """Choose a database for the tasks that wait, and for nothing else."""
+        return self.alias if model is WaitingTask else None
+
+
+def test_the_list_is_read_where_the_project_s_routers_say(
+    database: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    database({"NAME": tmp_path / "shop.db"})
+    with override_settings(LATE={"DATABASE": ALIAS}):
+        monkeypatch.setattr(router, "routers", [])
+        assert waiting.read_alias() == ALIAS
+        monkeypatch.setattr(router, "routers", [Router("replica")])
+        assert waiting.read_alias() == "replica"
+        monkeypatch.setattr(router, "routers", [Router(None)])
+        assert waiting.read_alias() == ALIAS
+        assert "manage.py migrate late" in waiting.sections({})["error"]
+
+
+@pytest.mark.parametrize(
+    "query",
+    [
+        {"older_s": "soon"},
+        {"older_s": "nan"},
+        {"older_s": "1e400"},
+        {"state": "logged", "after": "1"},
+        {"state": "logged", "after": "-1.01a21be4-750d-7003-8000-07971aef27f8"},
+        {"state": "logged", "after": "1.x'; drop table late_task; --"},
+    ],
+)
+def test_a_query_that_cannot_be_read_is_a_message(query: dict[str, str]) -> None:
+    assert waiting.sections(query)["error"] == "The filter cannot be read."
+
+
+def test_a_database_in_memory_has_no_list() -> None:
+    assert "in memory" in waiting.sections({"state": "nonsense"})["error"]

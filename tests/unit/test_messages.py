@@ -329,7 +329,9 @@ def test_the_message_says_what_is_wrong(wrote: str) -> None:
 
 
 async def test_a_sync_transaction_where_an_async_one_is_awaited() -> None:
-    with pytest.raises(late.errors.InvalidTask, match="Connection is not async: there is nothing to await"):
+    with pytest.raises(
+        late.errors.InvalidTask, match="Connection is not async: there is nothing to await"
+    ):
         await run_async(tx, None)
 
 

@@ -27,7 +27,7 @@ ALL = WaitingFilter(group="default")
 
 @pytest.fixture
 def url(tmp_path: Path) -> str:
-    """Make a database with 40 tasks in the log: those at places 1 to 10 are read, and 2 are open."""
+    """Make a database with 40 tasks in its log: places 1 to 10 are read, and 2 of them open."""
     found = f"sqlite:///{tmp_path / 'tasks.db'}"
     migrate.upgrade(found)
     app = late.App(found, shards=4)
