@@ -202,7 +202,7 @@ def test_a_schema_of_another_version_is_a_finding(
     database: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     database({"NAME": tmp_path / "shop.db"})
-    monkeypatch.setattr(checks, "setting", lambda _: ALIAS)
+    monkeypatch.setattr(checks, "setting", lambda key: ALIAS if key == "DATABASE" else 8)
     assert [each.id for each in checks.check_schema(databases=[ALIAS])] == ["late.W003"]
     (tmp_path / "shop.db").write_text("no database at all, but a text of some length")
     assert [each.id for each in checks.check_schema(databases=[ALIAS])] == ["late.E001"]
@@ -270,7 +270,7 @@ def _shards(url: str) -> int:
 
 @pytest.mark.parametrize("found", [None, "0.8.0", "0.11.0", "0.12.0", "0.12.1", "1.0"])
 def test_only_a_new_django_tasks_is_taken(found: str | None) -> None:
-    fits = found is not None and found >= "0.12"
+    fits = found in ("0.12.0", "0.12.1", "1.0")
     raises = nullcontext() if fits else pytest.raises(ImproperlyConfigured)
     with raises as raised:
         tasks_api.refuse_old(found)

@@ -47,6 +47,7 @@ class DeadLetter(models.Model):
     objects = DeadLetters()
 
     class Meta:
+        app_label = "late"
         managed = False
         db_table = "late_dead"
         ordering: ClassVar = ["-dead_at_us"]
@@ -74,6 +75,7 @@ class WaitingTask(models.Model):
     task_id = TaskIdField(primary_key=True)
 
     class Meta:
+        app_label = "late"
         managed = False
         db_table = "late_timer"
         default_permissions = ("view",)

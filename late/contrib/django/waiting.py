@@ -14,7 +14,7 @@ from late.contrib.django.connections import IN_MEMORY, database_url
 from late.contrib.django.models import WaitingTask
 from late.control import Control
 from late.control.status.waiting import Key, State, Waiting, WaitingFilter, WaitingPage
-from late.errors import LateError, SchemaMismatch
+from late.errors import LateError
 from late.model.ids import shard_of
 from late.model.task import HELD_US
 
@@ -65,10 +65,9 @@ def sections(query: Mapping[str, str]) -> dict[str, Any]:
                 limit = PAGE if chosen else FIRST
                 page = control.status.waiting(state, which, after=after, limit=limit)
                 found.append(_section(state, page, values))
-    except SchemaMismatch as error:
-        return {"error": f"{error} ({migrate_hint()})", **_form(values, chosen)}
     except LateError as error:
-        return {"error": str(error), **_form(values, chosen)}
+        hint = f" ({migrate_hint()})" if "late migrate" in str(error) else ""
+        return {"error": f"{error}{hint}", **_form(values, chosen)}
     return {"sections": found, **_form(values, chosen)}
 
 
