@@ -19,7 +19,7 @@ from late.model.ids import shard_of
 from late.model.task import HELD_US
 
 STATES: dict[State, str] = {
-    "logged": "no worker has read it yet",
+    "logged": "no worker has read it, or none has recorded anything in its shard since",
     "open": "read by a worker: ready, held back by a limit, or running",
     "parked": "waits for its time, for a retry, or behind another task of its key",
 }

@@ -1,6 +1,7 @@
 """Tasks of a group that wait, one page of one state at a time, without their payloads.
 
-- `logged`: in the log beyond the group's cursors, so that no worker has read them;
+- `logged`: in the log beyond the group's cursors: no worker has read them, or none has settled
+  anything in their shard since;
 - `open`: read by the shard's owner and not settled: ready, held back by a limit, or running;
 - `parked`: in the timers, until a due time, a retry, or the end of another task of their key.
 
