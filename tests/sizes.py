@@ -27,6 +27,8 @@ STORES = ("sqlite", "postgres", "spanner")
 ALL: tuple[str, ...] = ()
 
 LONG: dict[str, tuple[str, ...]] = {
+    # A part of them runs in `make test`.
+    "test_celerys_tests_have_the_outcomes_of_the_page": ALL,
     # On Spanner's emulator, which takes one transaction at a time. Each runs on SQLite or
     # PostgreSQL in `make test`.
     "test_a_cancelled_task_never_runs_wherever_it_was": ("spanner",),

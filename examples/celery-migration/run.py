@@ -4,9 +4,11 @@
 
 The share goes 0, 1, 50, 100, 50, 0 percent. At each 50 a worker is killed with SIGKILL while it
 runs a call: one of late, then a process of Celery's pool. Every tenth call is rolled back. It ends
-with 1 if a call ran on both sides, was lost, or ran though it was rolled back.
+with 1 if a call ran on both sides, was lost, or ran though it was rolled back, and if no worker was
+killed. `--watch` shows `late celery ramp` all the while; `--page` serves the page for operators.
 """
 
+import argparse
 import contextlib
 import os
 import signal
@@ -24,7 +26,8 @@ CALLS = int(os.environ.get("CALLS", "200"))
 """Calls of each phase."""
 FOLLOW_S = 2.5
 """The time in which every producer knows a new share."""
-PATIENCE_S = 120
+PATIENCE_S = 600
+"""The most that the last calls may take, on a machine that is busy with other things."""
 
 
 def start(side: str, *command: str) -> subprocess.Popen[bytes]:
@@ -78,7 +81,16 @@ def produce(numbers: range, url: str, dies: str | None) -> set[int]:
     return committed
 
 
+def watch(phase: str) -> None:
+    print(f"\n{phase}", flush=True)
+    late("celery", "ramp")
+
+
 def main() -> int:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--watch", action="store_true", help="show the counts in each phase")
+    parser.add_argument("--page", metavar="PORT", help="serve the page for operators there")
+    asked = parser.parse_args()
     shop = Path(tempfile.mkdtemp(prefix="celery-migration-"))
     os.environ["SHOP"] = str(shop)
     (shop / "broker").mkdir()
@@ -92,6 +104,11 @@ def main() -> int:
             "--without-gossip", "--without-mingle", "--without-heartbeat")  # fmt: skip
     workers = {"late": [start("late", *worker) for _ in range(2)],
                "celery": [start("celery", *pool)]}  # fmt: skip
+    if asked.page:
+        workers["page"] = [
+            start("page", "late", "serve", "--roles", "web", "--http-port", asked.page)
+        ]
+        print(f"http://127.0.0.1:{asked.page}/ui/celery", flush=True)
     phase_of, committed = {}, set()
     try:
         for at, (percent, dies) in enumerate(PHASES):
@@ -100,7 +117,8 @@ def main() -> int:
             numbers = range(at * CALLS + 1, (at + 1) * CALLS + 1)
             committed |= produce(numbers, url, dies)
             phase_of |= dict.fromkeys(numbers, at)
-            print(f"phase {at}: {percent}%" + (f", killed one of {dies}" if dies else ""))
+            phase = f"phase {at}: {percent}%" + (f", killed one of {dies}" if dies else "")
+            watch(phase) if asked.watch else print(phase, flush=True)
         give_up = time.monotonic() + PATIENCE_S
         while committed - ran(shop).keys() and time.monotonic() < give_up:
             time.sleep(0.2)
@@ -109,10 +127,14 @@ def main() -> int:
     finally:
         for process in [each for side in workers.values() for each in side]:
             stop(process)
-    return judge(ran(shop), committed, phase_of)
+    alive = [dies for _, dies in PHASES if dies and (shop / f"kill-{dies}").exists()]
+    if alive:
+        print(f"no worker was killed of {', '.join(alive)}")
+    return judge(ran(shop), committed, phase_of) or int(bool(alive))
 
 
 def judge(found: dict[int, list[str]], committed: set[int], phase_of: dict[int, int]) -> int:
+    """Print where the calls ran, and return 1 if the promises were not kept."""
     sides = Counter((phase_of[n], side) for n, runs in found.items() for side in set(runs))
     for at, (percent, _) in enumerate(PHASES):
         print(f"{percent:>4}%  late {sides[at, 'late']:>5}  celery {sides[at, 'celery']:>5}")

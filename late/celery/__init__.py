@@ -16,6 +16,7 @@ from late.celery.exceptions import (
     Reject,
     Retry,
     SoftTimeLimitExceeded,
+    TaskRevokedError,
 )
 from late.celery.results import AsyncResult, EagerResult
 from late.celery.signature import Signature
@@ -35,6 +36,7 @@ __all__ = [
     "Signature",
     "SoftTimeLimitExceeded",
     "Task",
+    "TaskRevokedError",
     "shared_task",
     "transaction",
 ]

@@ -43,6 +43,19 @@ _shared: list[Task] = []
 _apps: list[Celery] = []
 
 
+class Settings(SimpleNamespace):
+    """`Celery.conf`."""
+
+    def update(self, given: Mapping[str, Any] = {}, /, **more: Any) -> None:
+        """Set some of the settings.
+
+        Raises:
+            ConfigError: a setting is unknown, and none is set.
+        """
+        _refuse_unknown({**given, **more})
+        vars(self).update(given, **more)
+
+
 class Celery:
     """Celery's app on a `late.App`. A worker runs its tasks: `late worker module:app`.
 
@@ -56,12 +69,10 @@ class Celery:
     """
 
     def __init__(self, main: str | None = None, *, late_app: App, **settings: Any) -> None:
-        unknown = sorted(settings.keys() - DEFAULTS.keys())
-        if unknown:
-            raise ConfigError(f"late.celery has no setting {', '.join(unknown)}")
+        _refuse_unknown(settings)
         self.main = main
         self.late_app = late_app
-        self.conf = SimpleNamespace(**{**DEFAULTS, **settings})
+        self.conf = Settings(**{**DEFAULTS, **settings})
         self.tasks: dict[str, Task] = {}
         self.control = Control(self)
         _apps.append(self)
@@ -148,6 +159,12 @@ class Celery:
         return task
 
 
+def _refuse_unknown(settings: Mapping[str, Any]) -> None:
+    unknown = sorted(settings.keys() - DEFAULTS.keys())
+    if unknown:
+        raise ConfigError(f"late.celery has no setting {', '.join(unknown)}")
+
+
 class Control:
     """`app.control`: what of Celery's remote control is here."""
 
@@ -196,7 +213,10 @@ def build(function: Callable[..., Any], main: str | None, options: Mapping[str, 
 
     Raises:
         NotSupported, ConfigError: see `Celery.task`.
+        TypeError: it is a task already.
     """
+    if isinstance(function, Task):
+        raise TypeError(f"{function!r}: a decorator makes a task of it more than once")
     given = dict(options)
     for option in _REFUSED.keys() & given.keys():
         raise NotSupported(f"{function.__qualname__}: {option}: {_REFUSED[option]}")
@@ -207,6 +227,12 @@ def build(function: Callable[..., Any], main: str | None, options: Mapping[str, 
     module = main if main and function.__module__ == "__main__" else function.__module__
     given["name"] = given.get("name") or f"{module}.{function.__name__}"
     run = function if bind else staticmethod(function)
-    described = {"run": run, "__doc__": function.__doc__, "__module__": function.__module__}
+    described = {
+        "run": run,
+        "__doc__": function.__doc__,
+        "__module__": function.__module__,
+        "__name__": function.__name__,
+        "__wrapped__": run,
+    }
     made: Task = type(function.__name__, (base,), described | given)()
     return made

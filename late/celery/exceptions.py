@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
-from late.errors import ConfigError, SoftTimeLimit
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from late.errors import ConfigError, SoftTimeLimit, TaskEnded
 
 
 class NotSupported(ConfigError):
@@ -21,6 +24,17 @@ class Retry(Exception):
 
 class MaxRetriesExceededError(Exception):
     """No retries are left, and `retry` was not told of another error."""
+
+    def __init__(
+        self, message: str = "", task_args: Sequence[Any] = (), task_kwargs: Mapping[str, Any] = {}
+    ) -> None:
+        super().__init__(message)
+        self.task_args = task_args
+        self.task_kwargs = task_kwargs
+
+
+class TaskRevokedError(TaskEnded):
+    """Somebody waits for a task that was revoked, or that has expired."""
 
 
 class Ignore(Exception):

@@ -5,9 +5,9 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from typing import Any
 
-from late.celery.exceptions import NotSupported
+from late.celery.exceptions import NotSupported, TaskRevokedError
 from late.celery.values import from_json
-from late.errors import TaskEnded
+from late.errors import InvalidName, TaskEnded
 
 _STATES = {
     "done": "SUCCESS",
@@ -58,23 +58,34 @@ class AsyncResult(_Result):
 
     @property
     def state(self) -> str:
-        """PENDING until the task has ended: no row says that it has started."""
-        return _STATES.get(self.app.late_app.handle(self.id).state(), "PENDING")
+        """PENDING until the task has ended: no row says that it has started.
+
+        An id that `late` has not given, such as one of Celery's, is PENDING too.
+        """
+        try:
+            return _STATES.get(self.app.late_app.handle(self.id).state(), "PENDING")
+        except InvalidName:
+            return "PENDING"
 
     def get(self, timeout: float | None = None, propagate: bool = True) -> Any:
         """Wait for the end of the task, and return its value.
 
         Raises:
-            TaskEnded: the task has failed, was cancelled or has expired. Without `propagate` it is
-                returned instead.
+            TaskEnded: the task has failed. Without `propagate` it is returned instead.
+            TaskRevokedError: it was revoked or has expired; likewise.
             TimeoutError: it has not ended in time, or its result is not kept.
         """
         try:
             return from_json(self.app.late_app.handle(self.id).wait(timeout))
-        except TaskEnded as error:
+        except TaskEnded as ended:
+            error = ended
+            if _STATES.get(ended.outcome) == "REVOKED":
+                error = TaskRevokedError(str(ended), outcome=ended.outcome)
             if propagate:
-                raise
+                raise error from None
             return error
+
+    wait = get
 
     @property
     def result(self) -> Any:
@@ -101,10 +112,23 @@ class AsyncResult(_Result):
 class EagerResult(_Result):
     """The outcome of a task that ran in the caller."""
 
-    def __init__(self, id: str, value: Any, state: str) -> None:
+    def __init__(
+        self,
+        id: str,
+        ret_value: Any,
+        state: str,
+        traceback: str | None = None,
+        name: str | None = None,
+    ) -> None:
         self.id = self.task_id = id
-        self.result = value
+        self.result = ret_value
+        self.traceback = traceback
+        self.name = name
+        """The name of the task."""
         self._state = state
+
+    def __repr__(self) -> str:
+        return f"<EagerResult: {self.id}>"
 
     @property
     def state(self) -> str:
@@ -115,3 +139,13 @@ class EagerResult(_Result):
         if propagate and isinstance(self.result, BaseException):
             raise self.result
         return self.result
+
+    wait = get
+
+    def revoke(self, *_: object, **__: object) -> None:
+        """Turn the outcome into that of a revoked task."""
+        self.result = TaskRevokedError("revoked", outcome="cancelled")
+        self.traceback, self._state = None, "REVOKED"
+
+    def forget(self) -> None:
+        """Do nothing: nobody keeps the outcome but this object."""

@@ -29,8 +29,7 @@ def register(task: Task, app: Celery) -> None:
         ConfigError: the name is taken, or a setting is out of bounds.
     """
     conf = app.conf
-    soft_s = task.soft_time_limit or conf.task_soft_time_limit
-    hard_s = task.time_limit or conf.task_time_limit
+    hard_s, soft_s = task.limits(conf)
     ignored = conf.task_ignore_result if task.ignore_result is None else task.ignore_result
     allowed = task.allowed_retries
 
@@ -52,6 +51,7 @@ def register(task: Task, app: Celery) -> None:
 
 
 def _attempt(task: Task, context: Context, args: list[Any], kwargs: dict[str, Any]) -> Any:
+    hard_s, soft_s = task.limits(task.app.conf)
     request = Request(
         id=context.task_id,
         task=task.name,
@@ -63,6 +63,8 @@ def _attempt(task: Task, context: Context, args: list[Any], kwargs: dict[str, An
         expires=None if context.expires_at is None else context.expires_at.isoformat(),
         delivery_info={"routing_key": context.queue, "redelivered": context.deaths > 0},
         called_directly=False,
+        time_limit=hard_s,
+        soft_time_limit=soft_s,
     )
     try:
         return to_json(finish(task, request))

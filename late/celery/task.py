@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import inspect
 import os
 import random
 import socket
 from collections.abc import Awaitable, Mapping, Sequence
 from contextvars import ContextVar
 from datetime import UTC, datetime
+from functools import cached_property
+from traceback import format_exception
 from typing import Any, ClassVar
 from uuid import uuid4
 from zoneinfo import ZoneInfo
@@ -48,8 +51,17 @@ class Request(msgspec.Struct):
     hostname: str = HOSTNAME
     is_eager: bool = False
     called_directly: bool = True
+    time_limit: float | None = None
+    soft_time_limit: float | None = None
     asked: Retry | None = None
     """The retry that `retry(throw=False)` asked for."""
+    exhausted: bool = False
+    """`retry` has said that no retries are left: `autoretry_for` does not find some again."""
+
+    @property
+    def timelimit(self) -> tuple[float | None, float | None]:
+        """The hard and the soft limit, in seconds."""
+        return self.time_limit, self.soft_time_limit
 
 
 running: ContextVar[tuple[Any, Request] | None] = ContextVar("late_celery_request", default=None)
@@ -74,6 +86,9 @@ class Task:
     time_limit: float | None = None
     expires: Any = None
     priority: int | None = None
+    typing: bool = True
+    """Refuse a call whose arguments the function does not take."""
+    MaxRetriesExceededError: ClassVar[type[Exception]] = MaxRetriesExceededError
     run: Any
     """The function. A subclass defines it as a method."""
     bound: Any = None
@@ -101,10 +116,25 @@ class Task:
             raise ConfigError(f"{self.name}: make late.celery.Celery(...) before the first call")
         return self.bound
 
+    @cached_property
+    def _parameters(self) -> inspect.Signature:
+        return inspect.signature(self.run)
+
+    def AsyncResult(self, task_id: str) -> AsyncResult:
+        """Return the result of a task by its id."""
+        return AsyncResult(task_id, self.app)
+
     @property
     def request(self) -> Request:
         found = running.get()
         return found[1] if found is not None and found[0] is self else Request()
+
+    def limits(self, conf: Any) -> tuple[float | None, float | None]:
+        """Return the hard and the soft time limit, its own or those of the settings, in seconds."""
+        return (
+            self.time_limit or conf.task_time_limit,
+            self.soft_time_limit or conf.task_soft_time_limit,
+        )
 
     @property
     def allowed_retries(self) -> int | None:
@@ -132,10 +162,24 @@ class Task:
             options: queue, priority (0..9, 9 first), headers, countdown, eta, expires.
 
         Raises:
+            TypeError: the function does not take these arguments.
             NoTransaction: none is open.
             NotSupported: an option that does not exist here.
         """
         return self.send(args, kwargs, options)
+
+    def check(self, args: Any, kwargs: Any) -> None:
+        """Refuse arguments that are none, and with `typing` those that the function does not take.
+
+        Raises:
+            TypeError: they are refused.
+        """
+        if args is not None and not isinstance(args, list | tuple):
+            raise TypeError(f"{self.name}: task args must be a list or tuple")
+        if kwargs is not None and not isinstance(kwargs, Mapping):
+            raise TypeError(f"{self.name}: task keyword arguments must be a mapping")
+        if self.typing:
+            self._parameters.bind(*(args or ()), **(kwargs or {}))
 
     def signature(self, args: Any = (), kwargs: Any = None, **options: Any) -> Signature:
         """Return the call as a value. `immutable=True` ignores arguments that are added later."""
@@ -154,6 +198,7 @@ class Task:
 
     def send(self, args: Any, kwargs: Any, options: Mapping[str, Any]) -> Any:
         """See `apply_async`."""
+        self.check(args, kwargs)
         conf = self.app.conf
         if conf.task_always_eager:
             return self.apply(args, kwargs, throw=conf.task_eager_propagates)
@@ -243,6 +288,7 @@ class Task:
         eta: datetime | None = None,
         countdown: float | None = None,
         max_retries: int | None = None,
+        **options: Any,
     ) -> Retry:
         """Ask for another attempt: it ends this one. `max_retries` counts as in Celery.
 
@@ -253,6 +299,8 @@ class Task:
         """
         if args is not None or kwargs is not None:
             raise NotSupported(f"{self.name}: a retry has the arguments of the task")
+        for option in sorted(name for name, value in options.items() if value is not None):
+            raise NotSupported(f"{self.name}: a retry keeps the task's {option}")
         request, allowed = self.request, self.allowed_retries
         if request.called_directly:
             raise exc or Retry("a task that was called directly can be retried", None, 0)
@@ -263,7 +311,10 @@ class Task:
                 f" give that max_retries={most}"
             ) from exc
         if most is not None and request.retries >= most:
-            raise exc or MaxRetriesExceededError(f"{self.name} {request.id}: {most} retries")
+            request.exhausted = True
+            raise exc or MaxRetriesExceededError(
+                f"{self.name} {request.id}: {most} retries", request.args, request.kwargs
+            )
         after_s = self.default_retry_delay if countdown is None else countdown
         if eta is not None:
             after_s = (self._moment(eta) - datetime.now(UTC)).total_seconds()
@@ -285,6 +336,8 @@ class Task:
             except passed:
                 raise
             except automatic as error:
+                if request.exhausted:
+                    raise
                 options = dict(self.retry_kwargs)
                 if self.retry_backoff:
                     options["countdown"] = self.backoff(request.retries)
@@ -308,19 +361,23 @@ class Task:
         """Run the task here with its retries at once, and return its outcome."""
         args, kwargs, task_id = tuple(args or ()), dict(kwargs or {}), str(uuid4())
         retries = 0
+        hard_s, soft_s = self.limits(self.app.conf)
         while True:
-            request = Request(task_id, self.name, args, kwargs, retries, is_eager=True,
-                              called_directly=False)  # fmt: skip
+            request = Request(
+                task_id, self.name, args, kwargs, retries, is_eager=True, called_directly=False,
+                time_limit=hard_s, soft_time_limit=soft_s,
+            )  # fmt: skip
             try:
-                return EagerResult(task_id, finish(self, request), "SUCCESS")
+                return EagerResult(task_id, finish(self, request), "SUCCESS", None, self.name)
             except Retry:
                 retries += 1
             except Ignore as error:
-                return EagerResult(task_id, error, "IGNORED")
+                return EagerResult(task_id, error, "IGNORED", None, self.name)
             except Exception as error:
                 if self.app.conf.task_eager_propagates if throw is None else throw:
                     raise
-                return EagerResult(task_id, error, "FAILURE")
+                trace = "".join(format_exception(error))
+                return EagerResult(task_id, error, "FAILURE", trace, self.name)
 
 
 def finish(task: Task, request: Request) -> Any:

@@ -15,9 +15,9 @@ from late.model.task import DEFAULT_GROUP
 
 if TYPE_CHECKING:
     from late.celery.beat import Entry
-    from late.celery.router.report import Side
     from late.celery.scan.report import Scan
     from late.celery.scan.tasks import Use
+    from late.control.celery_shares import Side
 
 app = typer.Typer(help="Move from Celery.", no_args_is_help=True)
 
@@ -235,15 +235,16 @@ def ramp(
     Producers follow within 5 s. The counts are those of late's journal: calls and their ends here,
     and calls that Celery's broker was given. What Celery's workers do with them Celery knows.
     """
-    from late.celery.router import report
-    from late.celery.router.shares import PREFIX
+    from late.control import celery_shares
 
     with options.control_of(url_option) as control:
         if task is not None and share is not None:
-            turned = control.queues.change("queue", PREFIX + task, _asked(share), dry_run=dry_run)
+            turned = control.queues.change(
+                "queue", celery_shares.PREFIX + task, _asked(share), dry_run=dry_run
+            )
         else:
             since_us = options.moment_us(since, "since", control.now())
-            found = report.read(control, since_us=since_us, group=group or DEFAULT_GROUP)
+            found = celery_shares.read(control, since_us=since_us, group=group or DEFAULT_GROUP)
     if task is not None and share is not None:
         say(turned, json, dry_run=dry_run)
         return

@@ -38,8 +38,10 @@ SCREENS = (
     ("workers", "Workers", "w"),
     ("autoscaler", "Autoscaler", "a"),
     ("cost", "Usage", "u"),
+    ("celery", "From Celery", "y"),
 )
-"""The screens: path, name, and the keyboard key that leads there."""
+"""The screens: path, name, and the keyboard key that leads there. The last one is named where tasks
+come from Celery."""
 DONE: Mapping[str, str] = {
     "turned": "Changed. Workers follow within five seconds.",
     "same": "Nothing to change: these are the values that it has.",
@@ -132,6 +134,10 @@ class PageContext:
             has_session=has_session,
         )
 
+    def _screens(self, caller: Caller) -> list[tuple[str, str, str]]:
+        hidden = set() if self.snapshots.from_celery else {"celery"}
+        return [each for each in SCREENS if each[0] not in hidden and _may_open(each[0], caller)]
+
     def page(
         self,
         request: Request,
@@ -154,7 +160,7 @@ class PageContext:
         again = request.url.path + (f"?{request.url.query}" if request.url.query else "")
         frame = {
             "title": short(title, 160),
-            "screens": [each for each in SCREENS if _may_open(each[0], visitor.caller)],
+            "screens": self._screens(visitor.caller),
             "here": here,
             "caller": visitor.caller.actor if visitor.caller.outside else visitor.caller.name,
             "read_only": not visitor.may_change(),

@@ -20,6 +20,7 @@ from late.web.access.csrf import SEED, SESSION, TOKEN, Stale
 from late.web.access.rules import RULES
 from late.web.access.sign_in import SignIns, address_of, read_form, set_cookie
 from late.web.actions import Action, Actions
+from late.web.celery_views import CeleryScreens
 from late.web.event_stream import Streams
 from late.web.page_context import ROOT, PageContext, Visitor
 from late.web.path_values import ShardInPath, TextInPath
@@ -81,6 +82,7 @@ class OperatorPage:
             "schedules": shown.schedules,
             "workers": shown.workers,
             "autoscaler": shown.autoscaler,
+            "celery": CeleryScreens(self._context).shown,
             "cost": shown.cost,
             "cost/report": shown.report,
         }

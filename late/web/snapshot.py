@@ -19,6 +19,7 @@ import msgspec
 from late.autoscaler.keda.demand import Signals
 from late.concurrency import in_thread
 from late.control import Control
+from late.control.celery_shares import is_routed
 from late.control.views import GroupView, Status
 from late.errors import LateError
 from late.model.queue_settings import QueueSettings
@@ -91,6 +92,14 @@ class SnapshotReader:
     def age_s(self) -> float:
         """The age of the last look in seconds; 0 if there was none."""
         return 0.0 if self._seen is None else max(0.0, time.monotonic() - self._at)
+
+    @property
+    def from_celery(self) -> bool:
+        """Tasks were on their way from Celery at the last look."""
+        if self._seen is None:
+            return False
+        names = {*self._seen.queues, *(each.queue for each in self._seen.status.queues)}
+        return any(map(is_routed, names))
 
     async def seen(self) -> Snapshot:
         """The last look, or a new one if that does not take long.

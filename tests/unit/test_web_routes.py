@@ -31,7 +31,7 @@ from tests.unit.web_kit import HOSTILE, Page, fields_of, fill, page
 SCREENS = (
     "", "queues", "queues/mail", "targets", "targets/billing", "groups",
     "groups/default", "shards", "shards/default/3",
-    "tasks", "dead", "timers", "schedules", "workers", "autoscaler", "cost",
+    "tasks", "dead", "timers", "schedules", "workers", "autoscaler", "celery", "cost",
 )  # fmt: skip
 ACTIONS = (
     "queues/mail/knobs", "queues/mail/undo", "targets/local/knobs", "targets/local/undo",

@@ -11,7 +11,8 @@ from dataclasses import dataclass, field
 
 from late import outbox
 from late.control import Control, audit
-from late.model.task import AttemptError, NewTask, Record, Schedule, TaskId, Usage
+from late.model.histogram import bucket
+from late.model.task import ENQUEUED, AttemptError, NewTask, Record, Schedule, TaskId, Usage
 from late.schema import migrate
 from late.schema.engine import make_engine, writing
 from late.schema.tables import controller, decision
@@ -115,6 +116,7 @@ async def _shard(scene: Scene, store: Store, shard: int, name: str) -> None:
         for n, each in enumerate(found[:5])
         for outcome in (("done", "retried") if n == 1 else ("done",))
     ]
+    usage += _routed()
     await owner.settle(
         cursor=cursor_within(page.window, found[8]),
         open=(open_of(found[7]), open_of(found[8])),
@@ -125,6 +127,17 @@ async def _shard(scene: Scene, store: Store, shard: int, name: str) -> None:
     scene.dead += [each.record.task_id for each in letters]
     scene.parked += [each.record.task_id for each in put_off]
     scene.waiting += [each.task_id for each in found[9:]]
+
+
+def _routed() -> list[Usage]:
+    """The calls of a task on its way from Celery, as one shard counts them."""
+    name, waits = "celery:send", ((bucket(40_000), 18), (bucket(900_000), 1))
+    return [
+        Usage("mail", "send", "local", ENQUEUED, 19),
+        Usage("celery", name, "local", ENQUEUED, 20),
+        Usage("celery", name, "local", "done", 19, 19, 190_000, waiting=waits),
+        Usage("celery.link", name, "local", ENQUEUED, 2),
+    ]
 
 
 def _declined(now: int, shard: int) -> tuple[AttemptError, ...]:
@@ -146,6 +159,7 @@ def _turn(control: Control) -> None:
     with audit.acting("eve"):
         control.queues.change("queue", "payments", {"rate": 20.0, "max_backlog": 100_000})
         control.queues.change("queue", "old-name", {"rate": 5.0})
+        control.queues.change("queue", "celery:send", {"late_share": 0.5})
 
 
 def _schedule(name: str, rule: str, now_us: int) -> Schedule:

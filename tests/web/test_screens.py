@@ -25,7 +25,7 @@ def screens(scene: Scene) -> list[str]:
         "shards/default/6", "tasks", f"tasks/{scene.dead[0]}?payload=1",
         f"tasks/{scene.parked[0]}", f"tasks/{scene.waiting[0]}", "dead",
         "dead?queue=payments&group=default", "timers", "schedules", "workers", "autoscaler",
-        "cost", "login", "groups/nothing-here",
+        "celery", "cost", "login", "groups/nothing-here",
     ]  # fmt: skip
 
 

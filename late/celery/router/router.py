@@ -13,18 +13,17 @@ import msgspec
 from late.app.app import App
 from late.celery.app import Celery
 from late.celery.exceptions import NotSupported
+from late.celery.router.flags import Client, FlagShares
 from late.celery.router.message import Message, pack, unpack
-from late.celery.router.shares import PREFIX, Shares, takes
+from late.celery.router.shares import Shares, takes
 from late.celery.task import Task
+from late.control.celery_shares import PREFIX, QUEUE
 from late.errors import ConfigError, InvalidTask
 from late.handler.outcomes import ATTEMPTS_MAX, Retry
 from late.model.validation import DELAY_S_MAX
 
 logger = logging.getLogger("late.celery")
 
-QUEUE = "celery"
-"""The queue of the calls that Celery gets. Those that `late` does not support are in
-`celery.REASON`, so that the books of `late` count them."""
 _RETRY = Retry(ATTEMPTS_MAX, cap=60, deadline=DELAY_S_MAX)
 
 
@@ -35,15 +34,19 @@ class Router:
     Args:
         late_app: the app with the business database.
         celery_app: the app of Celery that the service has.
+        flags: a client of OpenFeature, whose flags take the place of the knobs.
         settings: see `late.celery.Celery`. A call without a transaction opens one of its own.
     """
 
-    def __init__(self, late_app: App, celery_app: Any, **settings: Any) -> None:
+    def __init__(
+        self, late_app: App, celery_app: Any, *, flags: Client | None = None, **settings: Any
+    ) -> None:
         self.late_app = late_app
         self.celery_app = celery_app
         given = {"late_outside_transaction": "open", **settings}
         self.late = Celery(celery_app.main, late_app=late_app, **given)
-        self.shares = Shares(late_app.url)
+        knobs = Shares(late_app.url)
+        self.shares = knobs if flags is None else FlagShares(flags, knobs)
 
     def __repr__(self) -> str:
         return f"<Router {len(self.late.tasks)} tasks on {self.late!r}>"
@@ -136,6 +139,7 @@ class Routed:
         if self._late_task is not None:
             # Prepared for each call: what is not supported is counted before the first share.
             # `send` prepares it once more, with the headers that receivers of its signals set.
+            self._late_task.check(args, kwargs)
             try:
                 self._late_task.prepare(args, kwargs, options)
             except (ConfigError, InvalidTask) as error:

@@ -9,12 +9,12 @@ from collections.abc import Callable, Mapping
 from zlib import crc32
 
 from late.control import Control
+from late.control.celery_shares import PREFIX
 from late.errors import LateError
 from late.model.queue_settings import QueueSettings
 
 logger = logging.getLogger("late.celery")
 
-PREFIX = "celery:"
 EVERY_S = 2.0
 """The age from which a call reads the shares anew. A change is live within this time."""
 _PARTS = 10_000
@@ -41,6 +41,7 @@ class Shares:
         self._url = url
         self._clock = clock
         self._shares: Mapping[str, float] = {}
+        self._off: frozenset[str] = frozenset()
         self._read_at: float | None = None
         self._lock = threading.Lock()
 
@@ -55,6 +56,10 @@ class Shares:
                 self._lock.release()
         return self._shares.get(task, 0.0)
 
+    def is_off(self, task: str) -> bool:
+        """Tell whether the last read had the task switched off."""
+        return task in self._off
+
     def _old(self) -> bool:
         return self._read_at is None or self._clock() - self._read_at >= EVERY_S
 
@@ -66,9 +71,11 @@ class Shares:
         except LateError as error:
             logger.warning("the shares of Celery's tasks could not be read: %s", error)
         else:
-            self._shares = {
-                name.removeprefix(PREFIX): in_force(settings)
+            ours = {
+                name.removeprefix(PREFIX): settings
                 for name, settings in queues.items()
                 if name.startswith(PREFIX)
             }
+            self._off = frozenset(name for name, settings in ours.items() if settings.closed)
+            self._shares = {name: in_force(settings) for name, settings in ours.items()}
         self._read_at = now

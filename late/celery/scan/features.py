@@ -54,7 +54,7 @@ OPTIONS: dict[str, Feature] = {
     "serializer": Feature("same", "JSON alone"),
     "compression": Feature("same", "no effect: set a codec of the app"),
     "pydantic": Feature("edit", "late's own tasks take models by their annotations"),
-    "typing": Feature("same", "no effect"),
+    "typing": Feature("same"),
     "shared": Feature("same"),
     "lazy": Feature("same"),
     "trail": Feature("same", "no effect"),
@@ -87,7 +87,7 @@ ATTRIBUTES: dict[str, Feature] = {
     "request.called_directly": Feature("same"),
     "request.delivery_info": Feature("same", "it has the queue as `routing_key`, no exchange"),
     "request.get": Feature("edit", "read the attribute"),
-    "request.timelimit": Feature("edit", "read the task's `time_limit`"),
+    "request.timelimit": Feature("same"),
     "request.group": Feature("unsupported", _WORKFLOWS),
     "request.chain": Feature("unsupported", _WORKFLOWS),
     "request.chord": Feature("unsupported", _WORKFLOWS),
@@ -106,7 +106,7 @@ ATTRIBUTES: dict[str, Feature] = {
     "s": Feature("same", _SIGNATURE),
     "si": Feature("same", _SIGNATURE),
     "signature": Feature("same", _SIGNATURE),
-    "AsyncResult": Feature("edit", "use `AsyncResult` of the app"),
+    "AsyncResult": Feature("same"),
     "update_state": Feature("edit", "no state but the end is kept: write progress to your tables"),
     "backend": Feature("unsupported", "there is no result backend: use AsyncResult"),
     "replace": Feature("unsupported", _WORKFLOWS),
@@ -285,11 +285,10 @@ SCHEDULES: dict[str, Feature] = {
 EXCEPTIONS: dict[str, Feature] = {
     name: Feature("same")
     for name in ("Retry", "MaxRetriesExceededError", "Ignore", "Reject", "SoftTimeLimitExceeded",
-                 "TimeLimitExceeded", "TimeoutError")
+                 "TaskRevokedError", "TimeLimitExceeded", "TimeoutError")
 } | {
     "WorkerLostError": Feature("edit", "no task sees it: its worker is dead"),
     "NotRegistered": Feature("edit", "an unknown task waits for a worker that has it"),
-    "TaskRevokedError": Feature("edit", "a cancelled task does not run"),
 }  # fmt: skip
 SHAPES: dict[str, Feature] = {
     "class": Feature("edit", "a class with `run`: register it with `app.register_task`"),

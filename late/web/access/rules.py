@@ -33,6 +33,7 @@ RULES: Mapping[str, Rule] = {
     "schedules": VIEW,
     "workers": WHOLE,
     "autoscaler": WHOLE,
+    "celery": WHOLE,
     "cost": VIEW,
     "cost/report": WHOLE,
     "tasks/{task_id:text}/cancel": OPERATE,

@@ -7,12 +7,22 @@ from collections.abc import Iterable, Mapping
 
 import msgspec
 
-from late.celery.router.router import QUEUE
-from late.celery.router.shares import PREFIX
-from late.control import Control
+from late.control.control import Control
 from late.control.queue_settings import Settings
 from late.model.histogram import middle
 from late.model.task import ENQUEUED, Usage
+
+PREFIX = "celery:"
+"""The beginning of the name of a row of settings with the share of a task, and of the name under
+which a call is handed to Celery."""
+QUEUE = "celery"
+"""The queue of the calls that Celery gets. Those that `late` does not support are in
+`celery.REASON`, so that the books of `late` count them."""
+
+
+def is_routed(name: str) -> bool:
+    """Tell whether a queue, or a row of settings, is there because a task comes from Celery."""
+    return name.startswith(PREFIX) or name.split(".")[0] == QUEUE
 
 
 class Side(msgspec.Struct):

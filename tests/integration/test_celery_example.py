@@ -1,0 +1,63 @@
+"""The example of a move from Celery: both systems, a worker killed on either side, one judge."""
+
+from __future__ import annotations
+
+import importlib.util
+import os
+import re
+import subprocess
+import sys
+from pathlib import Path
+from types import ModuleType
+
+import pytest
+
+FOLDER = Path(__file__).resolve().parents[2] / "examples" / "celery-migration"
+PHASE_OF = dict.fromkeys(range(1, 5), 0)
+
+
+@pytest.fixture(scope="module")
+def example() -> ModuleType:
+    spec = importlib.util.spec_from_file_location("celery_migration_run", FOLDER / "run.py")
+    assert spec is not None
+    assert spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
+
+
+@pytest.mark.timeout(1_200)
+def test_each_call_runs_on_one_side_and_none_is_lost(tmp_path: Path) -> None:
+    done = subprocess.run(
+        [sys.executable, "run.py", "--watch"],
+        cwd=FOLDER,
+        env={**os.environ, "CALLS": "40", "TMPDIR": str(tmp_path)},
+        capture_output=True,
+        text=True,
+    )
+    logs = [path.read_text()[-2_000:] for path in tmp_path.glob("*/*.log")]
+    assert done.returncode == 0, (done.stdout, done.stderr, logs)
+    assert "calls 216, on both sides 0, lost 0, rolled back and run 0" in done.stdout
+    rows = re.findall(r"^ +(\d+)%  late +(\d+)  celery +(\d+)$", done.stdout, re.M)
+    sides = [(int(percent), int(late), int(celery)) for percent, late, celery in rows]
+    assert [percent for percent, _, _ in sides] == [0, 1, 50, 100, 50, 0]
+    assert all(late + celery == 36 for _, late, celery in sides)
+    by_share = {percent: (late, celery) for percent, late, celery in sides}
+    assert (by_share[0], by_share[100]) == ((0, 36), (36, 0))
+    assert min(by_share[50]) > 0
+
+
+@pytest.mark.parametrize(
+    ("found", "verdict"),
+    [
+        ({1: ["late"], 2: ["celery"], 3: ["late", "late"]}, 0),
+        ({1: ["late"], 2: ["celery"], 3: ["late", "celery"]}, 1),
+        ({1: ["late"], 2: ["celery"]}, 1),
+        ({1: ["late"], 2: ["celery"], 3: ["late"], 4: ["late"]}, 1),
+    ],
+    ids=["kept", "on both sides", "lost", "rolled back and run"],
+)
+def test_the_judge_sees_what_is_wrong(
+    example: ModuleType, found: dict[int, list[str]], verdict: int
+) -> None:
+    assert example.judge(found, {1, 2, 3}, PHASE_OF) == verdict
