@@ -54,6 +54,10 @@ def glossary_problems(text: str) -> Iterator[str]:
             yield f"docs/glossary.md: {word!r} has {times} meanings"
 
 
+DJANGO = {("commands", "Command"), ("migrations", "Migration")}
+"""Classes that Django finds by their names, one in each module of these folders."""
+
+
 def problems(paths: Sequence[Path]) -> Iterator[str]:
     """Every problem of these modules, as `file:line: what`."""
     rooms: dict[tuple[Path, str], list[str]] = {}
@@ -64,8 +68,8 @@ def problems(paths: Sequence[Path]) -> Iterator[str]:
         tree = ast.parse(path.read_text(), name)
         yield from fragments(name, tree)
         for each in classes(tree):
-            if each == "Command" and path.parent.name == "commands":
-                continue  # Django finds the commands of `manage.py` by this name.
+            if (path.parent.name, each) in DJANGO:
+                continue
             rooms.setdefault((path.parent, each), []).append(name)
     for (_, each), names in rooms.items():
         if len(names) > 1:

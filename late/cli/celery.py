@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from late.celery.beat import Entry
     from late.celery.scan.report import Scan
     from late.celery.scan.tasks import Use
-    from late.control.celery_shares import Side
+    from late.control.status.celery_shares import Side
 
 app = typer.Typer(help="Move from Celery.", no_args_is_help=True)
 
@@ -235,7 +235,7 @@ def ramp(
     Producers follow within 5 s. The counts are those of late's journal: calls and their ends here,
     and calls that Celery's broker was given. What Celery's workers do with them Celery knows.
     """
-    from late.control import celery_shares
+    from late.control.status import celery_shares
 
     with options.control_of(url_option) as control:
         if task is not None and share is not None:

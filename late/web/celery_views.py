@@ -9,7 +9,7 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 from late.concurrency import in_thread
-from late.control.celery_shares import PREFIX, Ramp, read
+from late.control.status.celery_shares import PREFIX, Ramp, read
 from late.model.task import DEFAULT_GROUP
 from late.web.page_context import PageContext, Visitor
 from late.web.queries import group_asked, groups_of, seen_at

@@ -19,7 +19,7 @@ import msgspec
 from late.autoscaler.keda.demand import Signals
 from late.concurrency import in_thread
 from late.control import Control
-from late.control.celery_shares import is_routed
+from late.control.status.celery_shares import is_routed
 from late.control.views import GroupView, Status
 from late.errors import LateError
 from late.model.queue_settings import QueueSettings

@@ -12,7 +12,7 @@ from tests.consumers.stage import Stage, demand
 
 MANY = 20
 AGAIN_S = 1.5
-LONG_S, LONG_VISIBILITY_S = 12.0, 8.0
+LONG_S, LONG_VISIBILITY_S = 24.0, 16.0
 HOUR_S = 3_600.0
 REASON = "no such card: “4711” ☂"
 VALUES: dict[str, Any] = {

@@ -271,7 +271,7 @@ WAITING = """
 from django.contrib.auth.models import Permission, User
 from django.db import connection, transaction
 from django.test import Client
-from late.contrib.django import waiting
+from late.contrib.django import waiting_tasks
 from shop.tasks import pay, remind
 import re, time
 with transaction.atomic():
@@ -287,7 +287,7 @@ whole = client.get(page).content.decode()
 assert "12345" not in whole and whole.count("<td>pay</td>") + whole.count("<td>remind</td>") == 20
 assert client.get(page + "x/change/").status_code == 404
 assert b"waiting tasks" in client.get("/admin/").content.lower()
-waiting.PAGE = 7
+waiting_tasks.PAGE = 7
 seen, link = [], "?state=logged&queue=payments"
 while link:
     text = client.get(page + link).content.decode()
@@ -298,10 +298,10 @@ assert len(seen) == 30 and set(seen) == ids, seen
 print("logged", len(seen), end=" ")
 """
 PARKED = """
-from late.contrib.django import waiting
+from late.contrib.django import waiting_tasks
 import time
 def of(state, **query):
-    found = waiting.sections({"state": state, **query})
+    found = waiting_tasks.sections({"state": state, **query})
     assert "error" not in found, found
     return [(task["name"], task["reason"]) for task in found["sections"][0]["tasks"]]
 for _ in range(300):

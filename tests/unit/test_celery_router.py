@@ -19,7 +19,7 @@ from late.celery.router import Router
 from late.celery.router.message import pack, unpack
 from late.celery.router.shares import EVERY_S, Shares, takes
 from late.control import Control
-from late.control.celery_shares import read
+from late.control.status.celery_shares import read
 from late.outbox import connect
 from late.schema.engine import make_engine
 from late.testing import drain

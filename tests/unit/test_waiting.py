@@ -14,8 +14,8 @@ from sqlalchemy import Engine, event, insert, update
 
 import late
 from late.control import Control
-from late.control.status import waiting
-from late.control.status.waiting import State, Waiting, WaitingFilter
+from late.control.status import waiting_tasks as waiting
+from late.control.status.waiting_tasks import State, Waiting, WaitingFilter
 from late.errors import ConfigError
 from late.model.ids import new_id
 from late.schema import migrate

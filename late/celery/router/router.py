@@ -17,7 +17,7 @@ from late.celery.router.flags import Client, FlagShares
 from late.celery.router.message import Message, pack, unpack
 from late.celery.router.shares import Shares, takes
 from late.celery.task import Task
-from late.control.celery_shares import PREFIX, QUEUE
+from late.control.status.celery_shares import PREFIX, QUEUE
 from late.errors import ConfigError, InvalidTask
 from late.handler.outcomes import ATTEMPTS_MAX, Retry
 from late.model.validation import DELAY_S_MAX

@@ -9,7 +9,7 @@ from collections.abc import Callable, Mapping
 from zlib import crc32
 
 from late.control import Control
-from late.control.celery_shares import PREFIX
+from late.control.status.celery_shares import PREFIX
 from late.errors import LateError
 from late.model.queue_settings import QueueSettings
 

@@ -9,7 +9,7 @@ from django.core.exceptions import PermissionDenied
 from django.template.response import TemplateResponse
 from django.urls import path
 
-from late.contrib.django import waiting
+from late.contrib.django import waiting_tasks
 from late.contrib.django.application import setting
 from late.contrib.django.connections import database_url
 from late.contrib.django.models import DeadLetter, WaitingTask
@@ -76,7 +76,7 @@ class DeadLetterAdmin(admin.ModelAdmin):
 @admin.register(WaitingTask)
 class WaitingTaskAdmin(admin.ModelAdmin):
     """To see the list takes the permission `late.view_waitingtask`. It changes nothing and shows no
-    payload. Django's own list would count the table, so this one is made by `waiting.sections`."""
+    payload. Django's own list would count the table, so `waiting_tasks.sections` makes this one."""
 
     def get_urls(self) -> list[Any]:
         """Return the list alone: there are no pages of single tasks."""
@@ -91,7 +91,7 @@ class WaitingTaskAdmin(admin.ModelAdmin):
             **self.admin_site.each_context(request),
             "title": "Tasks that wait",
             "opts": self.opts,
-            **waiting.sections(request.GET.dict()),
+            **waiting_tasks.sections(request.GET.dict()),
             **(extra_context or {}),
         }
         return TemplateResponse(request, "admin/late/waiting.html", context)

@@ -69,8 +69,8 @@ class DeadLetter(models.Model):
 
 
 class WaitingTask(models.Model):
-    """A task that waits, for the admin's list and its permission; `late.contrib.django.waiting`
-    reads the rows. This table holds those that are parked."""
+    """A task that waits, for the admin's list and its permission; `waiting_tasks.py` reads it.
+    This table holds those that are parked."""
 
     task_id = TaskIdField(primary_key=True)
 

@@ -6,7 +6,15 @@ import msgspec
 
 from late.control.database import Database, Part, on_engine
 from late.control.groups.commands import GroupControl
-from late.control.status import owners, scaling_signals, server, status, timers, usage, waiting
+from late.control.status import (
+    owners,
+    scaling_signals,
+    server,
+    status,
+    timers,
+    usage,
+    waiting_tasks,
+)
 from late.control.views import Status
 
 
@@ -38,4 +46,4 @@ class StatusControl(Part):
     owners = on_engine(owners.owners)
     usage_since = on_engine(usage.usage_since)
     timers = on_engine(timers.listed)
-    waiting = on_engine(waiting.read_waiting)
+    waiting = on_engine(waiting_tasks.read_waiting)

@@ -65,7 +65,7 @@ class WaitingPage(msgspec.Struct, frozen=True):
 
     tasks: tuple[Waiting, ...]
     after: Key | None
-    """Where the next page begins; None where this was the last one."""
+    """The key after which the next page begins; None if this is the last one."""
     now_us: int
     """The database's clock."""
 

@@ -13,7 +13,7 @@ from late.contrib.django.application import migrate_hint, setting
 from late.contrib.django.connections import IN_MEMORY, database_url
 from late.contrib.django.models import WaitingTask
 from late.control import Control
-from late.control.status.waiting import Key, State, Waiting, WaitingFilter, WaitingPage
+from late.control.status.waiting_tasks import Key, State, Waiting, WaitingFilter, WaitingPage
 from late.errors import LateError
 from late.model.ids import shard_of
 from late.model.task import HELD_US
