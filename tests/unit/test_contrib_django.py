@@ -33,7 +33,7 @@ from late.contrib.django import (
     results,
     schema,
     tasks_api,
-    waiting,
+    waiting_tasks,
 )
 from late.contrib.django import connections as ours
 from late.contrib.django.models import WaitingTask
@@ -297,12 +297,12 @@ def test_the_list_is_read_where_the_project_s_routers_say(
     database({"NAME": tmp_path / "shop.db"})
     with override_settings(LATE={"DATABASE": ALIAS}):
         monkeypatch.setattr(router, "routers", [])
-        assert waiting.read_alias() == ALIAS
+        assert waiting_tasks.read_alias() == ALIAS
         monkeypatch.setattr(router, "routers", [Router("replica")])
-        assert waiting.read_alias() == "replica"
+        assert waiting_tasks.read_alias() == "replica"
         monkeypatch.setattr(router, "routers", [Router(None)])
-        assert waiting.read_alias() == ALIAS
-        assert "manage.py migrate late" in waiting.sections({})["error"]
+        assert waiting_tasks.read_alias() == ALIAS
+        assert "manage.py migrate late" in waiting_tasks.sections({})["error"]
 
 
 @pytest.mark.parametrize(
@@ -317,8 +317,8 @@ def test_the_list_is_read_where_the_project_s_routers_say(
     ],
 )
 def test_a_query_that_cannot_be_read_is_a_message(query: dict[str, str]) -> None:
-    assert waiting.sections(query)["error"] == "The filter cannot be read."
+    assert waiting_tasks.sections(query)["error"] == "The filter cannot be read."
 
 
 def test_a_database_in_memory_has_no_list() -> None:
-    assert "in memory" in waiting.sections({"state": "nonsense"})["error"]
+    assert "in memory" in waiting_tasks.sections({"state": "nonsense"})["error"]

@@ -66,6 +66,7 @@ EXPECTED: dict[str, tuple[int, ...]] = {
     "GET schedules": SCREEN,
     "GET workers": WHOLE,
     "GET autoscaler": WHOLE,
+    "GET celery": WHOLE,
     "GET cost": SCREEN,
     "GET cost/report": (404,) * 8,
     "POST tasks/{task_id:text}/cancel": OPERATE,
@@ -216,6 +217,7 @@ async def test_a_person_produces_and_consumes_nothing_by_a_role(tmp_path: Path) 
         "/v1/queues/{queue}": ("GET", None, 200),
         "/v1/queues/{queue}/tasks": ("POST", {"name": "charge", "payload": {}}, 403),
         "/v1/queues/{queue}/receive": ("POST", {"wait_s": 0}, 403),
+        "/v1/queues/{queue}/put": ("POST", {}, 404),  # Signed URLs are not served here.
         "/v1/tasks": ("POST", {"tasks": [{"name": "charge", "queue": "payments"}]}, 403),
         "/v1/ack": ("POST", {"receipt": "x"}, 403),
         "/v1/nack": ("POST", {"receipt": "x"}, 403),
