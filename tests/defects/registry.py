@@ -163,7 +163,7 @@ _ALL = (
     ),
     Defect(
         "key-unread", "a task takes its key before earlier ones of its window are read",
-        c.key_before_the_page_is_read, "worlds", r"S14:", worlds=60,
+        c.key_before_the_page_is_read, "postgres", r"S14:", worlds=60,
     ),
     Defect(
         "outage-attempts", "an outage is told by attempts, and not by different tasks",
