@@ -28,6 +28,8 @@ class Identities:
 
     def jobs(self) -> list[BackgroundJob]:
         """Make the jobs that read the keys of the providers again and again."""
+        if not self.providers:  # Then `late[oidc]` need not be installed.
+            return []
         from late.api.identity.provider import REFRESH_S
 
         return [
