@@ -24,6 +24,7 @@ if TYPE_CHECKING:
     from late.app.options import TaskOptions
     from late.app.results import Handle
     from late.app.task import Call, Task
+    from late.app.workflows import RESULT, chain, chord, group
     from late.consumer.consumer import Consumer, ConsumerRefused
     from late.consumer.session import PulledTask
     from late.dispatcher.push.webhook_signature import BadSignature
@@ -61,6 +62,7 @@ if TYPE_CHECKING:
     from late.payload.codec import Encrypted, Signed
 
 __all__ = [
+    "RESULT",
     "AlreadyDone",
     "App",
     "AsyncContext",
@@ -106,7 +108,10 @@ __all__ = [
     "TaskOptions",
     "Tls",
     "UnknownTask",
+    "chain",
+    "chord",
     "codec",
+    "group",
     "log",
     "serve_handlers",
     "sign_url",
@@ -118,6 +123,10 @@ __all__ = [
 _HOME_OF = dict.fromkeys(__all__, "errors") | {
     "AlreadyDone": "handler.outcomes",
     "App": "app.app",
+    "RESULT": "app.workflows",
+    "chain": "app.workflows",
+    "chord": "app.workflows",
+    "group": "app.workflows",
     "BadSignature": "dispatcher.push.webhook_signature",
     "GrpcTarget": "model.targets",
     "HttpTarget": "model.targets",

@@ -8,7 +8,7 @@ from collections.abc import Callable, Coroutine, Iterable, Mapping, Sequence
 from types import MappingProxyType
 from typing import Any, Concatenate, ParamSpec, TypeVar, Unpack, overload
 
-from late.app import commands, mistakes, named_calls
+from late.app import commands, mistakes, named_calls, workflows
 from late.app.backpressure import BacklogGuard, Depth, check_depths
 from late.app.decorators import BatchDecorator, ScheduleDecorator, TaskDecorator
 from late.app.mistakes import FORGOTTEN
@@ -25,6 +25,7 @@ from late.app.results import Handle
 from late.app.rows import RowFactory
 from late.app.subjects import write_owned
 from late.app.task import Call, Prepared, Task
+from late.app.workflows import Then, Workflow
 from late.app.write import first, write
 from late.errors import BatchTooLarge, ConfigError, InvalidName
 from late.handler.context import AsyncContext, Context
@@ -33,6 +34,7 @@ from late.model.ids import shard_of
 from late.model.lanes import Lane
 from late.model.targets import Target, by_name
 from late.model.task import DEFAULT_GROUP, SHARDS_MAX, NewTask, Policy, Schedule, TaskId
+from late.model.workflow import Stage
 from late.outbox.base import AsyncTransaction, SyncTransaction
 from late.payload import codec as codecs
 from late.payload import values as payloads
@@ -108,6 +110,8 @@ class App:
         self._depths: dict[str, Depth] = {}
         self.capture: Callable[[list[Call], list[NewTask]], list[TaskId]] | None = None
         """A function that takes tasks instead of the database. `late.testing.inline` sets it."""
+        self.capture_stages: Callable[[list[Call], list[Stage]], list[TaskId]] | None = None
+        """The same for the stages of workflows."""
 
     def __repr__(self) -> str:
         return f"<App {len(self.tasks)} tasks, group={self.group}>"
@@ -313,6 +317,37 @@ class App:
         except SubjectKeyNeeded:
             return write_owned(self, self._rows, tx, batch, autocommit=alone)
         return write(self, tx, batch, rows, autocommit=alone)
+
+    @overload
+    def enqueue_workflow(
+        self, tx: SyncTransaction, workflow: Workflow, /, *, on_failure: Call | Then | None = ...
+    ) -> list[TaskId]: ...
+    @overload
+    def enqueue_workflow(
+        self, tx: AsyncTransaction, workflow: Workflow, /, *, on_failure: Call | Then | None = ...
+    ) -> Coroutine[Any, Any, list[TaskId]]: ...
+    def enqueue_workflow(
+        self, tx: Any, workflow: Any, /, *, on_failure: Call | Then | None = None
+    ) -> Any:
+        """Insert a workflow: `late.chain(...)` or `late.group(...)`; see `docs/workflows.md`.
+
+        Args:
+            on_failure: a call that runs once, when the first task of the workflow has failed: as a
+                dead letter, expired or discarded. `late.RESULT` among its arguments is the id of
+                that task.
+
+        Returns:
+            The ids of all tasks in the order in which they are written, or an awaitable of them if
+            `tx` is async.
+
+        Raises:
+            BatchTooLarge: there are more than 1,000 tasks, 100 one after the other, 10,000 links
+                between two tasks, or 8 MiB of payload.
+            InvalidTask: a task has an option that a stage cannot have, or needs a result that is
+                not kept; or no transaction is open.
+            Other errors as for `enqueue_many`. After an error nothing is written.
+        """
+        return workflows.write(self, tx, workflow, on_failure)
 
     def prepare(self, calls: Sequence[Call]) -> list[NewTask]:
         """Return the rows of one batch, checked as in `enqueue_many`, for other writers of rows."""

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Coroutine, Mapping
 from typing import (
+    TYPE_CHECKING,
     Any,
     Generic,
     ParamSpec,
@@ -32,6 +33,9 @@ from late.outbox.base import AsyncTransaction, SyncTransaction
 from late.payload import codec as codecs
 from late.payload import models
 from late.payload import values as payloads
+
+if TYPE_CHECKING:
+    from late.app.workflows import Then
 
 P = ParamSpec("P")
 R = TypeVar("R")
@@ -177,6 +181,17 @@ class Task(Generic[P, R]):
         return Call(
             self.app, self.name, self.queue, self.codec, values, payload, self._settings, self
         )
+
+    def then(self, *args: P.args, **kwargs: P.kwargs) -> Then:
+        """Make a call for a workflow, with `late.RESULT` among its arguments.
+
+        Raises:
+            InvalidPayload: another argument does not fit the task.
+            InvalidTask: there is no `late.RESULT`, or the task has another codec than JSON.
+        """
+        from late.app.workflows import then
+
+        return then(self, self._settings, args, kwargs)
 
     def options(self, **asked: Unpack[TaskOptions]) -> Prepared[P, R]:
         """Return the task with options: `task.options(delay=60).enqueue(tx)`.
@@ -334,3 +349,9 @@ class Prepared(Generic[P, R]):
         return Call(
             task.app, task.name, task.queue, task.codec, values, payload, self._settings, task
         )
+
+    def then(self, *args: P.args, **kwargs: P.kwargs) -> Then:
+        """Make a call for a workflow with these options; see `Task.then`."""
+        from late.app.workflows import then
+
+        return then(self._task, self._settings, args, kwargs)

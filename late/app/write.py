@@ -42,11 +42,18 @@ def write(
     """
     if app.capture is None:
         return outbox.write(tx, rows, partial(app.placed, calls), autocommit=autocommit)
+    return captured(tx, partial(app.capture, calls, rows), autocommit=autocommit)
+
+
+def captured(
+    tx: Any, capture: Callable[[], list[TaskId]], *, autocommit: bool
+) -> list[TaskId] | Awaitable[list[TaskId]]:
+    """Give tasks to `capture` instead of the database, as `tx` would take them."""
     if tx is not None and outbox.is_async(tx):
-        return _capture_async(app.capture, tx, calls, rows, autocommit)
+        return _capture_async(tx, capture, autocommit)
     if tx is not None and not autocommit and holds_connection(tx):
         check(tx)
-    return app.capture(calls, rows)
+    return capture()
 
 
 def first(ids: Awaitable[list[TaskId]], name: str = "") -> Coroutine[Any, Any, TaskId]:
@@ -72,8 +79,8 @@ async def _first(ids: Awaitable[list[TaskId]], name: str) -> TaskId:
 
 
 async def _capture_async(
-    capture: Capture, tx: Any, calls: list[Call], rows: list[NewTask], autocommit: bool
+    tx: Any, capture: Callable[[], list[TaskId]], autocommit: bool
 ) -> list[TaskId]:
     if not autocommit and holds_connection(tx):
         await check_async(tx)
-    return capture(calls, rows)
+    return capture()

@@ -75,6 +75,12 @@ class IdFactory:
         return f"{high[:8]}-{high[8:]}-7", first
 
 
+def id_before(at_us: int) -> TaskId:
+    """Return the lowest id of the time `at_us`: all ids that were made earlier are less."""
+    text = f"{max(0, at_us) // 1_000:012x}"
+    return TaskId(f"{text[:8]}-{text[8:]}-7000-8000-000000000000")
+
+
 _factory = IdFactory()
 new_id = _factory.make
 """Make one id by the factory of this process: `new_id(shard_id)`."""

@@ -105,6 +105,8 @@ class Options(
     """The id of the tenant or person whose key encrypts the payload, if it belongs to one."""
     layout: int = 0
     """With an ordering key: the version of the lane by which its shard was chosen."""
+    stage: bool = False
+    """It is a stage of a workflow: its end is recorded in `late_stage`."""
     committed_below: int = 0
     """With an ordering key, where the log's order is not that of commits: every transaction that
     had committed when the task was inserted has a position below this one. 0: below its own."""

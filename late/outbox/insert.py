@@ -80,7 +80,7 @@ def insert(
             rows = yield from _fenced(rows, layout, dialect, again)
             return [row.task_id for row in rows]
         rows, _ = yield from _placed(rows, layout, into, again)
-    yield from _written(rows, None, dialect)
+    yield from written(rows, None, dialect)
     return [row.task_id for row in rows]
 
 
@@ -111,13 +111,13 @@ def _keyed(
         fresh += [Command("cancel", task_id).row() for task_id in cancelled]
         # The lane may have changed after it was read, unless a lock prevents that: sqlite3 begins
         # no transaction for a read, and on PostgreSQL each statement has its own snapshot.
-        if (yield from _written(fresh, layout if dialect.fences else None, dialect)):
+        if (yield from written(fresh, layout if dialect.fences else None, dialect)):
             return ids
         yield _release(rows, dialect)
     raise TransactionAborted("the lane was resized again and again")
 
 
-def _written(rows: Sequence[NewTask], layout: int | None, dialect: Dialect) -> Steps[bool]:
+def written(rows: Sequence[NewTask], layout: int | None, dialect: Dialect) -> Steps[bool]:
     """Insert all rows in as few statements as possible, and return True.
 
     If the lane no longer has the version `layout`, insert no row and return False.
@@ -144,7 +144,7 @@ def _fenced(
 ) -> Steps[Sequence[NewTask]]:
     """Insert all rows by the lane's version at that time, and return them as they were written."""
     for _ in range(ROUNDS_MAX):
-        if (yield from _written(rows, layout, dialect)):
+        if (yield from written(rows, layout, dialect)):
             return rows
         lane = yield from _lane(dialect)
         rows, layout = again(lane), lane.version

@@ -13,6 +13,7 @@ from typing import Any, Literal, Protocol
 
 from late.errors import causes
 from late.model.task import NewTask
+from late.model.workflow import Stage, values_of
 from late.outbox import parameters
 from late.outbox.base import Statement
 from late.outbox.parameters import Value, Words
@@ -21,6 +22,14 @@ from late.schema.key_order import in_order
 _COLUMNS = "shard_id, task_id, queue, name, payload, headers, options"
 _KEY_COLUMNS = "unique_key, task_id, digest, created_at_us, expires_at_us"
 _TYPES = ("smallint", "uuid", "text", "text", "bytea", "text", "text")
+_STAGE_TYPES = {
+    "workflow_id": "uuid", "stage": "int", "task_id": "uuid", "shard_id": "smallint",
+    "state": "text", "missing": "int", "after": "text", "next": "text", "collects": "smallint",
+    "on_failure": "int", "mark": "text", "queue": "text", "name": "text", "payload": "bytea",
+    "headers": "text", "options": "text",
+}  # fmt: skip
+"""The columns of a stage without its end, in the order of the fields of `Stage`."""
+_STAGE_COLUMNS = ", ".join(_STAGE_TYPES)
 
 # The database's clock in microseconds, the same as `late.schema.tables.NOW_US` (a test compares
 # them). That module is not imported, because every producer would then import SQLAlchemy.
@@ -53,6 +62,9 @@ class Dialect(Protocol):
         With `layout` (only if the dialect `fences`) it inserts none of them if the lane `default`
         has another version.
         """
+
+    def stages(self, rows: Sequence[Stage]) -> Statement:
+        """Insert rows of `late_stage`, at most `STAGES_AT_ONCE`."""
 
     def claim(self, rows: Sequence[NewTask]) -> Statement:
         """Insert the unique keys of `rows`. A key that is taken is left unchanged and not counted.
@@ -100,6 +112,11 @@ class Sqlite:
             params.append(layout)
         text = _sqlite_tasks(len(rows), alike=common is not None, fenced=layout is not None)
         return Statement(text, tuple(params))
+
+    def stages(self, rows: Sequence[Stage]) -> Statement:
+        group = f"({', '.join('?' * len(_STAGE_TYPES))})"
+        text = f"insert into late_stage ({_STAGE_COLUMNS}) values {', '.join([group] * len(rows))}"
+        return Statement(text, tuple([value for row in rows for value in _stage(row)]))
 
     def claim(self, rows: Sequence[NewTask]) -> Statement:
         params = [v for r in rows for v in (r.unique_key, r.task_id, r.digest, r.unique_for_us)]
@@ -161,6 +178,14 @@ def _common(rows: Sequence[NewTask]) -> tuple[str, str, str | None, str | None] 
     return found.pop() if len(found) == 1 else None
 
 
+STAGES_AT_ONCE = 500
+
+
+def _stage(row: Stage) -> tuple[object, ...]:
+    """Return the values of `_STAGE_COLUMNS`: the row without an end."""
+    return values_of(row)[: len(_STAGE_TYPES)]
+
+
 Style = Literal["psycopg", "format", "numeric"]
 
 
@@ -204,6 +229,13 @@ class Postgres:
         self._one_fenced = fenced(", ".join(cast))
         self._many_fenced = fenced(arrays)
         self._alike_fenced = fenced(alike)
+        staged = ", ".join(
+            [
+                f"unnest({f'${n}' if style == 'numeric' else marks[0]}::{kind}[])"
+                for n, kind in enumerate(_STAGE_TYPES.values(), 1)
+            ]
+        )
+        self._stages = f"insert into late_stage ({_STAGE_COLUMNS}) select {staged}"
         now = NOW_US["postgresql"]
         over = _OVER.format(now=now)
         self._claim = (
@@ -243,6 +275,10 @@ class Postgres:
             text = self._many if layout is None else self._many_fenced
             params = (shards, ids, queues, names, payloads, headers, options)
         return Statement(text, params if layout is None else (*params, layout))
+
+    def stages(self, rows: Sequence[Stage]) -> Statement:
+        columns = zip(*map(_stage, rows), strict=True)
+        return Statement(self._stages, tuple([list(column) for column in columns]))
 
     def array(self, kind: str, values: list[Any]) -> object:
         """Return an array of `kind` as the driver takes it, for values that differ between rows."""
@@ -308,6 +344,25 @@ class GoogleSql:
             },
         )
 
+    def stages(self, rows: Sequence[Stage]) -> Statement:
+        def element(name: str, kind: str) -> str:
+            text = f"cast(@{name}s as array<string>)[offset(n)]"
+            if kind == "bytea":
+                return f"from_base64({text})"
+            return text if kind in ("text", "uuid") else f"cast({text} as int64)"
+
+        columns = [element(name, kind) for name, kind in _STAGE_TYPES.items()]
+        values = zip(*map(_stage, rows), strict=True)
+        params = {
+            f"{name}s": [_google_text(value) for value in column]
+            for name, column in zip(_STAGE_TYPES, values, strict=True)
+        }
+        return Statement(
+            f"insert into late_stage ({_STAGE_COLUMNS}) select {', '.join(columns)}"
+            " from unnest(cast(@task_ids as array<string>)) with offset as n",
+            params,
+        )
+
     def claim(self, rows: Sequence[NewTask]) -> Statement:
         return Statement(
             f"insert or ignore into late_unique ({_KEY_COLUMNS}) select k,"
@@ -355,6 +410,12 @@ class GoogleSql:
             if "late_" in text and ("Table not found" in text or "is not present in" in text):
                 return True
         return False
+
+
+def _google_text(value: object) -> str | None:
+    if isinstance(value, bytes):
+        return b64encode(value).decode()
+    return None if value is None else str(value)
 
 
 @functools.lru_cache(64)

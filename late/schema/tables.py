@@ -277,6 +277,31 @@ unique = Table(
     Column("expires_at_us", BigInteger),
 )
 
+stage = Table(
+    "late_stage",  # The tasks of workflows: those that wait for others, and how the others ended.
+    metadata,
+    Column("workflow_id", TaskIdType, primary_key=True),  # The id of the first stage's task.
+    Column("stage", Integer, primary_key=True, autoincrement=False),
+    Column("task_id", TaskIdType, nullable=False),
+    # waiting, started, stopping (cancelled, and it may still run), or the end of its task.
+    Column("state", Text, nullable=False),
+    Column("missing", Integer, nullable=False),  # The stages that must be done before it starts.
+    Column("after", Text, nullable=False),  # JSON list of the stages before it.
+    Column("next", Text, nullable=False),  # JSON list of the stages after it.
+    Column("collects", SmallInteger, nullable=False),  # 1: it takes a list of their results.
+    Column("on_failure", Integer),  # The stage that starts if this one fails.
+    Column("mark", Text),  # The text of the payload that the results before it replace.
+    Column("shard_id", SmallInteger, nullable=False),
+    Column("queue", Text, nullable=False),
+    Column("name", Text, nullable=False),
+    Column("payload", Payload, nullable=False),
+    Column("headers", Text),
+    Column("options", Text),
+    Column("result", Payload),  # JSON, once it is done.
+    Column("ended_at_us", BigInteger),
+)
+Index("late_stage_task", stage.c.task_id, unique=True)
+
 lane = Table(
     "late_lane",
     metadata,

@@ -38,6 +38,7 @@ from late.model.task import (
     TaskId,
     Usage,
 )
+from late.model.workflow import StageEnd
 
 ALL = Reads()
 JOURNAL_DETAIL_S = 3_600.0
@@ -216,6 +217,8 @@ class Settlement(msgspec.Struct, frozen=True):
     """(schedule, task) whose task ended: clears `late_schedule.open_task_id` if it is that task."""
     released_keys: tuple[tuple[str, TaskId], ...] = ()
     """(unique key, task) to free in `late_unique`."""
+    ended_stages: tuple[StageEnd, ...] = ()
+    """Ends of tasks that belong to workflows. After all the rest: see `late/model/workflow.py`."""
     suspects: tuple[Suspect, ...] = ()
     """Tasks of the shard with deaths of their own, and those that run under a mark."""
 

@@ -60,6 +60,9 @@ class TaskActions(Protocol):
     def dead_letter(self, entry: Entry, reason: str) -> None:
         """Make it a dead letter."""
 
+    def cancel_workflow(self, task_id: TaskId) -> None:
+        """Cancel the workflow of this task, if it has one."""
+
 
 class Commands:
     """The commands of one shard that wait for something."""
@@ -159,7 +162,7 @@ class Commands:
             return
         if target is None:
             if waiting.looked and waiting.needs <= self._ends:
-                self._done(waiting, "discarded")
+                self._ended(waiting)
             return
         waiting.looked = False
         if target.record.name in NAMES:
@@ -168,7 +171,7 @@ class Commands:
         if target.state in ("running", "parked"):
             return  # until the attempt has ended, or the row is in the table
         if target.state not in ("waiting", "held", "ready"):
-            self._done(waiting, "discarded")
+            self._ended(waiting)
             return
         if waiting.command.kind == "cancel":
             self._actions.finish_unrun(target, "cancelled")
@@ -179,6 +182,12 @@ class Commands:
                 self._keys.leave(name, target)
             self._actions.reschedule(target, waiting.command.due_us(waiting.entry.record))
             waiting.applied = True
+
+    def _ended(self, waiting: _Waiting) -> None:
+        """Conclude a command whose task has ended, or has not started: it may be a stage."""
+        if waiting.command.kind == "cancel":
+            self._actions.cancel_workflow(waiting.command.task_id)
+        self._done(waiting, "discarded")
 
     def _done(self, waiting: _Waiting, word: str) -> None:
         del self.waiting[waiting.entry.record.task_id]

@@ -50,7 +50,7 @@ def finished(core: CoreState, outcomes: Sequence[Outcome]) -> None:
         policy, options = entry.policy, entry.options
         if policy.history:
             core.pending.note(entry, "done", core.now_us, outcome)
-        if entry.timer_key is None and options.schedule is None and not deaths:
+        if entry.timer_key is None and not (options.schedule or options.stage or deaths):
             entry.state = "done"  # it is `running`: `move` would look that up
             plain[task_id] = entry
             if policy.result_ttl_us:

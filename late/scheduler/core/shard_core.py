@@ -22,7 +22,8 @@ from collections.abc import Set as AbstractSet
 
 from late.clock import SET_BACK_US
 from late.model.lanes import Gate
-from late.model.task import Outcome, Policy
+from late.model.task import Outcome, Policy, TaskId
+from late.model.workflow import CANCEL, StageEnd
 from late.scheduler import events_effects as m
 from late.scheduler.core import ends, reads, starts, transitions
 from late.scheduler.core.settlements import shared_settlement
@@ -192,3 +193,7 @@ class ShardCore:
     def dead_letter(self, entry: Entry, reason: str) -> None:
         """See `commands.TaskActions`."""
         transitions.dead_letter(self.state, entry, reason)
+
+    def cancel_workflow(self, task_id: TaskId) -> None:
+        """See `commands.TaskActions`."""
+        self.state.pending.end_stage(StageEnd(task_id, CANCEL))

@@ -260,6 +260,30 @@ SUBJECT_KEYS = """CREATE TABLE IF NOT EXISTS late_subject_key (
   dropped_at_us INT64
 ) PRIMARY KEY (subject)"""
 
+WORKFLOWS = (
+    """CREATE TABLE IF NOT EXISTS late_stage (
+  workflow_id STRING(36) NOT NULL,
+  stage INT64 NOT NULL,
+  task_id STRING(36) NOT NULL,
+  state STRING(16) NOT NULL,
+  missing INT64 NOT NULL,
+  after STRING(MAX) NOT NULL,
+  next STRING(MAX) NOT NULL,
+  collects INT64 NOT NULL,
+  on_failure INT64,
+  mark STRING(MAX),
+  shard_id INT64 NOT NULL,
+  queue STRING(MAX) NOT NULL,
+  name STRING(MAX) NOT NULL,
+  payload BYTES(MAX) NOT NULL,
+  headers STRING(MAX),
+  options STRING(MAX),
+  result BYTES(MAX),
+  ended_at_us INT64
+) PRIMARY KEY (workflow_id, stage)""",
+    "CREATE UNIQUE INDEX IF NOT EXISTS late_stage_task ON late_stage (task_id)",
+)
+
 STATEMENTS = {
     "0001": FIRST,
     "0002": SUSPECTS,
@@ -276,5 +300,6 @@ STATEMENTS = {
     "0013": (SECRET,),
     "0014": ("ALTER TABLE late_secret ADD COLUMN IF NOT EXISTS created_at_us INT64",),
     "0015": (SUBJECT_KEYS,),
+    "0016": WORKFLOWS,
 }
 """The statements of each version, in order. They never change: a new schema is a new version."""

@@ -19,6 +19,7 @@ from late.store.common.columns import carried, journal_values
 from late.store.common.groups import reads_of
 from late.store.common.open_tasks import open_of
 from late.store.common.suspects import suspects_of
+from late.store.postgres import stages
 from late.store.postgres import statements as sql
 from late.store.postgres.connection import Connection
 from late.store.postgres.membership import change_row
@@ -137,6 +138,7 @@ def carried_of(settlements: Sequence[Settlement]) -> Iterable[Statement]:
     if revived:
         back = [(g, i, r.task_id, r.due_at_us, s.owner) for g, i, s in keyed for r in s.revived]
         yield sql.REVIVED, _columns(back, 5)
+        yield stages.REVIVED, _columns([row[:4] for row in back], 4)
 
 
 def _parts(rows: Sequence[T]) -> Iterator[Sequence[T]]:
@@ -144,7 +146,8 @@ def _parts(rows: Sequence[T]) -> Iterator[Sequence[T]]:
 
 
 def ends_of(settlements: Sequence[Settlement]) -> Iterable[Statement]:
-    """Yield the statements that free schedules and unique keys of tasks that have ended."""
+    """Yield the statements that free schedules and unique keys of tasks that have ended, and that
+    go on with their workflows."""
     ended = [end for s in settlements for end in s.ended_ticks]
     if ended:
         yield sql.END_TICK, _columns(ended, 2)
@@ -153,6 +156,7 @@ def ends_of(settlements: Sequence[Settlement]) -> Iterable[Statement]:
         columns = _columns(released, 2)
         yield sql.RELEASE_UNIQUE, columns
         yield sql.END_UNIQUE, columns
+    yield from stages.statements_of([end for s in settlements for end in s.ended_stages])
 
 
 def _columns(rows: Sequence[Any], width: int) -> list[list[Any]]:

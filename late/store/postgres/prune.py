@@ -17,6 +17,7 @@ from late.store.base import PruneReport
 from late.store.common.groups import RETENTION
 from late.store.common.open_tasks import open_of
 from late.store.compactor import Compactor
+from late.store.postgres import stages
 from late.store.postgres import statements as sql
 from late.store.postgres.compaction import compact
 from late.store.postgres.connection import Connection, ConnectionPool, rows_of
@@ -142,6 +143,7 @@ class PostgresPruner:
             removed += await lay_out(connection)
         keep_us = round(journal_keep_s * 1_000_000)
         settlements = await self._repeat(_DELETE_SETTLEMENTS, {"keep_us": keep_us, "batch": BATCH})
+        await self._repeat(stages.PRUNE, {"keep_us": keep_us, "batch": BATCH})
         compacted = await compact(
             self._links, self._compactor, detail_s=journal_detail_s, minute_s=journal_minute_s
         )

@@ -24,6 +24,7 @@ from late.store.common.columns import journal_values
 from late.store.common.groups import reads_of
 from late.store.common.open_tasks import open_of
 from late.store.common.suspects import inherited, suspects_of
+from late.store.spanner import stages
 from late.store.spanner.row_codec import (
     DEAD_COLUMNS,
     JOURNAL_COLUMNS,
@@ -80,10 +81,14 @@ def settle(transaction: Any, settlement: Settlement, now_us: int) -> SettleResul
         return SettleResult.FENCED
     schedules = _schedules(transaction, settlement)
     keys_held = _unique_keys(transaction, settlement)
+    stage_rows, started = stages.read(transaction, settlement.ended_stages, now_us)
     transaction.insert("late_settlement", JOURNAL_COLUMNS, [(*journal_values(settlement), now_us)])
     _timers_and_dead(transaction, settlement, now_us)
     _ticks(transaction, settlement, schedules, keys_held, now_us)
     _released(transaction, settlement, keys_held)
+    if stage_rows:
+        transaction.update("late_stage", stages.KEYS, stage_rows)
+    _append(transaction, started, keys_held, now_us)
     return SettleResult.SETTLED
 
 
@@ -180,6 +185,7 @@ def _revive(transaction: Any, settlement: Settlement, now_us: int) -> Collection
             *prefix, revival.due_at_us, task_id, "retry", None, *body, 0, 0, errors
         )  # fmt: skip
     transaction.insert_or_update("late_timer", TIMER_COLUMNS, list(timers.values()))
+    stages.revived(transaction, timers)
     return timers
 
 

@@ -22,6 +22,7 @@ import msgspec
 
 from late.clock import DatabaseClock
 from late.errors import ConfigError, StoreClosed
+from late.model.ids import id_before
 from late.model.task import Cursor, OpenTask, Parked, Record, ShardId, TaskId
 from late.store.base import (
     JOURNAL_DETAIL_S,
@@ -37,7 +38,7 @@ from late.store.base import (
 )
 from late.store.common.compaction import PROBE, Compacted, Stretch
 from late.store.compactor import Compactor
-from late.store.spanner import guard, journal, membership, prune, rebase, tail
+from late.store.spanner import guard, journal, membership, prune, rebase, stages, tail
 from late.store.spanner.client import place_of
 from late.store.spanner.connection import SpannerClients
 from late.store.spanner.prune import JournalRange, SettledShard
@@ -194,6 +195,8 @@ class SpannerStore:
             detail_s=journal_detail_s,
             minute_s=journal_minute_s,
         )
+        while over := await background(stages.over, id_before(horizon_us)):
+            await clients.write(stages.delete, over, role="background")
         workers = await clients.write(prune.delete_workers, role="background")
         return PruneReport(
             tasks=tasks, settlements=settlements, workers=workers, compacted=compacted

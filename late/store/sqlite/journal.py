@@ -19,6 +19,7 @@ from late.store.common.columns import carried, journal_values
 from late.store.common.groups import reads_of
 from late.store.common.open_tasks import open_of, outline_text
 from late.store.common.suspects import inherited, suspects_of
+from late.store.sqlite import stages
 from late.store.sqlite import statements as sql
 from late.store.sqlite.write_lock import clock, transaction
 
@@ -159,6 +160,7 @@ def _write_more(
         for r in s.revived
     ]
     _many(connection, sql.REVIVED, back)
+    _many(connection, stages.REVIVED, [(t, g, i, due) for g, t, _, _, i, due in back])
     for settlement in settlements:
         for tick in settlement.ticks:
             _tick(connection, tick, now_us)
@@ -166,6 +168,9 @@ def _write_more(
     released = [key for s in settlements for key in s.released_keys]
     _many(connection, sql.RELEASE_UNIQUE, released)
     _many(connection, sql.END_UNIQUE, released)
+    ends = [end for s in settlements for end in s.ended_stages]
+    if ends:
+        stages.end(connection, ends, _insert, now_us)
 
 
 def _many(

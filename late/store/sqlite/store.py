@@ -32,7 +32,7 @@ from late.store.base import (
 )
 from late.store.common.columns import parked_of
 from late.store.compactor import Compactor
-from late.store.sqlite import guard, journal, membership, prune, rebase, tail
+from late.store.sqlite import guard, journal, membership, prune, rebase, stages, tail
 from late.store.sqlite import statements as sql
 from late.store.sqlite.connection import ConnectionThread
 from late.store.sqlite.tail import Cursors, Row, SqliteTail
@@ -196,6 +196,8 @@ class SqliteStore:
             detail_s=journal_detail_s,
             minute_s=journal_minute_s,
         )
+        while await self._paced(stages.prune, journal_keep_s):
+            pass
         workers = await self._on_connection(prune.delete_workers)
         while await self._paced(prune.shrink):
             pass

@@ -24,6 +24,7 @@ from late.model.task import (
     Suspect,
     TaskId,
 )
+from late.model.workflow import StageEnd
 from late.scheduler.core.crash_suspects import CrashSuspects
 from late.scheduler.core.window import NONE, Window
 from late.scheduler.settings import NEVER_US, CoreSettings
@@ -63,6 +64,7 @@ class PendingSettlement:
         self._steps: list[Step] = []
         self._released_keys: list[tuple[str, TaskId]] = []
         self._ended_ticks: list[tuple[str, TaskId]] = []
+        self._ended_stages: list[StageEnd] = []
         self._out_ended: dict[TaskId, Entry] = {}
         self._out_parking: dict[TaskId, tuple[Entry, Parked]] = {}
         self._ran: set[TaskId] = set()
@@ -125,6 +127,14 @@ class PendingSettlement:
         if entry.options.schedule is not None and self._lease.group == DEFAULT_GROUP:
             self.awaited = True
             self._ended_ticks.append((entry.options.schedule, task_id))
+        if entry.options.stage:
+            self.end_stage(StageEnd(task_id, entry.state, result))
+
+    def end_stage(self, end: StageEnd) -> None:
+        """Record the end of a stage. As for unique keys, that in the group that is always there."""
+        if self._lease.group == DEFAULT_GROUP:
+            self.awaited = True
+            self._ended_stages.append(end)
 
     def keep(self, entry: Entry, result: bytes | None) -> None:
         """Keep the result of a task that has ended."""
@@ -249,7 +259,7 @@ class PendingSettlement:
         self._out_ran, self._ran = self._ran - later.keys(), self._ran & later.keys()
         self._dead, self._revived, self._results = [], {}, []
         self.awaited = bool(later)
-        self._released_keys, self._ended_ticks = [], []
+        self._released_keys, self._ended_ticks, self._ended_stages = [], [], []
         return self.out
 
     def compose(
@@ -290,6 +300,7 @@ class PendingSettlement:
             ticks=ticks,
             ended_ticks=tuple(self._ended_ticks),
             released_keys=tuple(self._released_keys),
+            ended_stages=tuple(self._ended_stages),
             suspects=suspects,
         )
 
