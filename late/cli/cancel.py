@@ -25,7 +25,7 @@ def cancel(
     the task.
     """
     with options.control_of(url_option) as control:
-        useless = _why_useless(control, task_id, group)
+        useless = _why_useless(control, task_id, group, cancels=True)
         command = control.tasks.cancel(task_id, group=group)
     _report(f"asked to cancel {task_id}", useless, command, json)
 
@@ -54,7 +54,9 @@ def reschedule(
     _report(f"asked to run {task_id} at {output.moment(due_us)}", useless, command, json)
 
 
-def _why_useless(control: Control, task_id: str, group: str | None) -> str | None:
+def _why_useless(
+    control: Control, task_id: str, group: str | None, *, cancels: bool = False
+) -> str | None:
     """Return why the command will change nothing, as far as that can be known now.
 
     Raises:
@@ -65,7 +67,7 @@ def _why_useless(control: Control, task_id: str, group: str | None) -> str | Non
 
     if group is not None:
         control.groups.require([group])
-    return why_useless(control.tasks.show(task_id, group=group))
+    return why_useless(control.tasks.show(task_id, group=group), cancels=cancels)
 
 
 def _report(text: str, useless: str | None, command: str, json: bool) -> None:

@@ -17,6 +17,7 @@ if TYPE_CHECKING:
         Status,
         StepView,
         TaskInGroup,
+        TaskView,
     )
     from late.model.task import AttemptError
 
@@ -214,6 +215,7 @@ def show(
         )
         for group in found.groups:
             _group(group)
+        _workflow(found)
     if not known:
         if not everywhere:
             output.note(
@@ -224,6 +226,23 @@ def show(
 
 def _size(count: int | None) -> str | None:
     return None if count is None else f"{count:,} bytes (--payload shows them)"
+
+
+def _workflow(found: TaskView) -> None:
+    """Print the stages of the task's workflow, each below those that it waits for."""
+    if not found.workflow:
+        return
+    typer.echo("\nworkflow")
+    depth: dict[int, int] = {}
+    for each in found.workflow:
+        depth[each.stage] = 1 + max([depth[before] for before in each.after], default=0)
+        words = [f"{each.stage:>4}  {each.state:9}", "  " * depth[each.stage] + each.name]
+        if each.on_failure:
+            words.append("on failure")
+        elif each.after:
+            words.append(f"after {', '.join(map(str, each.after))}")
+        words.append("(this task)" if each.task_id == found.task_id else each.task_id)
+        typer.echo("  ".join(words))
 
 
 def _group(group: TaskInGroup) -> None:

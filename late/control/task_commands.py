@@ -18,6 +18,7 @@ from late.errors import ConfigError, InvalidPayload, InvalidSchedule
 from late.model.ids import shard_of
 from late.model.task import TaskId
 from late.model.validation import DELAY_US_MAX, is_name
+from late.model.workflow import STARTED, WAITING
 from late.payload.command import Command
 from late.schema.engine import write
 from late.schema.tables import dead
@@ -54,9 +55,13 @@ def _append(command: Command, connection: Connection) -> TaskId:
     return command_id
 
 
-def why_useless(found: TaskView) -> str | None:
+def why_useless(found: TaskView, *, cancels: bool = False) -> str | None:
     """Return why to cancel or reschedule this task changes nothing, as far as that is known."""
     states = {group.state for group in found.groups}
+    if cancels and any(stage.state in (WAITING, STARTED) for stage in found.workflow):
+        return None  # It takes the rest of the workflow.
+    if states == {WAITING}:
+        return "it waits for other tasks of its workflow, and has no due time"
     if states <= {"unknown", "settled"}:
         if "settled" in states:
             return (

@@ -164,7 +164,7 @@ class Owners(msgspec.Struct, frozen=True):
     shards: tuple[OwnerView, ...]
 
 
-State = Literal["logged", "open", "parked", "dead", "settled", "passed", "unknown"]
+State = Literal["waiting", "logged", "open", "parked", "dead", "settled", "passed", "unknown"]
 
 
 class TaskInGroup(msgspec.Struct, frozen=True):
@@ -172,11 +172,11 @@ class TaskInGroup(msgspec.Struct, frozen=True):
 
     group: str
     state: State
-    """`logged`: it has not started. `open`: it started, or is due within seconds. `settled`: it
-    ended and its row is still in the log, or its group began or was reset behind it, so that it
-    may never have run. `passed`: the group does not read its queue, or begins after it by its
-    time. `unknown`: it was settled long ago, rolled back or never made, or there is no such
-    group."""
+    """`waiting`: it is a stage of a workflow, and others must be done before it. `logged`: it has
+    not started. `open`: it started, or is due within seconds. `settled`: it ended and its row is
+    still in the log, or its group began or was reset behind it, so that it may never have run.
+    `passed`: the group does not read its queue, or begins after it by its time. `unknown`: it was
+    settled long ago, rolled back or never made, or there is no such group."""
     reason: str | None = None
     """The reason for which it is parked or dead."""
     due_at_us: int | None = None
@@ -209,6 +209,23 @@ class StepView(msgspec.Struct, frozen=True):
     detail: StepDetail = StepDetail()
 
 
+class StageView(msgspec.Struct, frozen=True):
+    """One stage of a workflow."""
+
+    stage: int
+    task_id: str
+    name: str
+    queue: str
+    state: str
+    """`waiting`, `started`, `stopping` (cancelled, and it may still run), or the end of its
+    task."""
+    after: tuple[int, ...]
+    """The stages that must be done before it."""
+    ended_at_us: int | None = None
+    on_failure: bool = False
+    """True if it starts only when another one has failed."""
+
+
 class TaskView(msgspec.Struct, frozen=True):
     """Everything that the database knows about one task."""
 
@@ -227,6 +244,8 @@ class TaskView(msgspec.Struct, frozen=True):
     """The payload, if it was asked for: JSON as text, anything else in base64."""
     headers: dict[str, str] | None = None
     options: dict[str, object] | None = None
+    workflow: tuple[StageView, ...] = ()
+    """All stages of its workflow, if it belongs to one."""
 
 
 class DeadView(msgspec.Struct, frozen=True):

@@ -15,11 +15,19 @@ from late.errors import ConfigError
 ROLES = ("enqueuer", "worker", "viewer", "operator")
 INSERTED = "shard_id, task_id, queue, name, payload, headers, options"
 """The columns of the log that a producer writes. `xid` and `created_at_us` are not among them."""
-HIDDEN = {"late_task", "late_timer", "late_dead", "late_schedule", "late_result", "late_offer"}
+HIDDEN = {
+    "late_task", "late_timer", "late_dead", "late_schedule", "late_result", "late_offer",
+    "late_stage",
+}  # fmt: skip
 """The tables whose payloads, headers and results a viewer cannot read."""
 SECRET = {"late_token", "late_secret", "late_subject_key"}
 """The tables that no viewer reads. `late_secret` holds the key with which workers know each other:
 whoever has it takes and ends any task. `late_subject_key` holds keys that the codec has wrapped."""
+STAGE_INSERTED = (
+    "workflow_id, stage, task_id, shard_id, state, missing, after, next, collects, on_failure,"
+    " mark, queue, name, payload, headers, options"
+)
+"""The columns of a stage that a producer writes: not how its task ended."""
 KEY_MADE = "subject, wrapped, created_at_us"
 """The columns of a subject's key that its first producer writes. It cannot drop or replace one."""
 _APART = {"late_task", "late_audit", "late_secret", "late_subject_key"}
@@ -34,6 +42,8 @@ _SHOWN = {
     "late_schedule": "name, shard_id, rule, zone, catch_up, catch_up_max, overlap, queue,"
     " task_name, options, anchor_us, next_due_at_us, paused, open_task_id, updated_at_us",
     "late_result": "consumer_group, task_id, expires_at_us",
+    "late_stage": "workflow_id, stage, task_id, state, missing, after, next, collects, on_failure,"
+    " shard_id, queue, name, options, ended_at_us",
 }
 
 
@@ -102,6 +112,7 @@ def _enqueuer(role: str) -> str:
     return f"""-- Producers: tasks in, nothing out. A unique key has to be looked at and taken;
 -- where an ordering key leads is the lane's to say.
 GRANT INSERT ({INSERTED}) ON late_task TO {role};
+GRANT INSERT ({STAGE_INSERTED}) ON late_stage TO {role};
 GRANT SELECT, INSERT, DELETE ON late_unique TO {role};
 GRANT SELECT ON late_lane TO {role};
 GRANT SELECT ON SEQUENCE late_waiting TO {role};

@@ -19,7 +19,7 @@ from late.control import Filter, audit
 from late.control.queue_settings import SettingsChange
 from late.errors import ConfigError, InvalidTask
 from late.model.access.rights import Role
-from late.model.access.rules import check_queue
+from late.model.access.rules import check_queue, check_workflow
 from late.model.queue_settings import Kind, encode
 from late.web.access.csrf import Stale
 from late.web.formats import when
@@ -154,6 +154,7 @@ class Actions:
         if not visitor.caller.may_all("operate"):
             found = await in_thread(self._context.control.tasks.show, task_id)
             check_queue(visitor.caller, found.queue, "operate")
+            check_workflow(visitor.caller, found)
         return task_id
 
     async def cancel(self, request: Request, visitor: Visitor, fields: Fields) -> Response:

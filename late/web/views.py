@@ -12,7 +12,7 @@ from starlette.responses import HTMLResponse, RedirectResponse, Response
 from late.concurrency import in_thread
 from late.control.dead_letters.dry_run import LOOKED
 from late.errors import ConfigError
-from late.model.access.rules import check_queue
+from late.model.access.rules import check_queue, seen_by
 from late.model.queue_settings import LOCAL, REMOTE, Kind, QueueSettings, encode
 from late.web.models import (
     cost,
@@ -160,11 +160,12 @@ class Screens:
             wants = queue is not None and visitor.caller.may("operate", queue)
         found = await in_thread(show, task_id, payload=wants)
         check_queue(visitor.caller, found.queue)
+        found = seen_by(visitor.caller, found)
         payload, whole = task.payload(found)
         model = {"payload": payload, "whole": whole, **more}
         return self._context.page(
             request, visitor, "task.html", f"Task {found.name or found.task_id}", live=not wants,
-            task=found, lives=task.lives(found), **model,
+            task=found, lives=task.lives(found), workflow=task.workflow(found), **model,
             may_change=visitor.may_change("operate", found.queue),
             may_read=visitor.caller.may("operate", found.queue),
         )  # fmt: skip

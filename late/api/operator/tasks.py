@@ -16,9 +16,9 @@ from late.control.views import TaskView
 from late.errors import ConfigError
 from late.model import validation as validate
 from late.model.access.rights import Role
-from late.model.access.rules import OPERATE, VIEW, check_queue
+from late.model.access.rules import OPERATE, VIEW, check_queue, check_workflow, seen_by
 
-GOING_ON = ("logged", "open", "parked")
+GOING_ON = ("waiting", "logged", "open", "parked")
 """The states of a task that has not ended."""
 
 
@@ -107,9 +107,10 @@ def show_task(ask: Ask[ShowTask]) -> Poll[TaskView]:
         raise NotFound("nothing is known of this task: it ended long ago, or it never was")
 
     def look() -> TaskView:
-        return ask.control.tasks.show(
+        view = ask.control.tasks.show(
             found.task_id, group=asked.group, payload=asked.payload, everywhere=asked.everywhere
         )
+        return seen_by(ask.caller, view)
 
     def over(view: TaskView) -> bool:
         return not any(each.state in GOING_ON for each in view.groups)
@@ -138,7 +139,9 @@ def task_result(ask: Ask[AskResult]) -> Poll[TaskResult]:
 def cancel_task(ask: Ask[Cancel]) -> Commanded:
     """Ask that no attempt of a task starts any more."""
     group = ask.value.group
-    useless = why_useless(_found(ask, "operate", group))
+    found = _found(ask, "operate", group)
+    check_workflow(ask.caller, found)
+    useless = why_useless(found, cancels=True)
     return Commanded(
         command=ask.control.tasks.cancel(ask.path["task_id"], group=group), note=useless
     )

@@ -19,6 +19,7 @@ from late.control.sql.last_settlement import Journal, journal
 from late.control.sql.positions import registered, taken
 from late.control.sql.rows import errors_of, log_of, now_us, object_of, open_of, payload_of
 from late.control.sql.shards import groups_of
+from late.control.status.workflow import in_default_group, stages_of
 from late.control.views import StepView, TaskInGroup, TaskView
 from late.model.ids import made_at_us, shard_of
 from late.model.task import DEFAULT_GROUP, HELD_US, Final, StepDetail, TaskId
@@ -63,16 +64,23 @@ def show(
     with reading(engine) as connection:
         row = logged = log_lookup.find_in_log(connection, task_id, everywhere=everywhere)
         groups = []
+        workflow = stages_of(connection, task_id)
+        own_stage = next((each for each in workflow if each.task_id == task_id), None)
         for name in groups_of(connection) if group is None else (group,):
             last = journal(connection, name, shard_id)
             view, found = _in_group(connection, name, shard_id, task_id, last, logged)
             view = _with_traces(connection, _with_marks(view, last, task_id), task_id)
+            view = in_default_group(view, own_stage)
             row = row or found
             if payload and row and found and found["payload"] != row["payload"]:
                 own = payload_of(found["payload"], object_of(found["options"]))
                 view = msgspec.structs.replace(view, payload=own)
             groups.append(view)
-    return _view(task_id, shard_id, tuple(groups), row, payload)
+    found_view = _view(task_id, shard_id, tuple(groups), row, payload)
+    if own_stage is None:
+        return found_view
+    name, queue = found_view.name or own_stage.name, found_view.queue or own_stage.queue
+    return msgspec.structs.replace(found_view, name=name, queue=queue, workflow=workflow)
 
 
 def _steps(connection: Connection, name: str, task_id: str) -> tuple[StepView, ...]:

@@ -6,7 +6,7 @@ The page and the routes for operators over HTTP have one each.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any, Literal
+from typing import Any, Literal, Protocol, TypeVar, cast
 
 import msgspec
 
@@ -72,6 +72,42 @@ def check_queue(caller: Caller, queue: str | None, role: Role = "view") -> None:
         _refuse(caller.may_all("view"), caller.may_all(role), role)
     else:
         _refuse(caller.may("view", queue), caller.may(role, queue), role)
+
+
+class HasWorkflow(Protocol):
+    """A task and the stages of its workflow: `late.control.views.TaskView`."""
+
+    @property
+    def workflow(self) -> tuple[HasQueue, ...]: ...
+
+
+class HasQueue(Protocol):
+    """A stage of a workflow."""
+
+    @property
+    def queue(self) -> str: ...
+
+
+def check_workflow(caller: Caller, task: HasWorkflow) -> None:
+    """Refuse to cancel a workflow that has tasks of queues which the caller may not operate.
+
+    Raises:
+        Hidden, Denied: as for `Rule.check`.
+    """
+    for stage in task.workflow:
+        check_queue(caller, stage.queue, "operate")
+
+
+View = TypeVar("View", bound=HasWorkflow)
+
+
+def seen_by(caller: Caller, task: View) -> View:
+    """Return the task without the stages of queues that the caller may not see."""
+    stages = tuple(stage for stage in task.workflow if caller.may("view", stage.queue))
+    if len(stages) == len(task.workflow):
+        return task
+    without: Any = task
+    return cast(View, msgspec.structs.replace(without, workflow=stages))
 
 
 LANE = Rule("view", "lane")

@@ -14,7 +14,7 @@ from typing import Literal
 import msgspec
 from msgspec.structs import replace
 
-from late.control.views import StepView, TaskInGroup, TaskView
+from late.control.views import StageView, StepView, TaskInGroup, TaskView
 from late.web.formats import age, fitting
 
 Level = Literal["bad", "warn", "ok"]
@@ -23,6 +23,7 @@ _LEVELS: dict[str, Level] = {
     "not_capable": "warn", "expired": "warn",
 }  # fmt: skip
 _NOW: dict[str, str] = {
+    "waiting": "waits until the stages before it are done",
     "logged": "waits in the log",
     "open": "runs, or is due within seconds",
     "parked": "is parked",
@@ -89,7 +90,7 @@ def _life(task: TaskView, group: TaskInGroup) -> Life:
         level=level,
         moments=tuple(moments),
         owner=group.owner,
-        can_cancel=group.state in ("logged", "open", "parked"),
+        can_cancel=group.state in ("waiting", "logged", "open", "parked"),
         payload=own,
         whole=whole,
     )
@@ -148,3 +149,51 @@ def _step(step: StepView) -> Iterator[Moment]:
     level = _LEVELS.get(step.event, "ok")
     yield Moment(step.at_us, step.event.replace("_", " ").capitalize(), words,
                  detail.error or "", level)  # fmt: skip
+
+
+STAGES_SHOWN = 30
+"""The most stages of one level on a page."""
+_STAGE_LEVELS: dict[str, Level] = {"dead": "bad", "expired": "warn", "discarded": "warn",
+                                   "cancelled": "warn", "stopping": "warn"}  # fmt: skip
+
+
+class StageBox(msgspec.Struct, frozen=True):
+    """One stage in the picture of a workflow."""
+
+    view: StageView
+    level: Level
+    note: str
+
+
+class StageLevel(msgspec.Struct, frozen=True):
+    """The stages that are equally deep."""
+
+    boxes: tuple[StageBox, ...]
+    more: int
+    """The number of those that are not shown."""
+
+
+def workflow(task: TaskView) -> list[StageLevel]:
+    """Put the stages of the task's workflow into levels: each is deeper than those before it."""
+    depth: dict[int, int] = {}
+    levels: list[list[StageBox]] = []
+    for view in task.workflow:
+        depth[view.stage] = at = max([depth[each] + 1 for each in view.after], default=0)
+        if at == len(levels):
+            levels.append([])
+        note = f"after {', '.join(map(str, view.after[:10]))}" if view.after else ""
+        if len(view.after) > 10:
+            note += f" and {len(view.after) - 10} more"
+        if view.on_failure:
+            note = "on failure"
+        levels[at].append(StageBox(view, _STAGE_LEVELS.get(view.state, "ok"), note))
+    return [
+        StageLevel(tuple(_shown(boxes, task.task_id)), max(0, len(boxes) - STAGES_SHOWN))
+        for boxes in levels
+    ]
+
+
+def _shown(boxes: list[StageBox], task_id: str) -> list[StageBox]:
+    """Return the first boxes, and in any case that of the task itself."""
+    own = [box for box in boxes[STAGES_SHOWN:] if box.view.task_id == task_id]
+    return [*boxes[: STAGES_SHOWN - len(own)], *own]

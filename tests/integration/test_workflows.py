@@ -1,0 +1,163 @@
+"""Workflows through `late.App` and a worker: `late.chain`, `late.group`, `late.chord`."""
+
+from __future__ import annotations
+
+import pytest
+
+import late
+from late.control import Control
+from late.errors import BatchTooLarge, InvalidPayload, InvalidTask
+from late.outbox import connect
+from late.testing import drain
+from tests.integration.control_kit import execute, rows
+
+KEEP_S = 3_600
+
+
+@pytest.fixture
+def app(url: str) -> late.App:
+    app = late.App(url, shards=4)
+    app.seen = []  # type: ignore[attr-defined]
+
+    @app.task(result_ttl=KEEP_S, retry=late.Retry(max_attempts=1))
+    def add(one: int, two: int) -> int:
+        if two == 13:
+            raise ValueError("unlucky")
+        return one + two
+
+    @app.task(result_ttl=KEEP_S)
+    async def total(numbers: list[int], name: str = "") -> int:
+        return sum(numbers)
+
+    @app.task
+    def told(task_id: str) -> None:
+        app.seen.append(task_id)  # type: ignore[attr-defined]
+
+    return app
+
+
+def results(app: late.App, ids: list[late.TaskId]) -> list[object]:
+    return [app.handle(each).wait(timeout_s=0) for each in ids]
+
+
+def test_results_flow_along_a_chain_and_into_a_join(app: late.App) -> None:
+    add, total = app.tasks["add"], app.tasks["total"]
+    with connect(app.url) as tx:
+        ids = app.enqueue_workflow(tx, late.chain(
+            add.call(1, 2),
+            late.group(add.then(10, late.RESULT), late.chain(
+                add.then(one=late.RESULT, two=20), add.then(late.RESULT, 1)
+            )),
+            total.then(late.RESULT, name="sum"),
+            add.then(late.RESULT, 0),
+        ))  # fmt: skip
+    assert drain(app) == {"done": 6}
+    assert results(app, ids) == [3, 13, 23, 24, 37, 37]
+
+
+def test_nothing_runs_if_the_transaction_is_rolled_back(app: late.App) -> None:
+    add = app.tasks["add"]
+    with connect(app.url) as tx:
+        app.enqueue_workflow(tx, late.chain(add.call(1, 2), add.then(late.RESULT, 1)))
+        tx.rollback()
+    assert drain(app) == {}
+    assert rows(app.url, "select count(*) from late_stage") == [(0,)]
+
+
+def test_a_failure_ends_it_is_told_once_and_a_redrive_goes_on(app: late.App) -> None:
+    add, total, told = app.tasks["add"], app.tasks["total"], app.tasks["told"]
+    with connect(app.url) as tx:
+        ids = app.enqueue_workflow(
+            tx,
+            late.chord([add.call(1, 13), add.call(2, 2)], total.then(late.RESULT)),
+            on_failure=told.then(late.RESULT),
+        )
+    assert drain(app) == {"dead": 1, "done": 2}
+    assert app.seen == [ids[0]]  # type: ignore[attr-defined]
+    with connect(app.url) as tx:
+        app.redrive(tx, ids[0], call=add.call(1, 1))
+    assert drain(app)["done"] >= 2
+    assert results(app, ids[:3]) == [2, 4, 6]
+
+
+def test_a_cancel_takes_the_whole_workflow(app: late.App) -> None:
+    add = app.tasks["add"]
+    slow = add.options(delay=3_000)
+    with connect(app.url) as tx:
+        ids = app.enqueue_workflow(
+            tx, late.chain(late.group(slow.call(1, 1), slow.call(2, 2)), add.call(3, 3))
+        )
+    with connect(app.url) as tx:
+        app.cancel(tx, ids[2])  # It waits for the others.
+    counted = drain(app)
+    assert counted["cancelled"] == 2
+    states = rows(app.url, "select state from late_stage order by stage")
+    assert [state for (state,) in states] == ["cancelled"] * 3
+
+
+def test_workflows_of_many_tasks(app: late.App) -> None:
+    add, total = app.tasks["add"], app.tasks["total"]
+    with connect(app.url) as tx:
+        ids = app.enqueue_workflow(
+            tx, late.chord([add.call(n, 1) for n in range(200)], total.then(late.RESULT))
+        )
+    assert drain(app) == {"done": 201}
+    assert results(app, ids[-1:]) == [sum(range(1, 201))]
+    execute(app.url, "delete from late_stage")
+
+
+async def test_a_workflow_through_an_async_transaction(app: late.App) -> None:
+    from late.outbox import connect_async
+
+    add = app.tasks["add"]
+    async with connect_async(app.url) as tx:
+        ids = await app.enqueue_workflow(tx, late.chain(add.call(1, 2), add.then(late.RESULT, 4)))
+    assert drain(app) == {"done": 2}
+    assert app.handle(ids[1]).wait(timeout_s=0) == 7
+
+
+def test_what_is_no_workflow_is_refused(app: late.App) -> None:
+    add, total, told = app.tasks["add"], app.tasks["total"], app.tasks["told"]
+    with connect(app.url) as tx:
+        for wrong, why in (
+            (add.call(1, 2), "late.chain"),
+            (late.chain(told.call("x"), add.then(late.RESULT, 1)), "told result_ttl="),
+            (late.chain(add.then(late.RESULT, 1)), "no task runs before it"),
+            (late.chain(add.options(ordering_key="k").call(1, 2)), "ordering_key="),
+            (late.chain(add.options(unique_key="k").call(1, 2)), "unique_key="),
+            (late.chain(late.App(app.url).task(_other).call()), "another app"),
+        ):
+            with pytest.raises(InvalidTask, match=why):
+                app.enqueue_workflow(tx, wrong)
+        deep = late.chain(*[add.call(1, 2) for _ in range(101)])
+        wide = late.group(*[add.call(1, 2) for _ in range(1_001)])
+        linked = late.chain(*[late.group(*[add.call(1, 2) for _ in range(101)]) for _ in range(2)])
+        for large in (deep, wide, linked):
+            with pytest.raises(BatchTooLarge):
+                app.enqueue_workflow(tx, large)
+    with pytest.raises(InvalidTask, match="at least one"):
+        late.chain()
+    with pytest.raises(InvalidTask, match=r"takes task\.call"):
+        late.group(add)  # type: ignore[arg-type]
+    with pytest.raises(InvalidTask, match=r"has no late\.RESULT"):
+        add.then(1, 2)
+    with pytest.raises(InvalidPayload, match="two"):
+        add.then(late.RESULT, "text")
+    with pytest.raises(InvalidPayload, match="add"):
+        add.then(late.RESULT, 1, three=1)
+    assert drain(app) == {}
+    assert total.name == "total"
+
+
+def _other() -> None: ...
+
+
+def test_late_show_has_the_workflow(app: late.App) -> None:
+    add = app.tasks["add"]
+    with connect(app.url) as tx:
+        ids = app.enqueue_workflow(tx, late.chain(add.call(1, 2), add.then(late.RESULT, 4)))
+    with Control(app.url) as control:
+        for task_id in ids:
+            shown = control.tasks.show(task_id)
+            assert shown.workflow is not None
+            assert [stage.state for stage in shown.workflow] == ["started", "waiting"]
