@@ -45,6 +45,7 @@ from late.store.common.fleet_view import NEIGHBOURS, Numbers
 from late.store.common.suspects import inherited
 from tests.simulator.logs import Log
 from tests.simulator.truth import TAKEOVER, Broken, Journal, Shard, Truth
+from tests.simulator.workflows import Flows
 
 Row = tuple[Any, ...]
 AGAIN_US = 62_000_000
@@ -80,6 +81,7 @@ class Database:
         self.schedules = {schedule.name: schedule for schedule in schedules}
         self.unique: dict[str, TaskId] = {}
         self.truth = Truth(log, now_us, groups, window)
+        self.flows = Flows(self.truth)
         self.pruned = 0
         self.fenced = 0
         self.changed: Counter[str] = Counter()
@@ -196,6 +198,8 @@ class Database:
                     letter.record, revival.due_at_us, "retry", errors=letter.errors
                 )
                 self.truth.revived(s.group, letter.record, s.epoch)
+                if s.group == self.groups[0]:
+                    self.flows.revived(revival.task_id)
 
     def _settle_rest(self, s: Settlement) -> None:
         """Ticks and unique keys."""
@@ -209,10 +213,14 @@ class Database:
             if self.unique.get(unique_key) == task_id:
                 del self.unique[unique_key]
                 self.truth.released(unique_key, task_id)
+        rows = self.flows.settled(s, self.now_us())
+        if rows:
+            self.commit(self.begin(), rows)
 
     def let_go(self, left_out: Collection[str]) -> None:
         """These tasks will never run: their keys are free, and schedules do not wait for them."""
         self.unique = {k: t for k, t in self.unique.items() if t not in left_out}
+        self.flows.let_go(left_out)
         for name, schedule in self.schedules.items():
             if schedule.open_task_id in left_out:
                 self.schedules[name] = msgspec.structs.replace(schedule, open_task_id=None)

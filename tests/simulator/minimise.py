@@ -44,6 +44,7 @@ def minimise(broken: Result, run: Callable[[Plan], Result] | None = None) -> Res
         breaks(replace(best.plan, faults=fewer))
     _shrink(best.plan.faults, lambda kept: breaks(replace(best.plan, faults=kept)))
     _shrink(best.plan.orders, lambda kept: breaks(replace(best.plan, orders=kept)))
+    _shrink(best.plan.flows, lambda kept: breaks(replace(best.plan, flows=kept)))
     _shrink(best.plan.resets, lambda kept: breaks(replace(best.plan, resets=kept)))
     _shrink(best.plan.bookings, lambda kept: breaks(replace(best.plan, bookings=kept)))
     return best

@@ -86,6 +86,8 @@ class Orders:
         self._cancels: set[tuple[str, str | None]] = set()
         """(task, group), None for all groups."""
         self._touched: set[str] = set()
+        self.dropped: set[str] = set()
+        """Workflows of which a reset has left out a task."""
         self._marks: dict[tuple[str, str], Mark] = {}
         """(group, task) -> what is recorded."""
 

@@ -15,11 +15,12 @@ import msgspec
 
 from late.model.queue_settings import QueueSettings
 from late.model.task import NewTask, Options, Schedule, TaskId
-from tests.simulator import budget, jumps, orders, resets
+from tests.simulator import budget, jumps, orders, resets, workflows
 from tests.simulator.job import Job
 from tests.simulator.jumps import EPOCH_US, Jump
 from tests.simulator.orders import Order
 from tests.simulator.resets import Reset
+from tests.simulator.workflows import Flow
 
 Profile = Literal["sqlite", "postgres", "spanner", "cockroach"]
 PROFILES: tuple[Profile, ...] = ("sqlite", "postgres", "spanner", "cockroach")
@@ -87,6 +88,7 @@ class Plan(msgspec.Struct, frozen=True):
     """Of the only queue."""
     jumps: tuple[Jump, ...] = ()
     """Of the database's clock."""
+    flows: tuple[Flow, ...] = ()
     older: float = 0.0
     """The share of processes that place shards as the version before bounded loads did."""
 
@@ -126,8 +128,9 @@ class Plan(msgspec.Struct, frozen=True):
         jumped = jumps.draw(random.Random(seed ^ 0x7C10C), live_s, plan.profile)
         older = random.Random(seed ^ 0x01DE5).choice((0.0, 0.0, 0.5))
         return msgspec.structs.replace(
-            plan, orders=_orders(plan), resets=begins, settings=turned, jumps=jumped, older=older
-        )
+            plan, orders=_orders(plan), resets=begins, settings=turned, jumps=jumped, older=older,
+            flows=() if plan.profile == "cockroach" else workflows.draw(seed, live_s, shards),
+        )  # fmt: skip
 
 
 class _Draw:

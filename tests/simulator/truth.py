@@ -186,6 +186,10 @@ class Truth:
         self._queues: dict[Shard, dict[str, list[Queued]]] = defaultdict(lambda: defaultdict(list))
         """(group, shard) -> ordering key -> its tasks in their order."""
         self._tick_tasks: dict[str, str] = {}
+        self.once_done: set[str] = set()
+        """Tasks that have ended as done in the first group, before a reset of it too."""
+        self.once_failed: set[str] = set()
+        """Those that have ended otherwise and were not cancelled."""
         self.orders = Orders()
         self.budgets = Budgets(QueueSettings())
         self.begun: set[tuple[str, str, int]] = set()
@@ -292,6 +296,11 @@ class Truth:
         else:
             raise Broken(f"S2: {task_id} is settled in {s.group} and was never done")
         witness.final_epoch = s.epoch
+        if s.group == self.groups[0]:
+            if witness.final == "done":
+                self.once_done.add(task_id)
+            elif witness.final != "cancelled":
+                self.once_failed.add(task_id)
         self.unsettled[s.group, record.shard_id].discard(task_id)
 
     def revived(self, group: str, record: Record, epoch: int) -> None:

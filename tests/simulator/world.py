@@ -8,6 +8,7 @@ What must hold at every step is in `truth`. At the end, when all is healed:
   not once too often where nothing went wrong;
 - E4 every shard has an owner;
 - E5 maintenance has taken the whole log, no timer, open task or unique key is left;
+- E9, E10 workflows have gone on as far as they may (`workflows`);
 - E7 a schedule that catches up has had each of its ticks, or the last of more than it catches up.
 
 E6, that the same seed gives the same trace, is the caller's to compare.
@@ -25,7 +26,7 @@ from bisect import bisect_left
 import msgspec
 
 from late.model.queue_settings import QueueSettings
-from late.model.task import Schedule
+from late.model.task import Schedule, TaskId
 from late.tailer.membership import SILENCE_UNKNOWN_S
 from late.tailer.placement import announced, waits
 from tests.simulator.budget import Budgets
@@ -39,6 +40,7 @@ from tests.simulator.plan import Booking, Fault, Plan, dues_us
 from tests.simulator.process import SimWorker
 from tests.simulator.resets import Reset, reset
 from tests.simulator.truth import Broken, Witness
+from tests.simulator.workflows import Flow
 
 FINISH_S = 120.0
 """Once all is healed, and no handler has taken its process down since, everything is over within
@@ -141,6 +143,8 @@ class World:
         for order in self.plan.orders:
             if not order.together:
                 self.loop.outside(self._order, order, delay_s=order.at_s)
+        for flow in self.plan.flows:
+            self.loop.outside(self._flow, flow, delay_s=flow.at_s)
         for asked in self.plan.resets:
             self.loop.outside(self._reset, asked, delay_s=asked.at_s)
         for fault in self.plan.faults:
@@ -319,6 +323,19 @@ class World:
             self._producing += 1
             self.loop.outside(self._ask_again, booking, delay_s=self._rng.uniform(0.1, 3.0))
 
+    def _flow(self, flow: Flow) -> None:
+        """A producer commits a workflow, and somebody cancels it later."""
+        database = self.database
+        self._added.update(database.commit(database.begin(), database.flows.committed(flow)))
+        for at_s, task_id in flow.cancels:
+            self._producing += 1
+            self.loop.outside(self._cancel, task_id, delay_s=max(0.0, at_s - self.loop.now_s))
+
+    def _cancel(self, task_id: TaskId) -> None:
+        self._producing -= 1
+        row = self.database.flows.cancel(task_id)
+        self._added.update(self.database.commit(self.database.begin(), [row]))
+
     def _order(self, order: Order) -> None:
         """Somebody asks something of a task that is there."""
         if order.target in self._added:
@@ -368,7 +385,7 @@ class World:
         truth = self.truth
         for task_id in truth.records.keys() ^ self._added:
             record = truth.records.get(task_id)
-            if record is None or not (record.headers or task_id[19] == "9"):
+            if record is None or not (record.headers or task_id[19] in "9b"):
                 raise Broken(f"E2: {task_id} was not committed, or is gone")
         for group, witnesses in truth.witness.items():
             for task_id, witness in witnesses.items():
@@ -377,6 +394,7 @@ class World:
                 self._judge_starts(group, task_id, witness)
                 if witness.blamed and not (witness.kills or self.plan.faults or self.plan.jumps):
                     raise Broken(f"E8: {task_id} is blamed in {group}, it was another one")
+        self.database.flows.judge_end()
         self._judge_rest()
 
     def _judge_starts(self, group: str, task_id: str, witness: Witness) -> None:

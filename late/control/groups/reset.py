@@ -41,8 +41,9 @@ from late.control.sql.shards import survey
 from late.control.status import backlog
 from late.control.views import Count, Reset, ShardReset
 from late.model.task import DEFAULT_GROUP, Reads
+from late.model.workflow import OPEN, WAITING
 from late.schema.engine import reading
-from late.schema.tables import dead, group, lease, schedule, settlement, timer, unique
+from late.schema.tables import dead, group, lease, schedule, settlement, stage, timer, unique
 from late.store.common import open_tasks
 from late.store.common.groups import reads_of
 from late.store.common.suspects import inherited, suspects_of, suspects_text
@@ -258,6 +259,19 @@ def _let_go(connection: Connection, left_out: ColumnElement[bool]) -> None:
     connection.execute(update(unique).where(lives).values(expires_at_us=-unique.c.expires_at_us))
     waits = schedule.c.open_task_id.in_(tasks)
     connection.execute(update(schedule).where(waits).values(open_task_id=None))
+    _cancel_stages(connection, tasks)
+
+
+def _cancel_stages(connection: Connection, tasks: Select[Any]) -> None:
+    """Cancel the stages of these tasks, and those that wait in the same workflows."""
+    gone = and_(stage.c.task_id.in_(tasks), stage.c.state.in_(OPEN))
+    ids = connection.execute(select(stage.c.workflow_id).where(gone)).scalars().all()
+    if not ids:
+        return
+    ended = {"state": "cancelled", "ended_at_us": now_us(connection)}
+    connection.execute(update(stage).where(gone).values(**ended))
+    waits = and_(stage.c.workflow_id.in_(set(ids)), stage.c.state == WAITING)
+    connection.execute(update(stage).where(waits).values(**ended))
 
 
 def _one(connection: Connection, name: str, shard: _Shard, leased: int | None) -> None:
