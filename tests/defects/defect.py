@@ -28,6 +28,8 @@ class Defect:
     """A regular expression that the failure must match: the reason, and not any failure."""
     worlds: int = 0
     """How many worlds it may take, if the simulator is to find it."""
+    first: int = FIRST_WORLD
+    """The first of them."""
     listed: str = ""
     """What the list of defects in the design calls it, where the name says something else."""
     fast: bool = False
@@ -46,5 +48,5 @@ class Defect:
         given = {key: value for key, value in os.environ.items() if key != SWITCH}
         if self.simulated:
             profile = "" if self.finds == "worlds" else self.finds
-            given[WORLDS] = f"{FIRST_WORLD}:{self.worlds}:{profile}"
+            given[WORLDS] = f"{self.first}:{self.worlds}:{profile}"
         return given | ({SWITCH: self.name} if broken else {})

@@ -11,6 +11,7 @@ from tests.defects import components as c
 from tests.defects import delivery as d
 from tests.defects import sizing as z
 from tests.defects import statements as s
+from tests.defects import workflows
 from tests.defects.defect import Defect
 
 JOURNAL = "tests/conformance/test_journal.py::"
@@ -493,4 +494,4 @@ _ALL = (
     ),
 )  # fmt: skip
 
-DEFECTS: dict[str, Defect] = {defect.name: defect for defect in _ALL}
+DEFECTS: dict[str, Defect] = {defect.name: defect for defect in (*_ALL, *workflows.DEFECTS)}

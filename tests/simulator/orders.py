@@ -13,7 +13,7 @@ that a command may find nothing (design note 0006).
 from __future__ import annotations
 
 import random
-from collections.abc import Sequence
+from collections.abc import Container, Sequence
 
 import msgspec
 
@@ -107,10 +107,15 @@ class Orders:
         """Whether anybody has cancelled it."""
         return bool({(task_id, None), (task_id, group)} & self._cancels)
 
-    def ended(self, group: str, record: Record, epoch: int) -> None:
-        """A command is recorded as carried out: what it has asked holds from now on."""
+    def ended(self, group: str, record: Record, epoch: int, known: Container[str]) -> None:
+        """A command is recorded as carried out: what it has asked holds from now on.
+
+        Not for a stage that is not `known` yet: a workflow goes by the first group alone.
+        """
         command = decode(record)
         assert command is not None, "a command"
+        if command.task_id not in known:
+            return
         if command.group not in (None, group) or command.kind == "redrive":
             return
         mark = self._marks.setdefault((group, command.task_id), Mark())

@@ -275,7 +275,7 @@ class Truth:
         witness = self.witness[s.group][task_id]
         expires_us = witness.options.expires_in_us
         if record.name in NAMES and dead is None:
-            self.orders.ended(s.group, record, s.epoch)
+            self.orders.ended(s.group, record, s.epoch, self.records)
             witness.final = "done"
         elif dead is not None:
             witness.final = "dead"

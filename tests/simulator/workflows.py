@@ -18,7 +18,7 @@ import msgspec
 
 from late.model.task import NewTask, Options, TaskId
 from late.model.workflow import OPEN, STARTED, STOPPING, WAITING, Stage, changes
-from late.payload.command import PREFIX, QUEUE
+from late.payload.command import NAMES, PREFIX, QUEUE, decode
 from late.store.base import Settlement
 from late.testing.workflows import StagesInMemory
 from tests.simulator.job import Job
@@ -99,6 +99,8 @@ class Flows:
         self.stages = StagesInMemory()
         self._truth = truth
         self._commands = 0
+        self._unsure: set[str] = set()
+        """Workflows of which a reset has left out a cancel: it may have been carried out before."""
 
     def committed(self, flow: Flow) -> list[NewTask]:
         """Take in the rows; return the tasks that wait for nothing."""
@@ -111,6 +113,10 @@ class Flows:
         found = changes(s.ended_stages, self.stages, now_us)
         for task in found.started:
             self._judge_start(task.task_id)
+        for task_id in found.stopping:
+            # It came into the log behind the cancel that was carried out: another one follows it.
+            for group in self._truth.groups:
+                self._truth.orders.revived(group, task_id)
         return [*found.started, *(self.cancel(each) for each in found.stopping)]
 
     def cancel(self, task_id: TaskId) -> NewTask:
@@ -130,7 +136,12 @@ class Flows:
 
     def let_go(self, task_ids: Collection[str]) -> None:
         """These tasks will never run."""
+        records = self._truth.records
         for task_id in sorted(task_ids):
+            if records[task_id].name in NAMES and (command := decode(records[task_id])) is not None:
+                stage = self.stages.of_task(command.task_id)
+                if stage is not None:
+                    self._unsure.add(stage.workflow_id)
             row = self.stages.of_task(TaskId(task_id))
             if row is not None and row.state in OPEN:
                 row.state = "cancelled"
@@ -162,6 +173,8 @@ class Flows:
             over = row.workflow_id in truth.orders.dropped or any(
                 truth.orders.cancels(each.task_id, truth.groups[0]) for each in whole
             )
+            if row.workflow_id in self._unsure:
+                continue
             if over:
                 if row.state == WAITING:
                     raise Broken(f"E10: {row.task_id} waits in a workflow that was cancelled")
