@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import inspect
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from typing import Any
 
@@ -19,8 +19,10 @@ from late.handler.context import AsyncContext, Context
 from late.handler.outcomes import AlreadyDone, Discard, Kept, Signal
 from late.handler.shared_context import SharedContext
 from late.model.task import Attempt, NewTask, Options, Record, TaskId
+from late.model.workflow import CANCEL, STARTED, Stage, StageEnd, changes
 from late.outbox.shared import open_shared
 from late.payload.command import decode
+from late.testing.workflows import StagesInMemory
 
 LIMIT = 1_000
 """The most tasks that one `run` executes. If there are more, a task probably enqueues itself."""
@@ -44,6 +46,8 @@ class Box:
     def __init__(self, app: App) -> None:
         self._app = app
         self._keys: dict[str, NewTask] = {}
+        self._stages = StagesInMemory()
+        self._calls: dict[TaskId, Call] = {}
         self.pending: list[Captured] = []
         """The tasks that have not run yet."""
         self.done: list[Captured] = []
@@ -70,9 +74,9 @@ class Box:
         count = 0
         while self.pending:
             count = self._count(count, limit)
-            with self._judged():
+            with self._judged() as end:
                 result = self._start(self.pending[0], in_loop=False)
-                _settle(asyncio.run(_await(result)) if inspect.iscoroutine(result) else result)
+                end(_settle(asyncio.run(_await(result)) if inspect.iscoroutine(result) else result))
         return count
 
     async def run_async(self, *, limit: int = LIMIT) -> int:
@@ -80,9 +84,9 @@ class Box:
         count = 0
         while self.pending:
             count = self._count(count, limit)
-            with self._judged():
+            with self._judged() as end:
                 result = self._start(self.pending[0], in_loop=True)
-                _settle(await result if inspect.iscoroutine(result) else result)
+                end(_settle(await result if inspect.iscoroutine(result) else result))
         return count
 
     def capture(self, calls: Sequence[Call], rows: Sequence[NewTask]) -> list[TaskId]:
@@ -93,6 +97,8 @@ class Box:
                 for c in (decode(_record(row)) for row in rows)
                 if c and c.kind == "cancel"
             }
+            orders = [StageEnd(task_id, CANCEL) for task_id in gone]
+            gone |= set(changes(orders, self._stages, 0).stopping)
             self.pending = [each for each in self.pending if each.task_id not in gone]
             return [row.task_id for row in rows]
         ids = []
@@ -110,6 +116,18 @@ class Box:
             ids.append(first.task_id)
         return ids
 
+    def capture_stages(self, calls: Sequence[Call], stages: Sequence[Stage]) -> list[TaskId]:
+        """Take a workflow: its first tasks are pending, and the others follow their ends."""
+        self._stages.add(stages)
+        self._calls |= {stage.task_id: call for call, stage in zip(calls, stages, strict=True)}
+        for stage in stages:
+            if stage.state == STARTED:
+                self._start_stage(stage.task())
+        return [stage.task_id for stage in stages]
+
+    def _start_stage(self, row: NewTask) -> None:
+        self.pending.append(self._captured(self._calls[row.task_id], row))
+
     def _captured(self, call: Call, row: NewTask) -> Captured:
         options = call.settings.options
         args = (
@@ -124,13 +142,25 @@ class Box:
         return count + 1
 
     @contextmanager
-    def _judged(self) -> Iterator[None]:
+    def _judged(self) -> Iterator[Callable[[bytes | None], None]]:
         current = self.pending[0]
-        with suppress(AlreadyDone, Discard):
-            yield
+        ended = StageEnd(current.task_id, "discarded")
+
+        def end(result: bytes | None) -> None:
+            nonlocal ended
+            ended = StageEnd(current.task_id, "done", result)
+
+        try:
+            yield end
+        except AlreadyDone:
+            end(None)
+        except Discard:
+            pass
         with suppress(ValueError):  # The task may have cancelled itself.
             self.pending.remove(current)
         self.done.append(current)
+        for row in changes([ended], self._stages, 0).started:
+            self._start_stage(row)
 
     def _start(self, captured: Captured, *, in_loop: bool) -> Any:
         task = self._app.tasks.get(captured.name)
@@ -181,11 +211,12 @@ def inline(app: App) -> Iterator[Box]:
     task commits with its business row, use `assert_enqueued` on a real database.
     """
     box = Box(app)
-    before, app.capture = app.capture, box.capture
+    before = app.capture, app.capture_stages
+    app.capture, app.capture_stages = box.capture, box.capture_stages
     try:
         yield box
     finally:
-        app.capture = before
+        app.capture, app.capture_stages = before
 
 
 def _loop_runs() -> bool:
@@ -242,9 +273,13 @@ def _in_transaction(
     return value
 
 
-def _settle(result: Any) -> None:
-    if isinstance(result, Signal) and not isinstance(result, Kept):
+def _settle(result: Any) -> bytes | None:
+    """Return the result that is kept, if one is."""
+    if isinstance(result, Kept):
+        return result.result
+    if isinstance(result, Signal):
         raise result
+    return None
 
 
 def _record(row: NewTask) -> Record:
