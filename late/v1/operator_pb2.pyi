@@ -389,7 +389,7 @@ class ListDecisionsRequest(_message.Message):
     def __init__(self, name: _Optional[str] = ..., changes: bool = ..., limit: _Optional[int] = ...) -> None: ...
 
 class TaskView(_message.Message):
-    __slots__ = ("task_id", "shard_id", "made_at_us", "groups", "queue", "name", "position", "created_at_us", "payload_bytes", "payload", "headers", "options")
+    __slots__ = ("task_id", "shard_id", "made_at_us", "groups", "queue", "name", "position", "created_at_us", "payload_bytes", "payload", "headers", "options", "workflow")
     class HeadersEntry(_message.Message):
         __slots__ = ("key", "value")
         KEY_FIELD_NUMBER: _ClassVar[int]
@@ -409,6 +409,7 @@ class TaskView(_message.Message):
     PAYLOAD_FIELD_NUMBER: _ClassVar[int]
     HEADERS_FIELD_NUMBER: _ClassVar[int]
     OPTIONS_FIELD_NUMBER: _ClassVar[int]
+    WORKFLOW_FIELD_NUMBER: _ClassVar[int]
     task_id: str
     shard_id: int
     made_at_us: int
@@ -421,7 +422,8 @@ class TaskView(_message.Message):
     payload: str
     headers: _containers.ScalarMap[str, str]
     options: str
-    def __init__(self, task_id: _Optional[str] = ..., shard_id: _Optional[int] = ..., made_at_us: _Optional[int] = ..., groups: _Optional[_Iterable[_Union[TaskInGroup, _Mapping]]] = ..., queue: _Optional[str] = ..., name: _Optional[str] = ..., position: _Optional[int] = ..., created_at_us: _Optional[int] = ..., payload_bytes: _Optional[int] = ..., payload: _Optional[str] = ..., headers: _Optional[_Mapping[str, str]] = ..., options: _Optional[str] = ...) -> None: ...
+    workflow: _containers.RepeatedCompositeFieldContainer[StageView]
+    def __init__(self, task_id: _Optional[str] = ..., shard_id: _Optional[int] = ..., made_at_us: _Optional[int] = ..., groups: _Optional[_Iterable[_Union[TaskInGroup, _Mapping]]] = ..., queue: _Optional[str] = ..., name: _Optional[str] = ..., position: _Optional[int] = ..., created_at_us: _Optional[int] = ..., payload_bytes: _Optional[int] = ..., payload: _Optional[str] = ..., headers: _Optional[_Mapping[str, str]] = ..., options: _Optional[str] = ..., workflow: _Optional[_Iterable[_Union[StageView, _Mapping]]] = ...) -> None: ...
 
 class TaskInGroup(_message.Message):
     __slots__ = ("group", "state", "reason", "due_at_us", "dead_at_us", "held_key", "attempts", "deaths", "suspect", "errors", "owner", "history", "payload", "outcome")
@@ -498,6 +500,26 @@ class StepDetail(_message.Message):
     reason: str
     error: str
     def __init__(self, attempt: _Optional[int] = ..., target: _Optional[str] = ..., started_at_us: _Optional[int] = ..., busy_us: _Optional[int] = ..., until_us: _Optional[int] = ..., reason: _Optional[str] = ..., error: _Optional[str] = ...) -> None: ...
+
+class StageView(_message.Message):
+    __slots__ = ("stage", "task_id", "name", "queue", "state", "after", "ended_at_us", "on_failure")
+    STAGE_FIELD_NUMBER: _ClassVar[int]
+    TASK_ID_FIELD_NUMBER: _ClassVar[int]
+    NAME_FIELD_NUMBER: _ClassVar[int]
+    QUEUE_FIELD_NUMBER: _ClassVar[int]
+    STATE_FIELD_NUMBER: _ClassVar[int]
+    AFTER_FIELD_NUMBER: _ClassVar[int]
+    ENDED_AT_US_FIELD_NUMBER: _ClassVar[int]
+    ON_FAILURE_FIELD_NUMBER: _ClassVar[int]
+    stage: int
+    task_id: str
+    name: str
+    queue: str
+    state: str
+    after: _containers.RepeatedScalarFieldContainer[int]
+    ended_at_us: int
+    on_failure: bool
+    def __init__(self, stage: _Optional[int] = ..., task_id: _Optional[str] = ..., name: _Optional[str] = ..., queue: _Optional[str] = ..., state: _Optional[str] = ..., after: _Optional[_Iterable[int]] = ..., ended_at_us: _Optional[int] = ..., on_failure: bool = ...) -> None: ...
 
 class TaskResult(_message.Message):
     __slots__ = ("task_id", "group", "outcome", "value")
