@@ -43,6 +43,7 @@ ALTERED: dict[str, tuple[dict[str, Any], Any]] = {
     "priority": ({"priority": -10}, 100),
     "ordering_key": ({"ordering_key": "a"}, None),
     "unique_key": ({"unique_key": "a"}, "b"),
+    "stage": ({}, True),
 }
 BY_LATE = {"layout": 7, "committed_below": 9}
 """What `late` adds to a row after the seal."""
