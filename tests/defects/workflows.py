@@ -75,7 +75,7 @@ DEFECTS = (
         "join-unlocked", "two ends of one workflow do not see each other",
         join_without_lock,
         STAGES + "test_branches_that_end_at_once_in_several_workers_start_the_join_once[postgres]",
-        r"AssertionError",
+        r"assert",
     ),
     Defect(
         "join-early", "a stage starts when one of those before it is done",
