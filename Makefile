@@ -225,7 +225,7 @@ lock: ## write the lock files again (ARGS=--upgrade for newer versions)
 	$(DEV)
 	@$(BIN)/python scripts/lock.py $(ARGS)
 
-sbom: ## list what a build brings along: dist/late-*.cdx.json (CycloneDX), docs/licences.md
+sbom: ## list what a build brings along: dist/late_queue-*.cdx.json (CycloneDX), docs/licences.md
 	$(DEV)
 	@$(BIN)/python -m scripts.sbom
 
