@@ -17,7 +17,7 @@ PYTEST_WORKERS ?= 3
 ARGS ?=
 
 .DEFAULT_GOAL := help
-.PHONY: attack consumers help setup demo demo-postgres demo-spanner test test-rest test-long test-servers soak chaos defects lint format types contracts tree duplicates dead-code mutants coverage quick browser screenshots check bench bench-alone bench-guard bench-peers bench-placement bench-restarts bench-signals bench-spark bench-steady bench-waking bench-reading protos overload lock sbom audit clean bench-page bench-shapes bench-scale
+.PHONY: attack consumers dist help setup demo demo-postgres demo-spanner test test-rest test-long test-servers soak chaos defects lint format types contracts tree duplicates dead-code mutants coverage quick browser screenshots check bench bench-alone bench-guard bench-peers bench-placement bench-restarts bench-signals bench-spark bench-steady bench-waking bench-reading protos overload lock sbom audit clean bench-page bench-shapes bench-scale
 
 ### Use
 
@@ -224,6 +224,10 @@ protos: ## write operator.proto from the operations, and late/v1 from proto/, in
 lock: ## write the lock files again (ARGS=--upgrade for newer versions)
 	$(DEV)
 	@$(BIN)/python scripts/lock.py $(ARGS)
+
+dist: ## wheel and source distribution in dist/: built twice, compared, checked, installed, tried (ARGS="--python python3.13")
+	$(DEV)
+	@$(BIN)/python -m scripts.dist $(ARGS)
 
 sbom: ## list what a build brings along: dist/late_queue-*.cdx.json (CycloneDX), docs/licences.md
 	$(DEV)

@@ -1,7 +1,7 @@
 """Writes what a build of late brings along: `make sbom`.
 
-- `dist/late_queue-VERSION.cdx.json`: every package that late and its extras need, with version, licence
-  and address, in the format of CycloneDX 1.6, as cyclonedx-py says it of this environment;
+- `dist/late_queue-VERSION.cdx.json`: every package that late and its extras need, with version,
+  licence and address, in the format of CycloneDX 1.6, as cyclonedx-py says it of this environment;
 - `docs/licences.md`: their licences. A licence that `ALLOWED` does not have is refused.
 
 The same environment gives the same bytes. Who signs builds or proves where they were made is not
