@@ -232,7 +232,7 @@ dist: ## wheel and source distribution in dist/: built twice, compared, checked,
 docs: ## the site of the documentation in dist/site; a link that leads nowhere is an error
 	@$(PYTHON) scripts/environment.py docs
 	@NO_MKDOCS_2_WARNING=1 PYTHONPATH=. .late/docs/bin/python -m mkdocs build $(ARGS)
-	@echo "[docs] open dist/site/index.html"
+	@echo "[docs] in dist/site; make docs-serve shows it, with its search"
 
 docs-serve: ## the same at 127.0.0.1:8000, made again when a page changes (ARGS="--dev-addr 127.0.0.1:8080")
 	@$(PYTHON) scripts/environment.py docs
