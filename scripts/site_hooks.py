@@ -8,6 +8,8 @@
 
 from __future__ import annotations
 
+import base64
+import html
 import posixpath
 import re
 from pathlib import Path
@@ -16,6 +18,7 @@ from typing import Any
 import mmdr
 from mkdocs.config.defaults import MkDocsConfig
 from mkdocs.structure.files import File, Files
+from pymdownx.superfences import SuperFencesException
 
 ROOT = Path(__file__).resolve().parent.parent
 ALWAYS = ("README.md", "ARCHITECTURE.md", "CHANGELOG.md", "CONTRIBUTING.md", "SECURITY.md")
@@ -129,5 +132,11 @@ def on_page_markdown(markdown: str, page: Any, **_: Any) -> str:
 
 
 def diagram(source: str, *_: Any, **__: Any) -> str:
-    """Return a picture of Mermaid's text."""
-    return f'<div class="diagram">{mmdr.render(source).svg}</div>'
+    """Return a picture of Mermaid's text. As an address with its data, for Markdown reads HTML."""
+    try:
+        picture = mmdr.render(source).svg()
+    except Exception as error:  # Any other one makes the extension show the source instead.
+        raise SuperFencesException(f"Mermaid cannot be drawn: {source}") from error
+    data = base64.b64encode(picture.encode()).decode()
+    words = html.escape(" ".join(source.split()), quote=True)
+    return f'<div class="diagram"><img src="data:image/svg+xml;base64,{data}" alt="{words}"></div>'
