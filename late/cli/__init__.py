@@ -22,6 +22,6 @@ from late.errors import OVERWRITTEN
 if "App" not in late.__all__:
     raise ImportError(OVERWRITTEN)
 
-from late.cli.main import main  # noqa: E402
+from late.cli.main import main
 
 __all__ = ["main"]

@@ -217,6 +217,7 @@ def _spanner() -> ModuleType:
         if error.name is None or not error.name.startswith(("google", "grpc")):
             raise
         raise ConfigError(
-            "Spanner needs google-cloud-spanner: install it with `pip install 'late-queue[spanner]'`"
+            "Spanner needs google-cloud-spanner: "
+            "install it with `pip install 'late-queue[spanner]'`"
         ) from error
     return spanner_session

@@ -120,7 +120,9 @@ def test_every_design_note_is_listed_and_has_its_sections() -> None:
 
 def test_the_page_of_the_api_has_each_public_name_once() -> None:
     text = (ROOT / "docs" / "python.md").read_text()
-    assert sorted(re.findall(r"^::: late[.](\w+)$", text, re.M)) == sorted([*late.__all__, "testing"])
+    assert sorted(re.findall(r"^::: late[.](\w+)$", text, re.M)) == sorted(
+        [*late.__all__, "testing"]
+    )
 
 
 def test_the_state_machine_page_is_made_from_the_table() -> None:

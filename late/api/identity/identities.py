@@ -64,7 +64,9 @@ def make(settings: IdentitySettings, *, page: bool) -> Identities:
         from late.api.identity.provider import Provider
         from late.api.identity.services import Services
     except ModuleNotFoundError as error:
-        raise ConfigError("an identity provider takes pyjwt: pip install 'late-queue[oidc]'") from error
+        raise ConfigError(
+            "an identity provider takes pyjwt: pip install 'late-queue[oidc]'"
+        ) from error
     oidc, jwt = settings.oidc, settings.jwt
     if oidc is not None and jwt is not None and oidc.client_id == jwt.audience:
         raise ConfigError(

@@ -1,6 +1,6 @@
 """`late report`: what the work cost, what a change did, and what would be enough.
 
-The reports are in `late_spark`, which comes with the extra `late-queue[spark]` and is loaded only here.
+The reports are in `late_spark`, which needs the extra `late-queue[spark]` and is loaded only here.
 """
 
 from __future__ import annotations
