@@ -17,7 +17,7 @@ PYTEST_WORKERS ?= 3
 ARGS ?=
 
 .DEFAULT_GOAL := help
-.PHONY: attack consumers help setup demo demo-postgres demo-spanner test test-rest test-long test-servers soak chaos defects lint format types contracts tree duplicates dead-code mutants coverage quick browser screenshots check bench bench-alone bench-guard bench-peers bench-placement bench-restarts bench-signals bench-spark bench-steady bench-waking bench-reading protos overload lock sbom audit clean bench-page bench-shapes bench-scale
+.PHONY: attack consumers dist docs docs-serve help setup demo demo-postgres demo-spanner test test-rest test-long test-servers soak chaos defects lint format types contracts tree duplicates dead-code mutants coverage quick browser screenshots check bench bench-alone bench-guard bench-peers bench-placement bench-restarts bench-signals bench-spark bench-steady bench-waking bench-reading protos overload lock sbom audit clean bench-page bench-shapes bench-scale
 
 ### Use
 
@@ -225,7 +225,20 @@ lock: ## write the lock files again (ARGS=--upgrade for newer versions)
 	$(DEV)
 	@$(BIN)/python scripts/lock.py $(ARGS)
 
-sbom: ## list what a build brings along: dist/late-*.cdx.json (CycloneDX), docs/licences.md
+dist: ## wheel and source distribution in dist/: built twice, compared, checked, installed, tried (ARGS="--python python3.13")
+	$(DEV)
+	@$(BIN)/python -m scripts.dist $(ARGS)
+
+docs: ## the site of the documentation in dist/site; a link that leads nowhere is an error
+	@$(PYTHON) scripts/environment.py docs
+	@NO_MKDOCS_2_WARNING=1 PYTHONPATH=. .late/docs/bin/python -m mkdocs build $(ARGS)
+	@echo "[docs] in dist/site; make docs-serve shows it, with its search"
+
+docs-serve: ## the same at 127.0.0.1:8000, made again when a page changes (ARGS="--dev-addr 127.0.0.1:8080")
+	@$(PYTHON) scripts/environment.py docs
+	@NO_MKDOCS_2_WARNING=1 PYTHONPATH=. .late/docs/bin/python -m mkdocs serve $(ARGS)
+
+sbom: ## list what a build brings along: dist/late_queue-*.cdx.json (CycloneDX), docs/licences.md
 	$(DEV)
 	@$(BIN)/python -m scripts.sbom
 

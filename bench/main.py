@@ -49,7 +49,7 @@ def machine() -> dict[str, Any]:
         "cores": os.cpu_count(),
         "system": f"{platform.system()} {platform.release()}",
         "python": platform.python_version(),
-        "late": version("late"),
+        "late": version("late-queue"),
         "load_before": [round(value, 2) for value in os.getloadavg()],
     }
 

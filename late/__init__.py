@@ -14,6 +14,7 @@ Names are imported when they are first used: `import late` itself is quick.
 
 from __future__ import annotations
 
+import os
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
@@ -166,6 +167,26 @@ _MODULES = {
     "tracing": "observability.traces",
 }
 """Public modules: `late.tracing.enable(provider)`."""
+
+
+def _refuse_another_late(folder: str) -> None:
+    """Raise ImportError if a distribution named `late` has its files in this folder too.
+
+    A look at 421 names took 0.6 ms; to import `importlib.metadata`, which asks better, took 47 ms.
+    """
+    try:
+        names = os.listdir(folder)
+    except OSError:  # An archive, or a folder that may not be listed: nothing installs into it.
+        return
+    for name in names:
+        # A hyphen ends the distribution's name: `late_queue-0.2.0.dist-info` is ours.
+        if name[:5].lower() == "late-" and name.endswith(".dist-info"):
+            from late.errors import OVERWRITTEN
+
+            raise ImportError(OVERWRITTEN)
+
+
+_refuse_another_late(os.path.dirname(os.path.dirname(__file__)))
 
 
 if not TYPE_CHECKING:  # A type checker must know each name, and refuse the others.

@@ -188,7 +188,7 @@ class WorkerConfig(msgspec.Struct, frozen=True, kw_only=True):
 
     otel: Annotated[int, Meta(ge=0, le=1)] = 0
     """With 1, metrics and traces are sent by OpenTelemetry (OTLP), to the address that its own
-    variables name. It needs `late[otel]`."""
+    variables name. It needs `late-queue[otel]`."""
     otel_every_s: _Seconds = 15.0
     """The time between two sendings of metrics."""
 
@@ -308,10 +308,10 @@ def margin_s(settings: WorkerConfig, least_s: float) -> float:
 
 
 def package_version() -> str:
-    """Return the version of the installed `late`; `0` in a checkout that is not installed."""
+    """Return the version of the installed `late-queue`; `0` in a checkout that is not installed."""
     from importlib.metadata import PackageNotFoundError, version
 
     try:
-        return version("late")
+        return version("late-queue")
     except PackageNotFoundError:
         return "0"

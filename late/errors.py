@@ -9,6 +9,14 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
+OVERWRITTEN = (
+    "two distributions are installed into the folder of the package `late`, and each has"
+    " overwritten files of the other: `late-queue` (the task queue), and one named `late` (another"
+    " project, or the task queue before 0.2.0). Run: pip uninstall -y late late-queue;"
+    " pip install late-queue"
+)
+"""`import late` and the command `late` end with this instead of with an error that misleads."""
+
 
 class LateError(Exception):
     """The root: `except LateError` catches everything this library raises on purpose."""

@@ -22,7 +22,7 @@ from packaging.utils import canonicalize_name
 from packaging.version import InvalidVersion, Version
 
 ROOT = Path(__file__).resolve().parent.parent
-LOCKS = ("requirements-dev.lock", "requirements-build.lock")
+LOCKS = ("requirements-dev.lock", "requirements-build.lock", "requirements-docs.lock")
 """The first has what `requirements.lock` has, in the same versions."""
 Record = dict[str, Any]
 

@@ -1,8 +1,10 @@
-"""Sets up the project's own environment in `.venv`: `python3 scripts/environment.py run|dev`.
+"""Sets up the project's own environment in `.venv`: `python3 scripts/environment.py run|dev|docs`.
 
-Two levels: `run` is what the embedded demo needs (a few megabytes), `dev` is everything that the
-tests, the checks and PostgreSQL need. Every file that is downloaded is checked against the hash in
-a lock. A stamp remembers what was installed, so that the second run does nothing.
+Levels: `run` is what the embedded demo needs (a few megabytes), `dev` is everything that the
+tests, the checks and PostgreSQL need. `docs` makes the site of the documentation; it has an
+environment of its own in `.late/docs`, without late itself. Every file that is downloaded is
+checked against the hash in a lock. A stamp remembers what was installed, so that the second run
+does nothing.
 
 Standard library only: this file runs before anything is installed. pip is used once, to get uv
 (some five times faster than pip); the rest is uv's work.
@@ -24,6 +26,7 @@ BUILD_LOCK = "requirements-build.lock"
 LOCKS = {
     "run": ("requirements.lock", BUILD_LOCK),
     "dev": ("requirements-dev.lock", BUILD_LOCK),
+    "docs": ("requirements-docs.lock", BUILD_LOCK),
 }
 
 
@@ -45,7 +48,7 @@ def fingerprint(root: Path, level: str) -> str:
 
 def installed(root: Path, venv: Path, level: str) -> bool:
     """Return True if `venv` already holds `level`; `dev` includes `run`."""
-    levels = ("run", "dev") if level == "run" else ("dev",)
+    levels = ("run", "dev") if level == "run" else (level,)
     for one in levels:
         stamp = venv / f".late-{one}"
         if stamp.is_file() and stamp.read_text() == fingerprint(root, one):
@@ -105,7 +108,10 @@ def create(venv: Path) -> None:
 
 
 def install(root: Path, venv: Path, level: str) -> None:
-    """Bring `venv` to exactly what the locks of `level` say, plus the checkout itself."""
+    """Bring `venv` to exactly what the locks of `level` say, plus the checkout itself.
+
+    The site of the documentation reads the checkout and does not run it.
+    """
     python = venv / "bin" / "python"
     if not has_pip(python):
         say(f"making {venv} with Python {sys.version.split()[0]}")
@@ -123,13 +129,15 @@ def install(root: Path, venv: Path, level: str) -> None:
     # is told not to write byte code.
     options = ["--require-hashes", "--no-build-isolation", "--compile-bytecode"]
     attempt([*uv, "sync", *target, *options, *locks])
+    if level == "docs":
+        return
     say("installing late itself from this checkout (editable)")
     attempt([*uv, "install", *target, "--no-deps", "--no-build-isolation", "-e", str(root)])
 
 
 def main(arguments: Sequence[str]) -> int:
     if len(arguments) != 1 or arguments[0] not in LOCKS:
-        print("usage: python3 scripts/environment.py run|dev", file=sys.stderr)
+        print("usage: python3 scripts/environment.py run|dev|docs", file=sys.stderr)
         return 2
     level = arguments[0]
     if sys.version_info < PYTHON_MIN:
@@ -141,6 +149,8 @@ def main(arguments: Sequence[str]) -> int:
         )
         return 2
     venv = Path(os.environ.get("LATE_VENV", ROOT / ".venv")).absolute()
+    if level == "docs":
+        venv = ROOT / ".late" / "docs"
     if installed(ROOT, venv, level):
         return 0
     if (venv / ".late-dev").exists():

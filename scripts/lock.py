@@ -25,12 +25,14 @@ LOCKS: tuple[tuple[str, tuple[str, ...]], ...] = (
     ("requirements-dev.lock", EVERYTHING),
     ("requirements.lock", ("-c", "requirements-dev.lock")),
     ("requirements-build.lock", ("-c", "requirements-dev.lock")),
+    ("requirements-docs.lock", ("-c", "requirements-dev.lock")),
 )
 
 
 def compile_lock(name: str, options: Sequence[str], *, upgrade: bool) -> None:
     """Resolve one lock in the repository's root; uv keeps what the existing file pins."""
-    source = ["--group", "build"] if name == "requirements-build.lock" else ["pyproject.toml"]
+    group = {"requirements-build.lock": "build", "requirements-docs.lock": "docs"}.get(name)
+    source = ["--group", group] if group else ["pyproject.toml"]
     command = [sys.executable, "-m", "uv", "pip", "compile", *source, *options]
     command += ["--universal", "--generate-hashes", "--python-version", "3.11", "--no-header"]
     command += ["--no-emit-index-url", "--no-emit-find-links", "--no-annotate", "--quiet"]

@@ -39,7 +39,7 @@ What the database server itself counts (`late_database_*`) comes from SQL on Pos
 the file's size on SQLite. CockroachDB's nodes tell it to Prometheus and not to SQL: give each of
 them to `late metrics --status-vars http://NODE:8080`, and their `/_status/vars` are added up: of
 the whole cluster, with all its databases and replicas (the extra
-`late[cockroach]` reads them). Rows are not among them, for it counts statements.
+`late-queue[cockroach]` reads them). Rows are not among them, for it counts statements.
 While one node does not answer, nothing is told of the server, and all else is. No
 password is sent; for a certificate of your own authority set `SSL_CERT_FILE`. It is made from the
 vendor's names for these figures and has not met a node yet. Spanner's load is in Cloud Monitoring,

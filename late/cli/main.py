@@ -99,9 +99,9 @@ app.command("demo")(demo.demo)
 
 def _version(wanted: bool) -> None:
     if wanted:
-        from importlib import metadata
+        from late.config import package_version
 
-        typer.echo(f"late {metadata.version('late')}")
+        typer.echo(f"late {package_version()}")
         raise typer.Exit
 
 

@@ -32,7 +32,7 @@ def make(worker: str) -> OtelExporter:
         return OtelExporter(worker)
     except ImportError as error:
         raise ConfigError(
-            f"OpenTelemetry is not installed ({error.name}): pip install 'late[otel]'"
+            f"OpenTelemetry is not installed ({error.name}): pip install 'late-queue[otel]'"
         ) from None
 
 

@@ -205,7 +205,7 @@ def _psycopg() -> ModuleType:
         if error.name is None or not error.name.startswith("psycopg"):
             raise
         raise ConfigError(
-            "PostgreSQL needs psycopg: install it with `pip install 'late[postgres]'`"
+            "PostgreSQL needs psycopg: install it with `pip install 'late-queue[postgres]'`"
         ) from error
     return psycopg_session
 
@@ -217,6 +217,7 @@ def _spanner() -> ModuleType:
         if error.name is None or not error.name.startswith(("google", "grpc")):
             raise
         raise ConfigError(
-            "Spanner needs google-cloud-spanner: install it with `pip install 'late[spanner]'`"
+            "Spanner needs google-cloud-spanner: "
+            "install it with `pip install 'late-queue[spanner]'`"
         ) from error
     return spanner_session

@@ -111,7 +111,7 @@ class Encrypted(Seal):
     its options are always bound.
 
     Rotation, introduction and `bind_options` are as for `Signed`. It needs
-    `pip install "late[crypto]"`.
+    `pip install "late-queue[crypto]"`.
 
     Args:
         inner: the codec of the encrypted bytes: `"json"`, `"msgpack"` or another codec.
@@ -144,7 +144,7 @@ class Encrypted(Seal):
             from cryptography.hazmat.primitives.ciphers.aead import AESGCM
         except ModuleNotFoundError as error:
             raise ConfigError(
-                "encryption needs cryptography: install it with `pip install 'late[crypto]'`"
+                "encryption needs cryptography: install it with `pip install 'late-queue[crypto]'`"
             ) from error
         self._cipher, self._refusal = AESGCM, InvalidTag
         ring = key_ring(keys, current, least=32, most=32)

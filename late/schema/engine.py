@@ -126,7 +126,7 @@ def make_engine(url: str, *, create: bool = False) -> Engine:
     except (ModuleNotFoundError, exc.NoSuchModuleError) as error:
         name, extra = ("CockroachDB", "cockroach") if cockroach else ("PostgreSQL", "postgres")
         raise ConfigError(
-            f'the {name} driver is not installed: pip install "late[{extra}]"'
+            f'the {name} driver is not installed: pip install "late-queue[{extra}]"'
         ) from error
 
 
@@ -137,7 +137,7 @@ def _spanner_engine(parsed: URL) -> Engine:
         return make(parsed)
     except (ModuleNotFoundError, exc.NoSuchModuleError) as error:
         raise ConfigError(
-            'the dialect of Spanner is not installed: pip install "late[spanner]"'
+            'the dialect of Spanner is not installed: pip install "late-queue[spanner]"'
         ) from error
 
 

@@ -83,5 +83,5 @@ def _driver(database: str, package: str, extra: str, modules: tuple[str, ...]) -
         if error.name is None or not error.name.startswith(modules):
             raise
         raise ConfigError(
-            f"{database} needs {package}: install it with `pip install 'late[{extra}]'`"
+            f"{database} needs {package}: install it with `pip install 'late-queue[{extra}]'`"
         ) from error

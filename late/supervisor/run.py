@@ -50,5 +50,5 @@ def python_changes(folder: Path) -> AsyncIterator[object]:
     try:
         from watchfiles import PythonFilter, awatch
     except ImportError:
-        raise ConfigError("--reload needs watchfiles: pip install 'late[reload]'") from None
+        raise ConfigError("--reload needs watchfiles: pip install 'late-queue[reload]'") from None
     return awatch(folder, watch_filter=PythonFilter())

@@ -63,7 +63,7 @@ def find() -> Path:
             where = f"JAVA_HOME is {home}, where there is none: correct or unset it"
         raise ConfigError(
             f"Spark needs Java {VERSION_MIN} or newer, and {where}. "
-            'Get it with: pip install "late[spark-java]", or from your system '
+            'Get it with: pip install "late-queue[spark-java]", or from your system '
             "(Debian: apt install openjdk-17-jre-headless)"
         )
     _check(found)

@@ -135,5 +135,5 @@ def test_monitoring_that_cannot_be_asked_is_said(monkeypatch: pytest.MonkeyPatch
     monkeypatch.setitem(
         sys.modules, "late.autoscaler.metrics.google_metrics", None
     )  # as without the extra
-    with pytest.raises(ConfigError, match=r"late\[spanner\]"):
+    with pytest.raises(ConfigError, match=r"late-queue\[spanner\]"):
         create_source("monitoring", "projects/p/instances/i", "nodes")

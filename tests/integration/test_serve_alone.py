@@ -1,4 +1,4 @@
-"""`late serve` in an environment that has `late[serve]` and nothing of the other extras."""
+"""`late serve` in an environment that has `late-queue[serve]` and nothing of the other extras."""
 
 from __future__ import annotations
 

@@ -187,5 +187,5 @@ def test_a_worker_without_the_library_says_what_to_install(
 ) -> None:
     name = "opentelemetry.exporter.otlp.proto.http.metric_exporter"
     monkeypatch.setitem(sys.modules, name, None)
-    with pytest.raises(ConfigError, match=r"pip install 'late\[otel\]'"):
+    with pytest.raises(ConfigError, match=r"pip install 'late-queue\[otel\]'"):
         Worker(late.App(database), settings=WorkerConfig(otel=1))

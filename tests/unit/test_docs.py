@@ -11,6 +11,7 @@ from pathlib import Path
 
 import pytest
 
+import late
 from late.model.task import TRANSITIONS
 from late.schema import migrate
 from scripts import state_machine
@@ -115,6 +116,13 @@ def test_every_design_note_is_listed_and_has_its_sections() -> None:
         text = note.read_text()
         for section in ("Context", "Decision", "Alternatives considered", "Consequences"):
             assert f"\n## {section}\n" in text, f"{note.name} lacks the section {section}"
+
+
+def test_the_page_of_the_api_has_each_public_name_once() -> None:
+    text = (ROOT / "docs" / "python.md").read_text()
+    assert sorted(re.findall(r"^::: late[.](\w+)$", text, re.M)) == sorted(
+        [*late.__all__, "testing"]
+    )
 
 
 def test_the_state_machine_page_is_made_from_the_table() -> None:

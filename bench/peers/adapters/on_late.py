@@ -101,7 +101,7 @@ class Connected:
 
 class Late:
     def versions(self) -> dict[str, str]:
-        return {name: version(name) for name in ("late", "psycopg")}
+        return {"late": version("late-queue"), "psycopg": version("psycopg")}
 
     async def prepare(self) -> None:
         migrate.upgrade(URL)

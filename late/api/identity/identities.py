@@ -28,7 +28,7 @@ class Identities:
 
     def jobs(self) -> list[BackgroundJob]:
         """Make the jobs that read the keys of the providers again and again."""
-        if not self.providers:  # Then `late[oidc]` need not be installed.
+        if not self.providers:  # Then `late-queue[oidc]` need not be installed.
             return []
         from late.api.identity.provider import REFRESH_S
 
@@ -64,7 +64,9 @@ def make(settings: IdentitySettings, *, page: bool) -> Identities:
         from late.api.identity.provider import Provider
         from late.api.identity.services import Services
     except ModuleNotFoundError as error:
-        raise ConfigError("an identity provider takes pyjwt: pip install 'late[oidc]'") from error
+        raise ConfigError(
+            "an identity provider takes pyjwt: pip install 'late-queue[oidc]'"
+        ) from error
     oidc, jwt = settings.oidc, settings.jwt
     if oidc is not None and jwt is not None and oidc.client_id == jwt.audience:
         raise ConfigError(

@@ -35,5 +35,5 @@ def create_source(text: str, instance: str | None, units: Units, *, total: bool 
     try:
         from late.autoscaler.metrics.google_metrics import MonitoringSource
     except ImportError:
-        raise ConfigError("Cloud Monitoring needs pip install 'late[spanner]'") from None
+        raise ConfigError("Cloud Monitoring needs pip install 'late-queue[spanner]'") from None
     return MonitoringSource(instance, units, total=total)

@@ -12,7 +12,7 @@ from late.cli.options import Json, Url, url_of
 from late.errors import ConfigError
 
 app = typer.Typer(
-    help="Usage as Parquet files (extra late[spark]): export, show.",
+    help="Usage as Parquet files (extra late-queue[spark]): export, show.",
     no_args_is_help=True,
     rich_markup_mode=None,
 )
@@ -21,7 +21,7 @@ Folder = Annotated[Path, typer.Argument(metavar="DIR", help="The lake.", show_de
 
 def missing(error: ModuleNotFoundError) -> ConfigError:
     """Return the error that names the extra to install."""
-    return ConfigError(f'{error.name} is not installed: pip install "late[spark]"')
+    return ConfigError(f'{error.name} is not installed: pip install "late-queue[spark]"')
 
 
 @app.command("export")

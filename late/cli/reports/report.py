@@ -1,6 +1,6 @@
 """`late report`: what the work cost, what a change did, and what would be enough.
 
-The reports are in `late_spark`, which comes with the extra `late[spark]` and is loaded only here.
+The reports are in `late_spark`, which needs the extra `late-queue[spark]` and is loaded only here.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ if TYPE_CHECKING:
     from late_spark.cost import CostReport
 
 app = typer.Typer(
-    help="Reports for finance and platform teams, on Spark (extra late[spark], Java 17).",
+    help="Reports for finance and platform teams, on Spark (extra late-queue[spark], Java 17).",
     no_args_is_help=True,
     rich_markup_mode=None,
 )

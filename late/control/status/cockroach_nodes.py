@@ -111,7 +111,7 @@ def _parser() -> Callable[[str], Iterable[Metric]]:
         from prometheus_client.parser import text_string_to_metric_families
     except ModuleNotFoundError as error:
         raise ConfigError(
-            '--status-vars needs what reads such a page: pip install "late[cockroach]"'
+            '--status-vars needs what reads such a page: pip install "late-queue[cockroach]"'
         ) from error
     return text_string_to_metric_families
 

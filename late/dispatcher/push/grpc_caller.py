@@ -38,7 +38,8 @@ class GrpcCaller:
             from late.dispatcher.push.endpoints import Endpoints
         except ImportError as error:
             raise ConfigError(
-                f"{self._where}: gRPC is not installed ({error.name}): pip install 'late[grpc]'"
+                f"{self._where}: gRPC is not installed ({error.name}): "
+                "pip install 'late-queue[grpc]'"
             ) from None
         target = self.target
         metadata = {

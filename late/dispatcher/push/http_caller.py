@@ -54,7 +54,7 @@ class HttpCaller:
             import yarl
         except ImportError:
             raise ConfigError(
-                f"{self._where}: aiohttp is not installed: pip install 'late[http]'"
+                f"{self._where}: aiohttp is not installed: pip install 'late-queue[http]'"
             ) from None
         target, where = self.target, self._where
         self._keys = [

@@ -59,7 +59,8 @@ def spanner_emulator() -> Iterator[str]:
             url = spanner.create_database(migrated=False)
         except ModuleNotFoundError as error:
             raise ConfigError(
-                "Spanner needs google-cloud-spanner: install it with `pip install 'late[spanner]'`"
+                "Spanner needs google-cloud-spanner: "
+                "install it with `pip install 'late-queue[spanner]'`"
             ) from error
         if shared:
             stack.callback(spanner.drop_database, url)
