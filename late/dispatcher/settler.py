@@ -121,7 +121,7 @@ class Settler:
         return wait_s
 
     def poke(self, shard: Shard, outcomes: int, urgent: bool = True) -> None:
-        """Note that more outcomes of a shard wait; 0 when something else does (a cursor that moved).
+        """Note that more outcomes of a shard wait; 0 if something else does (a cursor that moved).
 
         Args:
             outcomes: their number, besides those of earlier calls.

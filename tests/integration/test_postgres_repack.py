@@ -1,4 +1,4 @@
-"""The journal's index after compaction: built anew when it is mostly empty, and never in the way."""
+"""The journal's index after compaction: built anew when mostly empty, and never in the way."""
 
 from __future__ import annotations
 
@@ -62,9 +62,7 @@ async def test_an_index_that_is_mostly_empty_is_built_anew(
     assert not await index.repack(links, LOOK_AFTER), "there is nothing to win"
 
 
-async def test_it_waits_for_nobody(
-    url: str, raw: psycopg.Connection, store: PostgresStore
-) -> None:
+async def test_it_waits_for_nobody(url: str, raw: psycopg.Connection, store: PostgresStore) -> None:
     links, index, before = store._pools.working, JournalIndex(), size(raw)
     with psycopg.connect(url) as other:
         other.execute("select max(seq) from late_settlement")  # its transaction stays open
