@@ -97,9 +97,9 @@ class Settler:
         self._rate = 0.0
         """Outcomes a second between the last two collections of all shards."""
         self._due: float | None = None
-        """When all shards are written; monotonic, None while nothing waits."""
+        """The time at which all shards are written; monotonic, None while nothing waits."""
         self._urgent_due: float | None = None
-        """When those are written for which somebody waits."""
+        """The time at which those are written for which somebody waits."""
         self._poked = asyncio.Event()
         self._writing = asyncio.Lock()
         self._unresolved: list[Settlement] = []

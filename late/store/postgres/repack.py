@@ -24,7 +24,7 @@ WORTH_BYTES = 1 << 20
 ENTRY_BYTES = 45
 """A key in a full page, with a group of some ten letters."""
 TIMES = 3
-"""Of the size that the rows need: from then on the index is built anew."""
+"""An index of so many times the size that its rows need is built anew."""
 
 # -1 rows: not known yet. Who does not own the table cannot do it.
 _LOOK = """
