@@ -91,7 +91,7 @@ async def drain(shelf: Shelf, app: late.App) -> None:
     clock.sample(time.time_ns() // 1_000, 0)
     settler = Settler(
         store,
-        collect=lambda: scheduler.collect(),
+        collect=lambda urgent: scheduler.collect(urgent),
         on_result=lambda settlement, result: scheduler.settled(settlement, result),
         on_error=lambda settlements, error: None,
         delay_s=LONG_S,

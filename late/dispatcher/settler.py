@@ -1,10 +1,10 @@
 """Group commit: many outcomes, one transaction.
 
 Outcomes that nobody waits for wait for company, so that a row of the journal carries many: for
-`delay_s` from the first one, and less when enough come in less time. What somebody waits for is
-written within milliseconds, with all else that waits. Only one call to the store is under way at a
-time, so that a shard's settlements reach it in order of `seq`; what ends meanwhile goes with the
-next one.
+`delay_s` from the first one, and less when enough come in less time; then all shards are written.
+What somebody waits for is written within milliseconds, with all else of its shard: a row of another
+shard would be a row more. Only one call to the store is under way at a time, so that a shard's
+settlements reach it in order of `seq`; what ends meanwhile goes with the next one.
 
 | the store says | what happens |
 |---|---|
@@ -32,7 +32,7 @@ from late.clock import Monotonic
 from late.errors import StoreError
 from late.handler.classify import clean
 from late.model.backoff import Backoff
-from late.model.task import ENQUEUED
+from late.model.task import ENQUEUED, ShardId
 from late.store.base import Settlement, SettleResult, Store
 
 URGENT_S = 0.010
@@ -44,6 +44,8 @@ BACKOFF_S = (0.05, 5.0)
 """First and longest bound of the full-jitter wait after a transient error."""
 _LATENCIES = 16
 
+Shard = tuple[str, ShardId]
+
 
 class Settler:
     """Writes what `collect` hands out. No method may be called from another thread."""
@@ -52,7 +54,7 @@ class Settler:
         self,
         store: Store,
         *,
-        collect: Callable[[], list[Settlement]],
+        collect: Callable[[bool], list[Settlement]],
         on_result: Callable[[Settlement, SettleResult], None],
         on_error: Callable[[Sequence[Settlement], StoreError], None],
         delay_s: float = 0.400,
@@ -64,8 +66,9 @@ class Settler:
     ) -> None:
         """
         Args:
-            collect: takes what is due now, at most one settlement per shard; never asked while
-                one that it gave out is unresolved.
+            collect: takes what is due now, at most one settlement per shard, and with True only
+                of the shards for which somebody waits; never asked while one that it gave out is
+                unresolved.
             on_result: called once per settlement, in the order in which they were collected.
             on_error: called with settlements that the store will never accept; they are dropped.
             delay_s: the time that an outcome may wait for others, if nobody waits for it.
@@ -85,13 +88,18 @@ class Settler:
         self._monotonic = monotonic
         self._emitter = emitter
         self._outcomes = 0
+        """Those that wait, over all shards."""
+        self._waiting: dict[Shard, tuple[int, float]] = {}
+        """By shard: its outcomes that wait, and until when (monotonic) its first one may."""
+        self._arrived = 0
+        """Outcomes since all shards were collected."""
         self._collected_at = monotonic()
         self._rate = 0.0
-        """Outcomes a second between the last two collections."""
+        """Outcomes a second between the last two collections of all shards."""
         self._due: float | None = None
-        """Monotonic; None while nothing waits."""
-        self._urgent = False
-        """True when `_due` is as soon as can be."""
+        """The time at which all shards are written; monotonic, None while nothing waits."""
+        self._urgent_due: float | None = None
+        """The time at which those are written for which somebody waits."""
         self._poked = asyncio.Event()
         self._writing = asyncio.Lock()
         self._unresolved: list[Settlement] = []
@@ -112,19 +120,27 @@ class Settler:
             return max(wait_s, SLOW_DELAY_S)
         return wait_s
 
-    def poke(self, outcomes: int, urgent: bool = True) -> None:
-        """Note that more outcomes wait; 0 when something else does (a cursor that moved).
+    def poke(self, shard: Shard, outcomes: int, urgent: bool = True) -> None:
+        """Note that more outcomes of a shard wait; 0 if something else does (a cursor that moved).
 
         Args:
             outcomes: their number, besides those of earlier calls.
             urgent: somebody waits for them.
         """
+        had, due = self._waiting.get(shard, (0, 0.0))
+        due = due or self._monotonic() + self.wait_s(urgent=False)
+        self._waiting[shard] = (had + outcomes, due)
+        enough = self._outcomes < self._enough <= self._outcomes + outcomes
         self._outcomes += outcomes
-        urgent = urgent or self._outcomes >= self._enough
-        if self._due is None or (urgent and not self._urgent):
-            due = self._monotonic() + self.wait_s(urgent=urgent)
-            self._due = due if self._due is None else min(due, self._due)
-            self._urgent = urgent
+        self._arrived += outcomes
+        if enough or (urgent and self._urgent_due is None):
+            soon = self._monotonic() + self.wait_s(urgent=True)
+            due = min(due, soon) if enough else due
+            if urgent and self._urgent_due is None:
+                self._urgent_due = soon
+                self._poked.set()
+        if self._due is None or due < self._due:
+            self._due = due
             self._poked.set()
         elif self._outcomes >= self._batch:
             self._poked.set()
@@ -135,10 +151,10 @@ class Settler:
         Raises: only what is no `StoreError`, or what a callback raised.
         """
         if self._unresolved:
-            self.poke(0)
+            self._due = self._monotonic()
         while True:
             await self._until_due()
-            await self._settle_once()
+            await self._settle_once(whole=False)
 
     async def flush(self) -> None:
         """Settle now, and until `collect` has nothing left. Never returns while the store is
@@ -157,10 +173,11 @@ class Settler:
     async def _until_due(self) -> None:
         while True:
             self._poked.clear()
-            if self._due is None:
+            due = min([at for at in (self._due, self._urgent_due) if at is not None], default=None)
+            if due is None:
                 await self._poked.wait()
                 continue
-            left_s = self._due - self._monotonic()
+            left_s = due - self._monotonic()
             if left_s <= 0 or self._outcomes >= self._batch:
                 return
             try:
@@ -169,19 +186,36 @@ class Settler:
             except TimeoutError:
                 return
 
-    async def _settle_once(self) -> bool:
-        """Do one group commit. False if there was nothing, or nothing that could be settled."""
+    async def _settle_once(self, *, whole: bool = True) -> bool:
+        """Do one group commit. False if there was nothing, or nothing that could be settled.
+
+        Args:
+            whole: all shards, also those that may wait.
+        """
         async with self._writing:
             if not self._unresolved:
                 now = self._monotonic()
-                elapsed_s = now - self._collected_at
-                self._rate = self._outcomes / elapsed_s if elapsed_s > 0 else 0.0
-                self._collected_at = now
-                self._outcomes, self._due, self._urgent = 0, None, False
-                self._unresolved = list(self._collect())
+                soon = self._due is not None and self._due <= now + URGENT_S
+                self._urgent_due = None
+                if whole or soon or self._outcomes >= self._enough:
+                    elapsed_s = now - self._collected_at
+                    self._rate = self._arrived / elapsed_s if elapsed_s > 0 else 0.0
+                    self._collected_at = now
+                    self._arrived, self._outcomes, self._due = 0, 0, None
+                    self._waiting.clear()
+                    self._unresolved = self._collect(False)
+                else:
+                    self._collect_urgent()
             if not self._unresolved:
                 return False
             return await self._resolve()
+
+    def _collect_urgent(self) -> None:
+        """Collect the shards for which somebody waits; the others wait as long as they may."""
+        self._unresolved = self._collect(True)
+        for each in self._unresolved:
+            self._outcomes -= self._waiting.pop((each.group, each.shard_id), (0, 0.0))[0]
+        self._due = min([due for _, due in self._waiting.values()], default=None)
 
     async def _resolve(self) -> bool:
         began = self._monotonic()

@@ -79,7 +79,7 @@ class Scheduler:
         slots: Slots,
         concurrency: int,
         now_us: Callable[[], int],
-        settle_soon: Callable[[int, bool], None],
+        settle_soon: Callable[[Shard, int, bool], None],
         read_soon: Callable[[], None],
         pools: Mapping[str, Pool] | None = None,
         limits: Limits | None = None,
@@ -193,7 +193,8 @@ class Scheduler:
                 self._step(shard, self.cores[shard], Stop())
         deadline = asyncio.get_running_loop().time() + grace_s
         while any(not self.cores[s].state.clean for s in shards if s in self.cores):
-            self._settle_soon(0, True)
+            for shard in shards:
+                self._settle_soon(shard, 0, True)
             self._changed.clear()
             left = deadline - asyncio.get_running_loop().time()
             if left <= 0 and stuck().isdisjoint(shards):
@@ -292,13 +293,16 @@ class Scheduler:
                 self._step(shard, core, SchedulesRead(by_shard.get(shard[1], [])))
         self._work.set()
 
-    def collect(self) -> list[Settlement]:
-        """Build all settlements that are due; none of a shard whose last one is still out."""
+    def collect(self, urgent: bool = False) -> list[Settlement]:
+        """Build all settlements that are due, or only the `urgent` ones, for which somebody waits;
+        none of a shard whose last one is still out."""
         now_us = self._now_us()
         waiting = queued_by_group((self._slots, *self._pools.values()))
         found = []
         for shard, core in self.cores.items():
             state = core.state
+            if urgent and not state.urgent:
+                continue
             if state.told is None and state.quiet_from_us <= now_us < state.quiet_until_us:
                 state.now_us = max(state.now_us, now_us)
                 continue  # nothing is due there, or its last settlement is out
@@ -446,7 +450,7 @@ class Scheduler:
                     if shard in self._behind:  # else the tailer's own pace is right
                         self._read_soon()
                 case SettleSoon():
-                    self._settle_soon(effect.outcomes, effect.urgent)
+                    self._settle_soon(shard, effect.outcomes, effect.urgent)
                 case Replayed():
                     report.replayed(self.emitter, shard, effect.task_ids)
                 case Load() | Fetch():

@@ -26,9 +26,9 @@ class CoreSettings(msgspec.Struct, frozen=True):
     is kept; parking writes a row and deletes it: about even at a fifth of a second."""
     park_after_us: int = 1_000_000
     """A task that waits behind its ordering key for longer is parked."""
-    soon_us: int = 1_000_000
-    """A task that is parked and due within this is settled at once: longer than a settlement waits
-    for company, for it must be in its table before it may start."""
+    soon_us: int = 600_000
+    """A task that is parked and due within this is settled at once: as long as a settlement waits
+    for company and takes, for it must be in its table before it may start."""
     idle_settle_us: int = 60_000_000
     """A cursor that moved with nothing to settle is written this often: pruning follows it."""
     unknown_max_us: int = 86_400_000_000

@@ -44,6 +44,8 @@ from late.worker.watch.progress import SLOTS, Duty
 if TYPE_CHECKING:
     from late.control import Control
 
+COMMIT_US = 200_000
+"""The time that a commit may take without making a retry late that its settlement writes."""
 SWITCH_S = 0.0005
 
 
@@ -161,7 +163,7 @@ def core_settings(settings: config.WorkerConfig) -> CoreSettings:
         page_size=settings.page_size,
         horizon_us=round(settings.horizon_s * 1_000_000),
         timers_max=settings.timers_max,
-        soon_us=max(CoreSettings().soon_us, round(settings.settle_delay_s * 2_500_000)),
+        soon_us=round(settings.settle_delay_s * 1_000_000) + COMMIT_US,
         offers=True,
     )
 

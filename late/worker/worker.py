@@ -154,7 +154,7 @@ class Worker:
         self.dispatchers = Dispatchers(self.dispatcher, remote, self.pulls, self.offers)
         self.settler = Settler(
             store,
-            collect=lambda: self.scheduler.collect(),
+            collect=lambda urgent: self.scheduler.collect(urgent),
             on_result=lambda settlement, result: self.scheduler.settled(settlement, result),
             on_error=lambda refused, error: self.keeper.refused(refused, error),
             delay_s=settings.settle_delay_s,

@@ -85,7 +85,7 @@ class SimWorker:
         )  # fmt: skip
         self.settler = Settler(
             store,
-            collect=lambda: self.scheduler.collect(),
+            collect=lambda urgent: self.scheduler.collect(urgent),
             on_result=lambda settlement, result: self.scheduler.settled(settlement, result),
             on_error=lambda refused, error: self.keeper.refused(refused, error),
             rng=rng,

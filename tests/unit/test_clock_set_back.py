@@ -190,7 +190,7 @@ def looks(
         scheduler = Scheduler(
             None,  # type: ignore[arg-type]
             {}, slots=NoSlots(), concurrency=1, now_us=lambda: now_us(next(asked)),
-            settle_soon=lambda count, urgent: None, read_soon=lambda: None, trusted=lambda: trusted,
+            settle_soon=lambda *_: None, read_soon=lambda: None, trusted=lambda: trusted,
         )  # fmt: skip
         if core is not None:
             scheduler.cores["default", ShardId(0)] = core

@@ -119,7 +119,7 @@ async def test_open_tasks_that_cannot_be_fetched_are_a_log_that_cannot_be_read()
 
     scheduler = Scheduler(
         cast(Store, Refusing()), {}, slots=Slots(), concurrency=1, now_us=lambda: 1,
-        settle_soon=lambda outcomes, urgent: None, read_soon=lambda: None,
+        settle_soon=lambda shard, outcomes, urgent: None, read_soon=lambda: None,
     )  # fmt: skip
     lease = Lease("default", ShardId(3), "me", Epoch(1), 1, Cursor("5"),
                   (OpenTask(5, TaskId("t")),), {})  # fmt: skip

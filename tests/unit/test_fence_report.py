@@ -52,7 +52,7 @@ class Watched:
             slots=Slots(),
             concurrency=1,
             now_us=lambda: 1,
-            settle_soon=lambda outcomes, urgent: None,
+            settle_soon=lambda shard, outcomes, urgent: None,
             read_soon=lambda: None,
             on_fenced=self.forgotten.append,
             emitter=emitter,

@@ -59,7 +59,7 @@ def made(
         policies or {"n": Policy()},
         slots=slots,
         now_us=lambda: 1,
-        settle_soon=lambda outcomes, urgent: None,
+        settle_soon=lambda shard, outcomes, urgent: None,
         read_soon=lambda: None,
         **({"concurrency": 16} | options),
     )

@@ -114,7 +114,7 @@ async def worker() -> AsyncIterator[Tailer]:
 
     settler = Settler(
         cast(Store, shelf),
-        collect=lambda: scheduler.collect(),
+        collect=lambda urgent: scheduler.collect(urgent),
         on_result=on_result,
         on_error=lambda settlements, error: None,
         delay_s=0.01,  # what happens while outcomes wait for company is no part of the path

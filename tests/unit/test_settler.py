@@ -19,6 +19,7 @@ from late.model.task import Cursor, Epoch, ShardId
 from late.store.base import Settlement, SettleResult, Store
 
 _ids = count()
+FIRST = ("default", ShardId(0))
 
 
 def settlement(shard_id: int = 0, seq: int = 1) -> Settlement:
@@ -52,6 +53,7 @@ class Rig:
     def __init__(self, journal: Journal, **options: Any) -> None:
         self.journal = journal
         self.pending: list[Settlement] = []
+        self.awaited: set[int] = set()
         self.results: list[Settlement] = []
         self.errors: list[tuple[list[Settlement], StoreError]] = []
         self.slept: list[float] = []
@@ -67,8 +69,10 @@ class Rig:
             **options,
         )
 
-    def _collect(self) -> list[Settlement]:
-        taken, self.pending = self.pending, []
+    def _collect(self, urgent: bool) -> list[Settlement]:
+        taken = [one for one in self.pending if not urgent or one.shard_id in self.awaited]
+        self.pending = [one for one in self.pending if one not in taken]
+        self.awaited.clear()
         return taken
 
     def _result(self, one: Settlement, result: SettleResult) -> None:
@@ -85,7 +89,10 @@ class Rig:
 
     def add(self, *settlements: Settlement, outcomes: int = 1, urgent: bool = True) -> None:
         self.pending.extend(settlements)
-        self.settler.poke(outcomes, urgent)
+        for one in settlements:
+            if urgent:
+                self.awaited.add(one.shard_id)
+            self.settler.poke((one.group, one.shard_id), outcomes, urgent)
 
     async def until(self, condition: Callable[[], bool]) -> None:
         async with asyncio.timeout(20):
@@ -121,11 +128,11 @@ async def test_a_full_batch_does_not_wait() -> None:
         await asyncio.sleep(0)
         it.add(settlement(0), outcomes=4)
         await asyncio.sleep(0)
-        it.settler.poke(5)
+        it.settler.poke(FIRST, 5)
         for _ in range(5):
             await asyncio.sleep(0)
         assert it.journal.calls == []
-        it.settler.poke(1)
+        it.settler.poke(FIRST, 1)
         await it.until(lambda: len(it.results) == 1)
         it.add(settlement(0, 2), outcomes=10)  # All at once.
         await it.until(lambda: len(it.results) == 2)
@@ -146,6 +153,57 @@ async def test_what_nobody_waits_for_waits_for_company() -> None:
             await asyncio.sleep(0)
         assert it.journal.calls == []
         it.add(settlement(1))  # somebody waits for this one
+        await it.until(lambda: len(it.results) == 1)
+        assert [[one.shard_id for one in call] for call in it.journal.calls] == [[1]]
+
+
+async def test_what_is_urgent_takes_along_what_waits_in_its_shard() -> None:
+    it = Rig(Journal(), delay_s=3600)
+    async with running(it.settler):
+        it.add(settlement(0, 1), urgent=False)
+        it.add(settlement(0, 2))
+        await it.until(lambda: len(it.results) == 2)
+    assert [len(call) for call in it.journal.calls] == [2]
+
+
+@pytest.mark.parametrize(("every_s", "writes"), [(0.1, 4), (0.3, 2), (0.395, 1)])
+async def test_what_is_urgent_puts_off_nothing_and_takes_what_is_due_anyway(
+    every_s: float, writes: int
+) -> None:
+    """Given one shard whose outcome may wait until 0.4 s, and another one that is urgent again and
+    again, when the time has come, then the first is written, with the other if that is near."""
+    now = 0.0
+    it = Rig(Journal(), delay_s=0.4, monotonic=lambda: now)
+    it.add(settlement(0), urgent=False)
+    number = 1
+    while not any(one.shard_id == 0 for one in it.results):
+        now = min(0.4, number * every_s)
+        if now < 0.4:
+            it.add(settlement(1, number))
+        await it.settler._settle_once(whole=False)
+        number += 1
+    assert now == (0.4 if every_s < 0.395 else 0.395)
+    assert len(it.journal.calls) == writes
+
+
+async def test_after_an_urgent_one_the_others_wait_as_long_as_their_first_outcome_may() -> None:
+    now = 0.0
+    it = Rig(Journal(), delay_s=0.4, monotonic=lambda: now)
+    it.add(settlement(0), urgent=False)
+    now = 0.2
+    it.add(settlement(1), urgent=False)
+    it.add(settlement(0, 2))
+    await it.settler._settle_once(whole=False)
+    assert [one.shard_id for one in it.results] == [0, 0]
+    assert it.settler._due == pytest.approx(0.6)
+    assert it.settler._outcomes == 1
+
+
+async def test_what_is_urgent_waits_for_nobody_when_enough_wait() -> None:
+    it = Rig(Journal(), delay_s=3600, batch=40)
+    async with running(it.settler):
+        it.add(settlement(0), outcomes=9, urgent=False)
+        it.add(settlement(1), outcomes=1)
         await it.until(lambda: len(it.results) == 2)
     assert [len(call) for call in it.journal.calls] == [2]
 
@@ -290,7 +348,7 @@ async def test_flush_goes_on_until_nothing_is_left() -> None:
     chain = [settlement(0, seq) for seq in range(1, 5)]
     settle_next = iter(chain)
 
-    def collect() -> list[Settlement]:
+    def collect(urgent: bool) -> list[Settlement]:
         return [one for one in [next(settle_next, None)] if one is not None]
 
     it.settler._collect = collect
@@ -301,7 +359,7 @@ async def test_flush_goes_on_until_nothing_is_left() -> None:
 
 async def test_flush_ends_when_the_store_refuses() -> None:
     it = Rig(Journal(*[SchemaMismatch("no")] * 3))
-    it.settler._collect = lambda: [settlement()]
+    it.settler._collect = lambda urgent: [settlement()]
     await asyncio.wait_for(it.settler.flush(), 20)
     assert len(it.errors) == 1
 
@@ -354,7 +412,7 @@ async def test_settlements_of_a_shard_arrive_in_order_whatever_happens(seed: int
 
     it = Rig(Flaky())
 
-    def collect() -> list[Settlement]:
+    def collect(urgent: bool) -> list[Settlement]:
         assert not any(open_seq.values()), "asked while one is unresolved"
         due = [s for s in settled if rng.random() < 0.7 and len(settled[s]) < 12]
         for shard in due:
@@ -372,7 +430,7 @@ async def test_settlements_of_a_shard_arrive_in_order_whatever_happens(seed: int
         while any(len(written) < 12 for written in settled.values()):
             async with running(it.settler):
                 for _ in range(rng.randrange(1, 20)):
-                    it.settler.poke(rng.randrange(300))
+                    it.settler.poke(("default", ShardId(rng.randrange(3))), rng.randrange(300))
                     await asyncio.sleep(0)
             await it.settler.flush()
     assert all(written == [*range(1, 13)] for written in settled.values())

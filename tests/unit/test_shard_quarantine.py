@@ -104,7 +104,7 @@ class World:
         store = cast(Store, self.store)
         self.settler = Settler(
             store,
-            collect=lambda: self.scheduler.collect(),
+            collect=lambda urgent: self.scheduler.collect(urgent),
             on_result=lambda settlement, result: self.scheduler.settled(settlement, result),
             on_error=lambda refused, error: self.keeper.refused(refused, error),
             rng=random.Random(1), monotonic=clock.monotonic, emitter=emitter,

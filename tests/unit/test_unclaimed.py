@@ -95,7 +95,7 @@ async def test_the_loop_asks_a_quiet_core_when_a_consumer_waits() -> None:
         pools={MAIL: pool},
         concurrency=1,
         now_us=lambda: made.now_us,
-        settle_soon=lambda outcomes: None,
+        settle_soon=lambda shard, outcomes, urgent: None,
         read_soon=lambda: None,
         on_fenced=lambda shard: None,
     )

@@ -130,6 +130,9 @@ Cost = Callable[[RateFigures], float | None]
 PRUNE_S = 15.0
 """The time between two rounds of pruning: so long a settled task stays in the log at the most,
 without a time for which the log is kept (`WorkerConfig.prune_every_s`)."""
+FAILED_S = 0.010
+"""The time in which a failed attempt is recorded: those of this time are so together (`URGENT_S` of
+the settler)."""
 PRODUCER_MUTATIONS = 8
 """Values of a task's row on Spanner: its columns."""
 
@@ -177,8 +180,9 @@ def journal_rows_per_s(load: Load, figures: StoreFigures) -> float:
     """Compute the rows that all groups and shards write.
 
     A worker of a group settles for all its shards at once: each that has something writes a row. An
-    end waits for company, and less if a failed attempt comes, which is recorded at once. The wait
-    comes out of the measured rows, from rates at which there was company.
+    end waits for company. The wait comes out of the measured rows, from rates at which there was
+    company. A failed attempt is recorded at once, with what has ended in its shard: so of the rows
+    that ends would write, those go whose last end was a failure.
     """
     workers = max(1.0, load.workers / load.groups)
     each = load.rate / workers
@@ -189,9 +193,10 @@ def journal_rows_per_s(load: Load, figures: StoreFigures) -> float:
         if one.journal_rows < 1
     ]
     wait_s = _between(waits, each, linear=True) if waits else 0.0
+    shards = load.shards / workers
+    rows = (1 - failures / ends) * _rows_per_s(ends, 1 / ends + wait_s, shards)
     if failures:
-        wait_s = -math.expm1(-failures * wait_s) / failures
-    rows = _rows_per_s(ends, 1 / ends + wait_s, load.shards / workers)
+        rows += _rows_per_s(failures, 1 / failures + FAILED_S, shards)
     return load.groups * workers * rows
 
 

@@ -209,6 +209,11 @@ class CoreState:
         )
 
     @property
+    def urgent(self) -> bool:
+        """True when somebody waits, or did when it was said, until the settlement is asked for."""
+        return self.awaited or (self.told is not None and self.told[1])
+
+    @property
     def tick_due(self) -> bool:
         """True when a schedule is to fire now."""
         tick_us = None if self.stopped else self.schedules.next_due_us

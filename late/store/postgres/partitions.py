@@ -82,7 +82,8 @@ _KEEP_SAMPLE = """
 insert into late_meta (key, value) values ('xid_sample', %s)
 on conflict (key) do update set value = excluded.value
 """
-_BUSY = (errors.LockNotAvailable, errors.QueryCanceled, errors.DeadlockDetected)
+BUSY = (errors.LockNotAvailable, errors.QueryCanceled, errors.DeadlockDetected)
+"""Others hold the lock, or the work under it took too long."""
 
 
 class Partition(msgspec.Struct, frozen=True):
@@ -129,14 +130,14 @@ async def truncate(
         return False
     try:
         async with connection.transaction():
-            await _give_up_soon(connection)
+            await give_up_soon(connection)
             await connection.execute(f"lock table only {partition.name} in access exclusive mode")
             # Once more under the lock: nobody is inserting now, not even a prepared transaction,
             # and this statement sees all that was committed before.
             if not settled(await partition.last_rows(connection)):
                 return False
             await connection.execute(f"truncate table only {partition.name}")
-    except (*_BUSY, errors.UndefinedTable, errors.InsufficientPrivilege):
+    except (*BUSY, errors.UndefinedTable, errors.InsufficientPrivilege):
         return False
     return True
 
@@ -154,7 +155,7 @@ async def lay_out(connection: Connection) -> int:
         async with connection.transaction():
             ((ours,),) = await rows_of(connection, "select pg_try_advisory_xact_lock(%s)", (_KEY,))
             return await _lay_out(connection) if ours else 0
-    except (*_BUSY, errors.CheckViolation, errors.InsufficientPrivilege, errors.DuplicateTable):
+    except (*BUSY, errors.CheckViolation, errors.InsufficientPrivilege, errors.DuplicateTable):
         return 0
 
 
@@ -165,7 +166,7 @@ async def _lay_out(connection: Connection) -> int:
     plan = plan_layout(leaves, snapshot, now_us, sample[0][0] if sample else None)
     if plan is None:
         return 0
-    await _give_up_soon(connection)
+    await give_up_soon(connection)
     ((schema,),) = await rows_of(connection, _SCHEMA)
     for low, high in plan.new:
         await connection.execute(
@@ -254,7 +255,8 @@ async def _now(connection: Connection) -> tuple[Snapshot, int]:
     return parse_snapshot(snapshot), now_us
 
 
-async def _give_up_soon(connection: Connection) -> None:
+async def give_up_soon(connection: Connection) -> None:
+    """Limit the wait for a lock and the work under it, for the rest of the transaction."""
     for setting, limit_ms in (
         ("lock_timeout", LOCK_TIMEOUT_MS),
         ("statement_timeout", WORK_TIMEOUT_MS),

@@ -24,6 +24,7 @@ from late.store.postgres.connection import Connection, ConnectionPool, rows_of
 from late.store.postgres.cursor import XID_MAX, PostgresWindow, parse
 from late.store.postgres.guard import POSITION_MAX
 from late.store.postgres.partitions import Partition, lay_out, list_partitions, truncate
+from late.store.postgres.repack import JournalIndex
 
 BATCH = 2_000
 """Rows per transaction of a delete: a few milliseconds of work."""
@@ -124,6 +125,7 @@ class PostgresPruner:
     def __init__(self, links: ConnectionPool, compactor: Compactor) -> None:
         self._links = links
         self._compactor = compactor
+        self._index = JournalIndex()
 
     async def run(
         self, journal_keep_s: float, journal_detail_s: float, journal_minute_s: float
@@ -147,6 +149,7 @@ class PostgresPruner:
         compacted = await compact(
             self._links, self._compactor, detail_s=journal_detail_s, minute_s=journal_minute_s
         )
+        await self._index.repack(self._links, settlements + compacted)
         async with self._links.use() as connection:
             workers = await connection.execute(_DELETE_WORKERS, (WORKER_KEEP_S * 1_000_000,))
             await connection.execute(POSITION_MAX)
