@@ -23,6 +23,7 @@ from late_spark import (
     importers,
     pricebook,
     session,
+    usage_files,
 )
 from late_spark.calendar import Calendar
 from late_spark.charges import Charge
@@ -78,12 +79,11 @@ class Source:
         from late_spark.bounds import Bounds
 
         if self.usage is not None:
-            if "://" not in str(self.usage) and not Path(self.usage).exists():
-                raise ConfigError(f"--usage {self.usage}: no such file or folder")
             for place in (Path(self.usage), *Path(self.usage).parents):
                 if lake.is_lake(place):
                     # Files that a compaction has replaced are still there: they would count twice.
                     raise ConfigError(f"--usage {self.usage}: {place} is a lake: give it as --lake")
+            usage_files.check(self.usage)
         elif self.lake is None:
             assert self.url is not None
             live.plan(self.url, "usage", Bounds(from_us=days.from_us))
