@@ -47,6 +47,8 @@ class Charge:
     drivers: Parts
     reason: str = ""
     """Why nobody of this deployment bears it; "" for what is to be divided."""
+    purchase: bool = False
+    """Bought ahead, such as a commitment, and not used."""
 
 
 @dataclass(frozen=True)

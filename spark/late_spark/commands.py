@@ -227,7 +227,7 @@ def work(
         without = set() if "name" in by or asked.owners else {"name"}
     asked.say(f"adding up the usage of {asked.source.said()}")
     used = drivers.collect(drivers.daily(usage, days, without), owner_of)
-    if not used:
+    if not used and not asked.bills:  # what is billed was paid, whether anybody worked or not
         raise ConfigError(
             f"no usage between {calendar.iso(days.from_us)} and {calendar.iso(days.to_us)} in "
             f"{asked.source.said()}"

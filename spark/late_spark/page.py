@@ -37,6 +37,7 @@ svg text{font:11px system-ui,sans-serif;fill:var(--soft)}
 svg .r{text-anchor:end}svg .m{text-anchor:middle}svg .g{stroke:var(--line)}
 svg .k{stroke:var(--ink);stroke-dasharray:4 3}
 svg rect{fill:var(--c)}svg path{stroke:var(--c);stroke-width:2;stroke-linecap:round;fill:none}
+.warn{border-left:4px solid var(--s3);padding:.1rem .8rem;margin:.4rem 0;font-weight:600}
 .legend{margin:.3rem 0}.legend span{display:inline-block;margin-right:1rem}
 .legend i{display:inline-block;width:.8rem;height:.8rem;margin-right:.35rem;border-radius:2px;
 background:var(--c)}
@@ -104,13 +105,19 @@ def paragraph(text: str) -> str:
     return f"<p>{escape(text)}</p>"
 
 
+def warning(text: str) -> str:
+    """What is to be read before the figures."""
+    return f'<p class="warn">{escape(text)}</p>'
+
+
 def cost(report: CostReport) -> str:
     """The cost report's page."""
     days = report.calendar.days
     subtitle = f"{days[0]} to {days[-1]}, days of {report.calendar.tz.key}, in {report.currency}"
     by = " and ".join(header(report.by))
     body = [
-        _figures(report), heading(f"Cost per day by {header([report.charted])[0]}"), _chart(report),
+        *map(warning, report.warnings()), _figures(report),
+        heading(f"Cost per day by {header([report.charted])[0]}"), _chart(report),
         heading(f"Cost by {by}"), _rows(report), heading("What it was paid for"), _lines(report),
         heading("What nobody bears, and why"), _why(report), *_efficiency(report),
         heading("Assumptions"), table(("what", "how"), report.assumptions),
@@ -125,8 +132,8 @@ def _shown(report: CostReport, cents: int) -> str:
 def _figures(report: CostReport) -> str:
     tasks = sum(row.ended for row in report.used)
     # Of what somebody bears: a bill also has what is not this deployment's.
-    total = report.totals.borne
-    per_million = report.cents(total * 1_000_000 // tasks) if tasks else None
+    of = report.covered()
+    per_million = report.cents(of.amount * 1_000_000 // of.tasks) if of.tasks else None
     return tiles(
         [
             (f"{report.currency} in the range", _shown(report, report.total_cents)),

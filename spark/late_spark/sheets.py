@@ -162,6 +162,14 @@ def write(report: CostReport, path: Path) -> None:
              for e in report.efficiency],
             totals="",
         )  # fmt: skip
+    if report.findings:
+        book.sheet(
+            "Warnings",
+            [("Kind", "text"), ("First", "day"), ("Last", "day"), ("What it means", "wrap")],
+            [(each.kind, each.first, each.last, text)
+             for each, text in zip(report.findings, report.warnings(), strict=True)],
+            totals="",
+        )  # fmt: skip
     book.sheet("Assumptions", [("What", "wrap"), ("How", "wrap")], report.assumptions, totals="")
     book.close()
 

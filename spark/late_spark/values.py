@@ -35,6 +35,12 @@ def cost(report: CostReport) -> dict[str, Any]:
         "by": names,
         "total": amount(report.total_cents),
         "unallocated": amount(report.unallocated_cents),
+        "warnings": [
+            {"kind": each.kind, "first": str(each.first), "last": str(each.last),
+             "days": each.days, "tasks": each.tasks, "cost": money.exact(each.amount),
+             "line": each.line or None, "text": each.said(report.currency, report.digits)}
+            for each in report.findings
+        ],
         "exact": {
             "bill": money.exact(totals.bill),
             "borne": money.exact(totals.borne),

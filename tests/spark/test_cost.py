@@ -176,9 +176,9 @@ def test_what_spark_says_is_one_line_too() -> None:
     text = (
         "An error occurred while calling o1.collect\n at java.x\nCaused by: java.io.EOF: p.parquet"
     )
-    with pytest.raises(StoreError, match=r"^Spark: Caused by: java.io.EOF: p.parquet$"):
-        with session.explained():
-            raise PySparkException(text)
+    said = r"^Spark: Caused by: java.io.EOF: p.parquet$"
+    with pytest.raises(StoreError, match=said), session.explained():
+        raise PySparkException(text)
 
 
 def charges() -> list[Charge]:
