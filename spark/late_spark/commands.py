@@ -175,6 +175,8 @@ def cost(asked: Asked, by: str, title: str | None = None) -> CostReport:
     asked.say(f"writing {asked.out}")
     with folder.writing(asked.out, about, force=asked.force) as draft:
         tables.write(found, draft)
+        if found.bridge is not None:
+            tables.bridge(found.bridge, draft / "bridge.csv")
         if asked.bills:
             names = focus_split.columns_of(asked.bills)
             origins = focus_split.of_bills(asked.bills, book)
@@ -240,7 +242,8 @@ def assumed(asked: Asked, book: PriceBook) -> Iterable[tuple[str, str]]:
     yield "Usage", asked.source.said()
     yield "Price book", f"{asked.prices}: {book.name}, in {book.currency}"
     if asked.bills:
-        yield "Bills", f"{', '.join(map(str, asked.bills))}; column {book.bill.cost}"
+        column = book.bill.cost or "EffectiveCost (BilledCost where a bill has none)"
+        yield "Bills", f"{', '.join(map(str, asked.bills))}; column {column}"
         for rule in book.bill.rules:
             fits = " and ".join(f"{column} is {text}" for column, text in rule.match.items())
             if rule.ignore is not None:

@@ -15,8 +15,9 @@ from datetime import date
 from typing import Literal, NamedTuple, get_args
 
 from late.errors import ConfigError
-from late_spark import allocation, charges, drivers, findings, money
+from late_spark import allocation, bridge, charges, drivers, findings, money
 from late_spark.allocation import Cost, Unallocated
+from late_spark.bridge import Bridge
 from late_spark.calendar import Calendar
 from late_spark.charges import Charge, Outside
 from late_spark.drivers import Used
@@ -112,6 +113,8 @@ class CostReport:
     findings: tuple[Finding, ...] = ()
     without_bill: frozenset[date] = frozenset()
     """Days that the bill does not cover."""
+    bridge: Bridge | None = None
+    """From the bills to the range; None without bills."""
 
     def warnings(self) -> list[str]:
         """Say what a reader must know first, in sentences."""
@@ -237,7 +240,14 @@ def report(
         digits=digits,
         findings=findings.find(billed, days, used, calendar, without),
         without_bill=without,
+        bridge=_bridge(billed, calendar, totals.in_range),
     )
+
+
+def _bridge(billed: Sequence[Charge], calendar: Calendar, in_range: int) -> Bridge | None:
+    found = bridge.of(billed, calendar)
+    assert found is None or sum(found.steps().values()) == in_range
+    return found
 
 
 def _rows(
@@ -266,7 +276,8 @@ def _rows(
     for row, seen in zip(summed, cents, strict=False):
         named = tuple(each or NOBODY for each in row.by)
         part = parts.get(row.by, nothing) if without else None
-        rows.append(Row(named, row.amount, seen, *counts.get(row.by, (0, 0, 0)), part))
+        tasks, attempts, retries = counts.get(row.by, (0, 0, 0))
+        rows.append(Row(named, row.amount, seen, tasks, attempts, retries, part))
     return rows
 
 

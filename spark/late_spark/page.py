@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from html import escape
 
-from late_spark import charts, money
+from late_spark import bridge, charts, money
 from late_spark.cost import CostReport
 from late_spark.tables import header
 
@@ -119,7 +119,8 @@ def cost(report: CostReport) -> str:
         *map(warning, report.warnings()), _figures(report),
         heading(f"Cost per day by {header([report.charted])[0]}"), _chart(report),
         heading(f"Cost by {by}"), _rows(report), heading("What it was paid for"), _lines(report),
-        heading("What nobody bears, and why"), _why(report), *_efficiency(report),
+        heading("What nobody bears, and why"), _why(report), *bridged(report),
+        *_efficiency(report),
         heading("Assumptions"), table(("what", "how"), report.assumptions),
     ]  # fmt: skip
     return page(report.title, subtitle, body)
@@ -134,9 +135,10 @@ def _figures(report: CostReport) -> str:
     # Of what somebody bears: a bill also has what is not this deployment's.
     of = report.covered()
     per_million = report.cents(of.amount * 1_000_000 // of.tasks) if of.tasks else None
+    restated = ", restated" if report.bridge is not None and report.bridge.restated else ""
     return tiles(
         [
-            (f"{report.currency} in the range", _shown(report, report.total_cents)),
+            (f"{report.currency} in the range{restated}", _shown(report, report.total_cents)),
             ("of it unallocated", _shown(report, report.unallocated_cents)),
             ("tasks ended", f"{tasks:,}"),
             (f"{report.currency} per million tasks, of what is borne",
@@ -221,6 +223,39 @@ def _why(report: CostReport) -> str:
         )
     total = ("Total unallocated", "", _shown(report, report.unallocated_cents))
     return table(("line", "why", f"{report.currency}>"), shown, total) + note
+
+
+def bridged(report: CostReport) -> list[str]:
+    """Show the steps from the bill to what was used, and what it says about earlier times."""
+    found = report.bridge
+    if found is None:
+        return []
+    steps = found.steps()
+    cents = money.in_minor(list(steps.values()), report.digits, report.total_cents)
+    rows = [
+        (bridge.STEPS[step], _shown(report, each))
+        for (step, amount), each in zip(steps.items(), cents, strict=True)
+        if amount or step == "billed"
+    ]
+    total = ("Used in the range: what this report divides", _shown(report, report.total_cents))
+    made = [
+        heading("From the bill to what was used"),
+        table(("step", f"{report.currency}>"), rows, total),
+    ]
+    if found.restated:
+        changed = report.cents(found.restated)
+        made.insert(0, warning(
+            f"Restated: {_shown(report, report.total_cents - changed)} {report.currency} were "
+            f"billed at first, {_shown(report, changed)} came with later bills."
+        ))  # fmt: skip
+    if found.adjustments:
+        made.append(heading("Adjustments to earlier months, by line"))
+        made.append(table(
+            ("line", "used in", "billed in", "kind", f"{report.currency}>"),
+            [(each.line, each.used_in, each.billed_in, each.kind,
+              _shown(report, report.cents(each.amount))) for each in found.adjustments],
+        ))  # fmt: skip
+    return made
 
 
 def _efficiency(report: CostReport) -> list[str]:

@@ -8,7 +8,7 @@ from datetime import date
 from pathlib import Path
 from typing import Any
 
-from late_spark import money
+from late_spark import bridge, money
 from late_spark.cost import CostReport
 from late_spark.tables import header
 
@@ -161,6 +161,18 @@ def write(report: CostReport, path: Path) -> None:
             [(e.name, e.region or "all", e.value, e.best, e.of_best, e.basis)
              for e in report.efficiency],
             totals="",
+        )  # fmt: skip
+    if report.bridge is not None:
+        steps = report.bridge.steps()
+        book.sheet(
+            "Bridge",
+            [("Step", "text"), (f"Cost ({report.currency})", "money")],
+            list(zip(
+                bridge.STEPS.values(),
+                _amounts(report, list(steps.values()), report.total_cents),
+                strict=True,
+            )),
+            totals="Used in the range",
         )  # fmt: skip
     if report.findings:
         book.sheet(

@@ -64,6 +64,15 @@ def cost(report: CostReport) -> dict[str, Any]:
             {"line": line, "reason": reason, "cost": money.exact(units)}
             for line, reason, units in report.why_unallocated()
         ],
+        "bridge": None if report.bridge is None else {
+            "steps": {step: money.exact(units) for step, units in report.bridge.steps().items()},
+            "restated": money.exact(report.bridge.restated),
+            "adjustments": [
+                {"line": each.line, "used_in": each.used_in, "billed_in": each.billed_in,
+                 "kind": each.kind, "cost": money.exact(each.amount)}
+                for each in report.bridge.adjustments
+            ],
+        },
         "efficiency": [
             {"ratio": each.name, "region": each.region, "measured": each.value,
              "best_feasible": each.best, "of_best": each.of_best, "basis": each.basis}
