@@ -175,7 +175,8 @@ def _tag(text: str, tag: str) -> str:
         tags = json.loads(text) if text else {}
     except ValueError:
         return ""
-    return str(tags.get(tag, "")) if isinstance(tags, dict) else ""
+    found = tags.get(tag) if isinstance(tags, dict) else None
+    return "" if found is None else str(found)
 
 
 def _time(row: Mapping[str, str], column: str, where: str) -> int:

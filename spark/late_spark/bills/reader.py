@@ -17,6 +17,8 @@ from late.errors import ConfigError
 
 _BATCH = 5_000
 _HEAD = 1 << 16
+_MAPS = frozenset({"Tags", "SkuPriceDetails", "resource_tags", "product", "cost_category"})
+"""Columns whose keys are the customer's own: JSON has them as structures."""
 _CELLS = re.compile(r"CSV Error on Line: (\d+)[\s\S]*Expected Number of Columns")
 _PACKED = {b"\x1f\x8b": "gzip", b"\x28\xb5\x2f\xfd": "zstd"}
 
@@ -129,13 +131,13 @@ def _described(path: Path, source: str) -> Table:
 
 def _fields(name: str, path: str, kind: Any) -> list[tuple[str, str]]:
     """Return the names and expressions of a column: of a structure, those of its fields."""
-    if kind.id == "struct":
+    if kind.id == "struct" and name not in _MAPS:
         return [
             each
             for child, of in kind.children
             for each in _fields(f"{name}.{child}", f"{path}.{_quoted(child)}", of)
         ]
-    if kind.id in ("list", "map"):
+    if kind.id in ("list", "map", "struct"):
         return [(name, f"cast(to_json({path}) as varchar)")]
     return [(name, f"cast({path} as varchar)")]
 
