@@ -164,6 +164,21 @@ class CostReport:
             found[cost.day][allocation.value(cost, self.charted) or NOBODY] += cost.amount
         return found
 
+    def charted_cents(self) -> dict[str, int]:
+        """Cents of each value of `charted`, as the tables have them."""
+        found: dict[str, int] = defaultdict(int)
+        if self.charted in self.by:
+            at = self.by.index(self.charted)
+            for row in self.rows:
+                found[row.by[at]] += row.cents
+            return found
+        rows = self.by_line()
+        amounts = [amount for _, _, amount in rows]
+        cents = money.in_minor(amounts, self.digits, self.borne_cents)
+        for (line, _, _), each in zip(rows, cents, strict=True):
+            found[line] += each
+        return found
+
     @property
     def charted(self) -> str:
         """The first dimension that is no time, which the chart has anyway; else the lines."""

@@ -9,6 +9,7 @@ nothing finer.
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from datetime import date
 from typing import Literal, NamedTuple
@@ -51,7 +52,7 @@ class Finding(NamedTuple):
             return f"No usage {when}: {amount} of the bill have nobody to bear them."
         return (
             f"{self.line} was bought {when} for {amount}, which falls on the work of that time "
-            "alone: bill.cost: EffectiveCost spreads what is bought ahead."
+            "alone. EffectiveCost (bill.cost) spreads what is bought ahead, where a bill has it."
         )
 
 
@@ -122,6 +123,9 @@ def _purchases(billed: Iterable[Charge], calendar: Calendar) -> Iterator[Finding
             end_us = min(max(each.end_us - 1, each.start_us), calendar.to_us - 1)
             key = calendar.day(each.start_us), calendar.day(end_us), each.line.name
             sums[key] = sums.get(key, 0) + each.amount
+    times = Counter(line for _, _, line in sums)
     for (first, last, line), amount in sorted(sums.items()):
+        if 2 * times[line] > len(calendar.days) > 1:
+            continue  # bought day by day, as hours of a savings plan: that is spread already
         kind: Kind = "purchase on single days"
         yield Finding(kind, first, last, (last - first).days + 1, 0, amount, line)

@@ -148,25 +148,40 @@ def _figures(report: CostReport) -> str:
 
 
 def _chart(report: CostReport) -> str:
+    series = charted(report)
+    scale: int = 10**report.digits
+    days = [day.isoformat()[5:] for day in report.calendar.days]
+    shown = {name: [cents / scale for cents in values] for name, values in series.items()}
+    picture = charts.stacked(days, shown, report.currency, "Cost per day")
+    return picture + charts.legend(list(shown))
+
+
+def charted(report: CostReport) -> dict[str, list[int]]:
+    """Cents of each bar by day: those of a name add up to what the tables have for it, and all of
+    them to the total."""
     by_day = report.by_day()
-    sums: dict[str, int] = {}
-    for amounts in by_day.values():
-        for name, amount in amounts.items():
-            sums[name] = sums.get(name, 0) + amount
-    names = sorted(sums, key=lambda name: (-sums[name], name))
-    top = names[: charts.SERIES - 1]
-    rest = names[len(top) :]
+    names = report.charted_cents()
+    top = sorted(names, key=lambda name: (-names[name], name))
+    left = dict.fromkeys(report.calendar.days, 0)
+    for each in report.unallocated:
+        left[each.day] += each.amount
+    some = any(left.values())
+    top = top[: charts.SERIES - 1 - some]
+    rest = [name for name in names if name not in top]
+
+    def rounded(units: list[int], cents: int) -> list[int]:
+        return money.in_minor(units, report.digits, cents)
+
+    days = report.calendar.days
     series = {
-        name: [by_day[day].get(name, 0) / money.ONE for day in report.calendar.days] for name in top
+        name: rounded([by_day[day].get(name, 0) for day in days], names[name]) for name in top
     }
     if rest:
-        series[f"{len(rest)} others"] = [
-            sum(by_day[day].get(name, 0) for name in rest) / money.ONE
-            for day in report.calendar.days
-        ]
-    days = [day.isoformat()[5:] for day in report.calendar.days]
-    picture = charts.stacked(days, series, report.currency, "Cost per day")
-    return picture + charts.legend(list(series))
+        units = [sum(by_day[day].get(name, 0) for name in rest) for day in days]
+        series[f"{len(rest)} others"] = rounded(units, sum(names[name] for name in rest))
+    if some:
+        series["(unallocated)"] = rounded(list(left.values()), report.unallocated_cents)
+    return series
 
 
 def _rows(report: CostReport) -> str:

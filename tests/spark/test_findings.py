@@ -85,3 +85,7 @@ def test_a_purchase_on_a_single_day_is_named() -> None:
     (one,) = found.findings
     assert (one.kind, one.first.day, one.amount) == ("purchase on single days", 4, 9 * ONE)
     assert one.said("USD", 2).startswith("db was bought on 2026-03-04 for 9.00 USD")
+    hourly = billed(range(20), ONE, purchase=True)
+    assert all(
+        each.kind != "purchase on single days" for each in made(hourly, worked(range(31))).findings
+    )
