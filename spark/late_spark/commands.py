@@ -50,7 +50,8 @@ class Source:
     lake: Path | None = None
     usage: Path | str | None = None
 
-    def said(self) -> str:
+    def said(self, until_us: int | None = None) -> str:
+        """Name the source; of a lake alone, where it ends, unless that is at `until_us` or later."""
         if self.usage is not None:
             return f"the files {self.usage}"
         if self.lake is None:
@@ -62,6 +63,8 @@ class Source:
         # Days after its end look like days without work; whoever reads the report has to know.
         manifest = lake.load(self.lake)
         ends = max((each.last_us for each in manifest.journals), default=0) if manifest else 0
+        if until_us is not None and ends >= until_us:
+            return f"the lake {self.lake}"
         return f"the lake {self.lake}, which ends at {calendar.iso(ends)}"
 
     def check(self, days: Calendar) -> None:
@@ -157,7 +160,7 @@ def cost(asked: Asked, by: str, title: str | None = None) -> CostReport:
     Raises:
         ConfigError: bad input of any kind; nothing was written.
     """
-    from late_spark import focus_split, page, sheets, tables
+    from late_spark import page, sheets
 
     folder.check(asked.out, force=asked.force)
     columns = dimensions(by)
@@ -174,19 +177,28 @@ def cost(asked: Asked, by: str, title: str | None = None) -> CostReport:
     }  # fmt: skip
     asked.say(f"writing {asked.out}")
     with folder.writing(asked.out, about, force=asked.force) as draft:
-        tables.write(found, draft)
-        if found.bridge is not None:
-            tables.bridge(found.bridge, draft / "bridge.csv")
-        if asked.bills:
-            names = focus_split.columns_of(asked.bills)
-            origins = focus_split.of_bills(asked.bills, book)
-        else:
-            names = list(focus_split.PRICED)
-            origins = focus_split.of_prices(billed, found)
-        focus_split.write(found, origins, names, draft / "focus.csv")
+        write_cost(found, draft, asked, book, billed)
         sheets.write(found, draft / "cost.xlsx")
         (draft / "index.html").write_text(page.cost(found), encoding="utf-8")
     return found
+
+
+def write_cost(
+    found: CostReport, draft: Path, asked: Asked, book: PriceBook, billed: Sequence[Charge]
+) -> None:
+    """Write the files of a cost report that programs read."""
+    from late_spark import focus_split, tables
+
+    tables.write(found, draft)
+    if found.bridge is not None:
+        tables.bridge(found.bridge, draft / "bridge.csv")
+    if asked.bills:
+        names = focus_split.columns_of(asked.bills)
+        origins = focus_split.of_bills(asked.bills, book)
+    else:
+        names = list(focus_split.PRICED)
+        origins = focus_split.of_prices(billed, found)
+    focus_split.write(found, origins, names, draft / "focus.csv")
 
 
 def paid(asked: Asked) -> tuple[PriceBook, Calendar, list[Charge], list[efficiency.Efficiency]]:
@@ -237,9 +249,11 @@ def work(
     return used
 
 
-def assumed(asked: Asked, book: PriceBook) -> Iterable[tuple[str, str]]:
+def assumed(
+    asked: Asked, book: PriceBook, days: Calendar | None = None
+) -> Iterable[tuple[str, str]]:
     """List the sources of the figures, for the sheet of assumptions."""
-    yield "Usage", asked.source.said()
+    yield "Usage", asked.source.said(None if days is None else days.to_us)
     yield "Price book", f"{asked.prices}: {book.name}, in {book.currency}"
     if asked.bills:
         column = book.bill.cost or "EffectiveCost (BilledCost where a bill has none)"

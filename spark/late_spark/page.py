@@ -117,9 +117,9 @@ def cost(report: CostReport) -> str:
     by = " and ".join(header(report.by))
     body = [
         *map(warning, report.warnings()), _figures(report),
-        heading(f"Cost per day by {header([report.charted])[0]}"), _chart(report),
+        heading(f"Cost per day by {header([report.charted])[0]}"), chart(report),
         heading(f"Cost by {by}"), _rows(report), heading("What it was paid for"), _lines(report),
-        heading("What nobody bears, and why"), _why(report), *bridged(report),
+        heading("What nobody bears, and why"), why(report), *bridged(report),
         *_efficiency(report),
         heading("Assumptions"), table(("what", "how"), report.assumptions),
     ]  # fmt: skip
@@ -147,7 +147,8 @@ def _figures(report: CostReport) -> str:
     )  # fmt: skip
 
 
-def _chart(report: CostReport) -> str:
+def chart(report: CostReport) -> str:
+    """Show the cost of each day, by who bears it."""
     series = charted(report)
     scale: int = 10**report.digits
     days = [day.isoformat()[5:] for day in report.calendar.days]
@@ -223,7 +224,8 @@ def _lines(report: CostReport) -> str:
     return table(("line", "divided by", f"{report.currency}>"), shown, total)
 
 
-def _why(report: CostReport) -> str:
+def why(report: CostReport) -> str:
+    """Show what nobody bears, with the reasons."""
     rows = report.why_unallocated()
     if not rows and not report.outside:
         return paragraph("Nothing: every cent in the range is borne by somebody.")

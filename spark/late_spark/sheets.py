@@ -4,7 +4,7 @@ every table has a total that is a formula, and a sheet says what was assumed."""
 from __future__ import annotations
 
 from collections.abc import Sequence
-from datetime import date
+from datetime import date, datetime
 from pathlib import Path
 from typing import Any
 
@@ -25,13 +25,15 @@ ROWS_MAX = 1_000_000
 class Book:
     """A workbook with the formats that all sheets share."""
 
-    def __init__(self, path: Path, currency: str, digits: int) -> None:
+    def __init__(self, path: Path, currency: str, digits: int, made: date) -> None:
         import xlsxwriter
 
         # A tenant's name is a text, whatever it begins with; nothing is read as formula or link.
         self._book: Any = xlsxwriter.Workbook(
             str(path), {"strings_to_formulas": False, "strings_to_urls": False}
         )
+        # The same figures are the same file, whenever it is written.
+        self._book.set_properties({"created": datetime(made.year, made.month, made.day)})
         self._currency, self._digits = currency, digits
         places = "." + "0" * digits if digits else ""
         pattern = f'#,##0{places} "{currency}"'
@@ -148,7 +150,7 @@ def _sum(cells: Sequence[Cell]) -> float:
 def write(report: CostReport, path: Path) -> None:
     """The report's workbook. All of its sheets show the same cents: of each, the total is one that
     the summary has."""
-    book = Book(path, report.currency, report.digits)
+    book = Book(path, report.currency, report.digits, report.calendar.days[-1])
     _summary(book, report)
     _costs(book, report)
     _days(book, report)

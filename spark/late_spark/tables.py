@@ -31,7 +31,7 @@ def _csv(report: CostReport, path: Path) -> None:
     digits = report.digits
 
     def amount(cents: int) -> str:
-        return money.shown(cents, digits).replace(",", "")
+        return money.plain(cents, digits)
 
     cost = f"cost_{report.currency.lower()}"
     names = [*header(report.by), cost, "tasks", "attempts", "retries", "per_million_tasks",
@@ -64,7 +64,7 @@ def bridge(found: Bridge, path: Path) -> None:
 
 
 def amount_rows(path: Path, columns: Sequence[str], rows: Iterable[Sequence[str | int]]) -> None:
-    """Write a table of texts, made safe, and of amounts in units, exactly."""
+    """Write a table of texts, made safe, and of amounts in units, which are exact."""
     with path.open("w", encoding="utf-8", newline="") as file:
         writer = csv.writer(file)
         writer.writerow(columns)

@@ -11,6 +11,8 @@ from math import isfinite
 from typing import Any
 
 from late_spark import money
+from late_spark.close.command import Done
+from late_spark.close.compare import Row
 from late_spark.command_capacity import CapacityReport, enough
 from late_spark.command_impact import ImpactReport
 from late_spark.cost import CostReport
@@ -22,7 +24,7 @@ def cost(report: CostReport) -> dict[str, Any]:
     """The rows add up: borne + unallocated = total; with what is outside, it is the bill."""
 
     def amount(cents: int) -> str:
-        return money.shown(cents, report.digits).replace(",", "")
+        return money.plain(cents, report.digits)
 
     names = header(report.by)
     totals = report.totals
@@ -79,6 +81,41 @@ def cost(report: CostReport) -> dict[str, Any]:
             for each in report.efficiency
         ],
     }  # fmt: skip
+
+
+def close(done: Done) -> dict[str, Any]:
+    """The month beside the last one and the budget; `report` is the cost report of the month."""
+    of = done.close
+
+    def amount(cents: int | None) -> str | None:
+        return None if cents is None else money.plain(cents, of.this.digits)
+
+    def row(each: Row) -> dict[str, Any]:
+        return {
+            **dict(zip(header(of.this.by), each.name, strict=True)),
+            "cost": amount(each.this), "last": amount(each.last), "change": amount(each.change),
+            "budget": amount(each.budget), "left": amount(each.left),
+            "per_million": amount(each.per_million),
+            "last_per_million": amount(each.last_per_million),
+        }  # fmt: skip
+
+    return {
+        "month": of.month,
+        "last_month": of.before,
+        "no_last_month": of.no_last or None,
+        "rows": [row(each) for each in of.rows()],
+        "total": row(of.total()),
+        "lines": [
+            {"line": name, "cost": money.exact(mine), "last": _exact(last)}
+            for name, mine, last in of.lines()
+        ],
+        "warnings": of.warnings(),
+        "signoff": done.signed.hash,
+        "inputs": done.signed.inputs,
+        "unchanged": done.unchanged,
+        "changes": list(done.changes),
+        "report": cost(of.this),
+    }
 
 
 def impact(found: ImpactReport) -> dict[str, Any]:
