@@ -51,7 +51,7 @@ class Source:
     usage: Path | str | None = None
 
     def said(self, until_us: int | None = None) -> str:
-        """Name the source; of a lake alone, where it ends, unless that is at `until_us` or later."""
+        """Name the source. A lake alone says where it ends, if that is before `until_us`."""
         if self.usage is not None:
             return f"the files {self.usage}"
         if self.lake is None:

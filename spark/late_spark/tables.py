@@ -56,7 +56,7 @@ def _csv(report: CostReport, path: Path) -> None:
 
 def bridge(found: Bridge, path: Path) -> None:
     """Write the steps from the bills to the range, a row for each line; exact."""
-    rows = [
+    rows: list[list[str | int]] = [
         [line, *steps.values(), sum(steps.values())]
         for line, steps in (*found.lines.items(), ("(total)", found.steps()))
     ]

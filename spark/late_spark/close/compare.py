@@ -46,7 +46,7 @@ class Close:
     budget: Budget
 
     def rows(self) -> list[Row]:
-        """Those that bear a part, the largest first; they add up to `total` with what nobody bears."""
+        """Those that bear a part, the largest first, and what nobody bears; the sum is `total`."""
         mine = {row.by: row for row in self.this.rows}
         theirs = {row.by: row for row in self.last.rows} if self.last else {}
         rest = [by for by in theirs if by not in mine]
