@@ -165,7 +165,7 @@ def cost(asked: Asked, by: str, title: str | None = None) -> CostReport:
     folder.check(asked.out, force=asked.force)
     columns = dimensions(by)
     book, days, billed, measured = paid(asked)
-    used = work(asked, days, usage(asked, days), columns)
+    used = work(asked, days, usage(asked, days), columns, needed=not asked.bills)
     found = report(
         billed, used, days, title=title or f"What the work cost: {book.name}",
         currency=book.currency, by=columns, assumptions=assumed(asked, book),
@@ -225,12 +225,20 @@ def usage(asked: Asked, days: Calendar) -> DataFrame:
 
 
 def work(
-    asked: Asked, days: Calendar, usage: DataFrame, by: Collection[str] = ("name",)
+    asked: Asked,
+    days: Calendar,
+    usage: DataFrame,
+    by: Collection[str] = ("name",),
+    *,
+    needed: bool = True,
 ) -> list[Used]:
     """Read the work that was done, by day and key.
 
     Tenants are told apart only where the report is by tenant; tasks then only where it is by task
     as well, or an owners' file needs them: a tenant times a task is a number without a bound.
+
+    Args:
+        needed: refuse a range without any. What is billed was paid, whether anybody worked or not.
     """
     from late_spark import owners
 
@@ -241,7 +249,7 @@ def work(
         without = set() if "name" in by or asked.owners else {"name"}
     asked.say(f"adding up the usage of {asked.source.said()}")
     used = drivers.collect(drivers.daily(usage, days, without), owner_of)
-    if not used and not asked.bills:  # what is billed was paid, whether anybody worked or not
+    if not used and needed:
         raise ConfigError(
             f"no usage between {calendar.iso(days.from_us)} and {calendar.iso(days.to_us)} in "
             f"{asked.source.said()}"

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from datetime import date
+from datetime import date, timedelta
 from typing import Literal, NamedTuple
 
 from late_spark import money
@@ -66,7 +66,8 @@ def uncovered(billed: Iterable[Charge], calendar: Calendar) -> frozenset[date]:
         start, end = max(start, calendar.from_us), min(end, calendar.to_us)
         if start < end:
             first, last = calendar.day(start), calendar.day(end - 1)
-            covered.update(day for day in calendar.days if first <= day <= last)
+            count = (last - first).days + 1
+            covered.update(first + timedelta(days=n) for n in range(count))
     return frozenset(calendar.days) - covered
 
 

@@ -104,7 +104,7 @@ def expected(month: int) -> dict[str, Fraction]:
 def asked(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Asked:
     """A question whose usage is that of `work`, without Spark."""
 
-    def worked(_: Asked, days: Calendar, *__: Any) -> list[Used]:
+    def worked(_: Asked, days: Calendar, *__: Any, **___: Any) -> list[Used]:
         return [row for row in work() if days.days[0] <= row.day <= days.days[-1]]
 
     monkeypatch.chdir(tmp_path)

@@ -131,7 +131,8 @@ def _used(
             asked.source.check(wide)
         except LateError as error:
             wide, reason = days, str(error)
-    return commands.work(asked, wide, commands.usage(asked, wide), by), reason
+    usage = commands.usage(asked, wide)
+    return commands.work(asked, wide, usage, by, needed=not asked.bills), reason
 
 
 def _inputs(
