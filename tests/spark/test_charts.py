@@ -66,6 +66,7 @@ def test_a_day_of_credits_hangs_below_zero() -> None:
     per_unit = {round(height / abs(value)) for y, height, value in (*credit, *by_day["03-01"])}
     assert len(per_unit) == 1
     lowest = max(y + height for y, height, _ in credit)
+    assert lowest - zero == pytest.approx(sum(height for _, height, _ in credit), abs=0.2)
     assert lowest <= charts.HEIGHT - charts.BOTTOM + 0.1
 
 
