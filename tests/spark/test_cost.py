@@ -7,10 +7,9 @@ import json
 import zipfile
 from decimal import Decimal
 from pathlib import Path
-from typing import Any, get_args
+from typing import Any
 from xml.etree import ElementTree
 
-import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 from late_spark import (
@@ -23,8 +22,6 @@ from late_spark import (
     owners,
     page,
     pricebook,
-    schema,
-    session,
     sheets,
     tables,
     values,
@@ -34,11 +31,9 @@ from late_spark.calendar import Calendar
 from late_spark.charges import Charge, Line
 from late_spark.commands import Asked, Source
 from late_spark.drivers import Used
-from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame, SparkSession
 
-from late.errors import ConfigError, StoreError
-from late.model.task import ENQUEUED, Final, Kind
+from late.errors import ConfigError
 from tests.spark import usage_kit
 from tests.spark.usage_kit import BERLIN, nullable
 
@@ -137,48 +132,6 @@ def test_an_attempt_that_is_tried_again_on_the_next_day_is_no_gap_in_the_records
     charge = Charge(Line("n"), DAYS.from_us, DAYS.bounds[0][2], 24, {"retries": 100})
     found = cost.report([charge], used, DAYS, title="t", currency="USD", by=["owner"])
     assert found.why_unallocated() == [("n", "no retries on this day", 24)]
-
-
-def test_every_outcome_is_in_one_group() -> None:
-    # What usage may say (`late.model.task.Usage.outcome`): ends, and attempts that go on.
-    named = {*get_args(Final), *get_args(Kind), "retried", "stalled", "snoozed", ENQUEUED}
-    # These say how an attempt ended; usage has what became of its task instead.
-    named -= {"failed", "snooze", "discard"}
-    groups = [*schema.ENDS, *schema.GOES_ON, schema.ENQUEUED]
-    assert sorted(named) == sorted(groups)
-
-
-@pytest.mark.parametrize(
-    ("content", "said"),
-    [
-        (None, "--usage .*usage has no files: give the folder"),
-        (b"", r"--usage .*part.parquet is empty: export it again"),
-        (b"PAR1 and no more", r"--usage .*part.parquet is no Parquet file"),
-        ({"price": [1]}, r"--usage .*part.parquet has no column 'settled_at'"),
-        ({name: [-1] for name in schema.USAGE.names}, r"part.parquet has a negative count"),
-    ],
-)
-def test_damaged_usage_is_one_line_that_names_the_file(
-    tmp_path: Path, content: bytes | dict[str, list[int]] | None, said: str
-) -> None:
-    place = tmp_path / "usage"
-    place.mkdir()
-    (place / "_SUCCESS").touch()
-    if isinstance(content, bytes):
-        (place / "part.parquet").write_bytes(content)
-    elif content is not None:
-        pq.write_table(pa.table(content), place / "part.parquet")
-    with pytest.raises(ConfigError, match=said):
-        Source(usage=place).check(DAYS)
-
-
-def test_what_spark_says_is_one_line_too() -> None:
-    text = (
-        "An error occurred while calling o1.collect\n at java.x\nCaused by: java.io.EOF: p.parquet"
-    )
-    said = r"^Spark: Caused by: java.io.EOF: p.parquet$"
-    with pytest.raises(StoreError, match=said), session.explained():
-        raise PySparkException(text)
 
 
 def charges() -> list[Charge]:
