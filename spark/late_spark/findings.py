@@ -58,16 +58,21 @@ class Finding(NamedTuple):
 
 def uncovered(billed: Iterable[Charge], calendar: Calendar) -> frozenset[date]:
     """Return the days of the range that no row of the bill covers."""
-    lasting = [each for each in billed if each.end_us > each.start_us]
+    lasting = [
+        each
+        for each in billed
+        if each.start_us < each.end_us
+        and each.start_us < calendar.to_us
+        and each.end_us > calendar.from_us
+    ]
     fine = [each for each in lasting if each.end_us - each.start_us <= _FINE_US]
     spans = {(each.start_us, each.end_us) for each in fine or lasting}
     covered: set[date] = set()
     for start, end in spans:
-        start, end = max(start, calendar.from_us), min(end, calendar.to_us)
-        if start < end:
-            first, last = calendar.day(start), calendar.day(end - 1)
-            count = (last - first).days + 1
-            covered.update(first + timedelta(days=n) for n in range(count))
+        first = calendar.day(max(start, calendar.from_us))
+        last = calendar.day(min(end, calendar.to_us) - 1)
+        count = (last - first).days + 1
+        covered.update(first + timedelta(days=n) for n in range(count))
     return frozenset(calendar.days) - covered
 
 
