@@ -34,7 +34,7 @@ from late.cli import (
     worker,
 )
 from late.cli.bench import bench
-from late.cli.reports import lake, report, throughput
+from late.cli.reports import close, lake, report, throughput
 from late.cli.scrub import scrubbed
 from late.errors import ConfigError, InvalidTask, LateError, UnknownTask
 
@@ -93,6 +93,7 @@ app.add_typer(roles.app, name="roles")
 app.add_typer(lake.app, name="lake")
 report.app.command("throughput")(throughput.throughput)
 app.add_typer(report.app, name="report")
+app.command("close")(close.close)
 app.command("bench")(bench.bench)
 app.command("demo")(demo.demo)
 

@@ -47,6 +47,14 @@ class Charge:
     drivers: Parts
     reason: str = ""
     """Why nobody of this deployment bears it; "" for what is to be divided."""
+    purchase: bool = False
+    """Bought ahead, such as a commitment, and not used."""
+    invoiced: int = 0
+    """Of a bill: what is on the invoice (BilledCost); `amount` may spread what was bought ahead."""
+    period: tuple[int, int] | None = None
+    """Of a bill: its billing period, [begin, end)."""
+    correction: bool = False
+    """Of a bill: it changes what an earlier bill said."""
 
 
 @dataclass(frozen=True)

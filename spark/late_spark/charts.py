@@ -23,28 +23,42 @@ def ticks(top: float, wanted: int = 4) -> list[float]:
     return [step * n for n in range(ceil(top / step - 1e-9) + 1)]
 
 
+def both_ways(top: float, depth: float) -> list[float]:
+    """Round values from -depth or below to at least `top`, with zero among them."""
+    step = ticks(max(top, depth))[1]
+    below = [-step * n for n in range(ceil(depth / step - 1e-9), 0, -1)]
+    above = [step * n for n in range(ceil(top / step - 1e-9) + 1)]
+    return [*below, *(above if len(above) > 1 or below else [0.0, step])]
+
+
 def stacked(
     days: Sequence[str], series: Mapping[str, Sequence[float]], unit: str, title: str
 ) -> str:
-    """Bars, one per day, made up of the series in order; negative values (credits) are left out
-    of the picture, as the table below has them.
+    """Bars, one per day, made up of the series in order; negative values (credits) hang below the
+    line of zero. Each bar says its value, so what they say adds up as `series` does.
 
     Args:
         days: labels of the bars.
         series: one value per day each; at most as many as there are colours.
     """
-    heights = [sum(max(0.0, values[at]) for values in series.values()) for at in range(len(days))]
-    scale = ticks(max(heights, default=0))
+    spans = range(len(days))
+    tops = [sum(max(0.0, values[at]) for values in series.values()) for at in spans]
+    depths = [sum(max(0.0, -values[at]) for values in series.values()) for at in spans]
+    scale = both_ways(max(tops, default=0), max(depths, default=0))
     inner = HEIGHT - BOTTOM - TOP
+    per_unit = inner / (scale[-1] - scale[0])
+    zero = HEIGHT - BOTTOM + scale[0] * per_unit
     step = (WIDTH - LEFT - 8) / max(1, len(days))
     parts = [_axes(scale, inner, unit)]
     for at, day in enumerate(days):
-        base = float(HEIGHT - BOTTOM)
+        above = below = zero
         for number, (name, values) in enumerate(series.items()):
-            size = max(0.0, values[at]) / scale[-1] * inner
-            if size <= 0:
+            size = abs(values[at]) * per_unit
+            if not size:
                 continue
-            base -= size
+            above -= size if values[at] > 0 else 0
+            base = above if values[at] > 0 else below
+            below += size if values[at] < 0 else 0
             tip = escape(f"{day}, {name}: {values[at]:,.2f} {unit}")
             parts.append(
                 f'<rect x="{LEFT + at * step + step * 0.1:.1f}" y="{base:.1f}" '
@@ -110,7 +124,7 @@ def _svg(parts: Sequence[str], title: str) -> str:
 def _axes(scale: Sequence[float], inner: float, unit: str) -> str:
     parts = []
     for value in scale:
-        y = HEIGHT - BOTTOM - value / scale[-1] * inner
+        y = HEIGHT - BOTTOM - (value - scale[0]) / (scale[-1] - scale[0]) * inner
         parts.append(f'<line x1="{LEFT}" x2="{WIDTH - 8}" y1="{y:.1f}" y2="{y:.1f}" class="g"/>')
         parts.append(f'<text x="{LEFT - 6}" y="{y + 4:.1f}" class="r">{short(value)}</text>')
     parts.append(f'<text x="4" y="12">{escape(unit)}</text>')

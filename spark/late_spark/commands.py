@@ -23,6 +23,7 @@ from late_spark import (
     importers,
     pricebook,
     session,
+    usage_files,
 )
 from late_spark.calendar import Calendar
 from late_spark.charges import Charge
@@ -49,7 +50,8 @@ class Source:
     lake: Path | None = None
     usage: Path | str | None = None
 
-    def said(self) -> str:
+    def said(self, until_us: int | None = None) -> str:
+        """Name the source. A lake alone says where it ends, if that is before `until_us`."""
         if self.usage is not None:
             return f"the files {self.usage}"
         if self.lake is None:
@@ -61,6 +63,8 @@ class Source:
         # Days after its end look like days without work; whoever reads the report has to know.
         manifest = lake.load(self.lake)
         ends = max((each.last_us for each in manifest.journals), default=0) if manifest else 0
+        if until_us is not None and ends >= until_us:
+            return f"the lake {self.lake}"
         return f"the lake {self.lake}, which ends at {calendar.iso(ends)}"
 
     def check(self, days: Calendar) -> None:
@@ -78,12 +82,11 @@ class Source:
         from late_spark.bounds import Bounds
 
         if self.usage is not None:
-            if "://" not in str(self.usage) and not Path(self.usage).exists():
-                raise ConfigError(f"--usage {self.usage}: no such file or folder")
             for place in (Path(self.usage), *Path(self.usage).parents):
                 if lake.is_lake(place):
                     # Files that a compaction has replaced are still there: they would count twice.
                     raise ConfigError(f"--usage {self.usage}: {place} is a lake: give it as --lake")
+            usage_files.check(self.usage)
         elif self.lake is None:
             assert self.url is not None
             live.plan(self.url, "usage", Bounds(from_us=days.from_us))
@@ -157,12 +160,12 @@ def cost(asked: Asked, by: str, title: str | None = None) -> CostReport:
     Raises:
         ConfigError: bad input of any kind; nothing was written.
     """
-    from late_spark import focus_split, page, sheets, tables
+    from late_spark import page, sheets
 
     folder.check(asked.out, force=asked.force)
     columns = dimensions(by)
     book, days, billed, measured = paid(asked)
-    used = work(asked, days, usage(asked, days), columns)
+    used = work(asked, days, usage(asked, days), columns, needed=not asked.bills)
     found = report(
         billed, used, days, title=title or f"What the work cost: {book.name}",
         currency=book.currency, by=columns, assumptions=assumed(asked, book),
@@ -174,17 +177,28 @@ def cost(asked: Asked, by: str, title: str | None = None) -> CostReport:
     }  # fmt: skip
     asked.say(f"writing {asked.out}")
     with folder.writing(asked.out, about, force=asked.force) as draft:
-        tables.write(found, draft)
-        if asked.bills:
-            names = focus_split.columns_of(asked.bills)
-            origins = focus_split.of_bills(asked.bills, book)
-        else:
-            names = list(focus_split.PRICED)
-            origins = focus_split.of_prices(billed, found)
-        focus_split.write(found, origins, names, draft / "focus.csv")
+        write_cost(found, draft, asked, book, billed)
         sheets.write(found, draft / "cost.xlsx")
         (draft / "index.html").write_text(page.cost(found), encoding="utf-8")
     return found
+
+
+def write_cost(
+    found: CostReport, draft: Path, asked: Asked, book: PriceBook, billed: Sequence[Charge]
+) -> None:
+    """Write the files of a cost report that programs read."""
+    from late_spark import focus_split, tables
+
+    tables.write(found, draft)
+    if found.bridge is not None:
+        tables.bridge(found.bridge, draft / "bridge.csv")
+    if asked.bills:
+        names = focus_split.columns_of(asked.bills)
+        origins = focus_split.of_bills(asked.bills, book)
+    else:
+        names = list(focus_split.PRICED)
+        origins = focus_split.of_prices(billed, found)
+    focus_split.write(found, origins, names, draft / "focus.csv")
 
 
 def paid(asked: Asked) -> tuple[PriceBook, Calendar, list[Charge], list[efficiency.Efficiency]]:
@@ -211,12 +225,20 @@ def usage(asked: Asked, days: Calendar) -> DataFrame:
 
 
 def work(
-    asked: Asked, days: Calendar, usage: DataFrame, by: Collection[str] = ("name",)
+    asked: Asked,
+    days: Calendar,
+    usage: DataFrame,
+    by: Collection[str] = ("name",),
+    *,
+    needed: bool = True,
 ) -> list[Used]:
     """Read the work that was done, by day and key.
 
     Tenants are told apart only where the report is by tenant; tasks then only where it is by task
     as well, or an owners' file needs them: a tenant times a task is a number without a bound.
+
+    Args:
+        needed: refuse a range without any. What is billed was paid, whether anybody worked or not.
     """
     from late_spark import owners
 
@@ -227,7 +249,7 @@ def work(
         without = set() if "name" in by or asked.owners else {"name"}
     asked.say(f"adding up the usage of {asked.source.said()}")
     used = drivers.collect(drivers.daily(usage, days, without), owner_of)
-    if not used:
+    if not used and needed:
         raise ConfigError(
             f"no usage between {calendar.iso(days.from_us)} and {calendar.iso(days.to_us)} in "
             f"{asked.source.said()}"
@@ -235,12 +257,15 @@ def work(
     return used
 
 
-def assumed(asked: Asked, book: PriceBook) -> Iterable[tuple[str, str]]:
+def assumed(
+    asked: Asked, book: PriceBook, days: Calendar | None = None
+) -> Iterable[tuple[str, str]]:
     """List the sources of the figures, for the sheet of assumptions."""
-    yield "Usage", asked.source.said()
+    yield "Usage", asked.source.said(None if days is None else days.to_us)
     yield "Price book", f"{asked.prices}: {book.name}, in {book.currency}"
     if asked.bills:
-        yield "Bills", f"{', '.join(map(str, asked.bills))}; column {book.bill.cost}"
+        column = book.bill.cost or "EffectiveCost (BilledCost where a bill has none)"
+        yield "Bills", f"{', '.join(map(str, asked.bills))}; column {column}"
         for rule in book.bill.rules:
             fits = " and ".join(f"{column} is {text}" for column, text in rule.match.items())
             if rule.ignore is not None:

@@ -12,15 +12,17 @@ from collections import defaultdict
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from datetime import date
-from typing import Literal, get_args
+from typing import Literal, NamedTuple, get_args
 
 from late.errors import ConfigError
-from late_spark import allocation, charges, drivers, money
+from late_spark import allocation, bridge, charges, drivers, findings, money
 from late_spark.allocation import Cost, Unallocated
+from late_spark.bridge import Bridge
 from late_spark.calendar import Calendar
 from late_spark.charges import Charge, Outside
 from late_spark.drivers import Used
 from late_spark.efficiency import Efficiency
+from late_spark.findings import Finding
 
 Dimension = Literal[
     "owner", "queue", "name", "group", "tenant", "line", "driver", "region", "day", "month"
@@ -30,6 +32,15 @@ OF_WORK = ("owner", "queue", "name", "group", "tenant")
 OF_TIME = ("day", "month")
 NOBODY = "(none)"
 """The text for an empty owner or tenant."""
+
+
+class Covered(NamedTuple):
+    """The part of a row on days that the bill covers: what costs per task are taken of."""
+
+    amount: int
+    tasks: int
+    attempts: int
+    retries: int
 
 
 @dataclass(frozen=True)
@@ -45,18 +56,27 @@ class Row:
     tasks: int = 0
     attempts: int = 0
     retries: int = 0
+    part: Covered | None = None
+    """None: the bill covers all days."""
+
+    @property
+    def covered(self) -> Covered:
+        return self.part or Covered(self.amount, self.tasks, self.attempts, self.retries)
 
     def per_million(self) -> int | None:
         """Units per million tasks that ended."""
-        return self.amount * 1_000_000 // self.tasks if self.tasks else None
+        of = self.covered
+        return of.amount * 1_000_000 // of.tasks if of.tasks else None
 
     def per_retry(self) -> int | None:
         """Units per retry: a retry costs what an attempt costs."""
-        return self.amount // self.attempts if self.retries and self.attempts else None
+        of = self.covered
+        return of.amount // of.attempts if of.retries and of.attempts else None
 
     def of_retries(self) -> int:
         """Units that its retries took: their share of its attempts."""
-        return self.amount * self.retries // self.attempts if self.attempts else 0
+        of = self.covered
+        return of.amount * of.retries // of.attempts if of.attempts else 0
 
 
 @dataclass(frozen=True)
@@ -90,6 +110,25 @@ class CostReport:
     assumptions: tuple[tuple[str, str], ...]
     efficiency: tuple[Efficiency, ...] = ()
     digits: int = field(default=2)
+    findings: tuple[Finding, ...] = ()
+    without_bill: frozenset[date] = frozenset()
+    """Days that the bill does not cover."""
+    bridge: Bridge | None = None
+    """From the bills to the range; None without bills."""
+
+    def warnings(self) -> list[str]:
+        """Say what a reader must know first, in sentences."""
+        return [each.said(self.currency, self.digits) for each in self.findings]
+
+    def covered(self) -> Covered:
+        """Everything on days that the bill covers."""
+        used = [row for row in self.used if row.day not in self.without_bill]
+        return Covered(
+            sum(cost.amount for cost in self.costs if cost.day not in self.without_bill),
+            sum(row.ended for row in used),
+            sum(row.attempts for row in used),
+            sum(row.retries for row in used),
+        )
 
     def cents(self, amount: int) -> int:
         return money.minor(amount, self.digits)
@@ -123,6 +162,21 @@ class CostReport:
         found: dict[date, dict[str, int]] = {day: defaultdict(int) for day in self.calendar.days}
         for cost in self.costs:
             found[cost.day][allocation.value(cost, self.charted) or NOBODY] += cost.amount
+        return found
+
+    def charted_cents(self) -> dict[str, int]:
+        """Cents of each value of `charted`, as the tables have them."""
+        found: dict[str, int] = defaultdict(int)
+        if self.charted in self.by:
+            at = self.by.index(self.charted)
+            for row in self.rows:
+                found[row.by[at]] += row.cents
+            return found
+        rows = self.by_line()
+        amounts = [amount for _, _, amount in rows]
+        cents = money.in_minor(amounts, self.digits, self.borne_cents)
+        for (line, _, _), each in zip(rows, cents, strict=True):
+            found[line] += each
         return found
 
     @property
@@ -184,13 +238,14 @@ def report(
     )
     assert totals.bill == totals.in_range + totals.outside
     digits = money.minor_digits(currency)
+    without = findings.uncovered(billed, calendar)
     return CostReport(
         title=title,
         currency=currency,
         calendar=calendar,
         by=tuple(by),
         totals=totals,
-        rows=tuple(_rows(costs, used, totals.unallocated, by, digits)),
+        rows=tuple(_rows(costs, used, totals.unallocated, by, digits, without)),
         costs=tuple(costs),
         unallocated=tuple(left),
         outside=tuple(outside),
@@ -198,11 +253,25 @@ def report(
         assumptions=(*_method(currency, calendar), *assumptions),
         efficiency=tuple(efficiency),
         digits=digits,
+        findings=findings.find(billed, days, used, calendar, without),
+        without_bill=without,
+        bridge=_bridge(billed, calendar, totals.in_range),
     )
 
 
+def _bridge(billed: Sequence[Charge], calendar: Calendar, in_range: int) -> Bridge | None:
+    found = bridge.of(billed, calendar)
+    assert found is None or sum(found.steps().values()) == in_range
+    return found
+
+
 def _rows(
-    costs: Sequence[Cost], used: Sequence[Used], left: int, by: Sequence[str], digits: int
+    costs: Sequence[Cost],
+    used: Sequence[Used],
+    left: int,
+    by: Sequence[str],
+    digits: int,
+    without: frozenset[date],
 ) -> list[Row]:
     summed = allocation.summed(costs, by)
     if any(each in OF_TIME for each in by):
@@ -211,6 +280,24 @@ def _rows(
         summed.sort(key=lambda row: [row.by[at] for at in times])
     # The unallocated rest is rounded together with the rows: all of them make up the total.
     cents = money.in_minor([*(row.amount for row in summed), left], digits)
+    counts = _counts(used, by)
+    parts: dict[tuple[str, ...], Covered] = {}
+    if without:
+        inside = _counts([row for row in used if row.day not in without], by)
+        for each in allocation.summed((cost for cost in costs if cost.day not in without), by):
+            parts[each.by] = Covered(each.amount, *inside.get(each.by, (0, 0, 0)))
+    nothing = Covered(0, 0, 0, 0)
+    rows = []
+    for row, seen in zip(summed, cents, strict=False):
+        named = tuple(each or NOBODY for each in row.by)
+        part = parts.get(row.by, nothing) if without else None
+        tasks, attempts, retries = counts.get(row.by, (0, 0, 0))
+        rows.append(Row(named, row.amount, seen, tasks, attempts, retries, part))
+    return rows
+
+
+def _counts(used: Iterable[Used], by: Sequence[str]) -> dict[tuple[str, ...], list[int]]:
+    """Tasks, attempts and retries; nothing where the report is by what work does not have."""
     counts: dict[tuple[str, ...], list[int]] = defaultdict(lambda: [0, 0, 0])
     if all(each in OF_WORK + OF_TIME for each in by):
         for row in used:
@@ -218,10 +305,7 @@ def _rows(
             count[0] += row.ended
             count[1] += row.attempts
             count[2] += row.retries
-    return [
-        Row(tuple(each or NOBODY for each in row.by), row.amount, seen, *counts.get(row.by, ()))
-        for row, seen in zip(summed, cents, strict=False)
-    ]
+    return counts
 
 
 def _method(currency: str, calendar: Calendar) -> list[tuple[str, str]]:

@@ -54,6 +54,8 @@ class Used:
     busy_us: int = 0
     waiting_us: int = 0
     bytes: int = 0
+    unrecorded: int = 0
+    """Attempts that were written by a version that recorded no retries."""
 
 
 def day(calendar: Calendar) -> Column:
@@ -94,6 +96,7 @@ def daily(
             counted(*schema.GOES_ON).alias("again"),
             counted("retried").alias("retried"),
             counted(schema.ENQUEUED).alias("enqueued"),
+            F.sum(F.when(schema.unrecorded(), F.col("attempts")).otherwise(0)).alias("unrecorded"),
             *(F.sum(name).alias(name) for name in _SUMS),
         )
     )
@@ -110,7 +113,7 @@ def collect(frame: DataFrame, owner_of: Callable[[str, str, str], str] | None = 
     found: dict[tuple[date, Key], Used] = {}
     epoch = date(1970, 1, 1)
     groups = [columns.get(each, missing) for each in _GROUPS]
-    names = ("entries", "ended", "dead", "again", "retried", "enqueued", *_SUMS)
+    names = ("entries", "ended", "dead", "again", "retried", "enqueued", *_SUMS, "unrecorded")
     for index, number in enumerate(columns["day"]):
         group, queue, name, tenant, owner = (each[index] or "" for each in groups)
         if owner_of is not None:
@@ -148,6 +151,7 @@ def _work(rows: Sequence[Used]) -> Work:
         "idle": equal_shares([row.key[:2] for row in rows], [row.ended for row in rows]),
     }
     blank: dict[Driver, str] = {}
-    if any(row.retried for row in rows) and not any(weights["retries"]):
+    # What was put off today is often tried again tomorrow: that alone is no retry of today.
+    if any(row.retried and row.unrecorded for row in rows) and not any(weights["retries"]):
         blank["retries"] = "the version of late that wrote this day's usage did not record retries"
     return Work([row.key for row in rows], weights, blank)

@@ -1,16 +1,14 @@
-"""Bills in FOCUS columns (FinOps Open Cost and Usage Specification, 1.x): read and checked.
+"""Bills as charges: rows of FOCUS (`bills`) checked, and matched to lines by the price book.
 
-Rows are matched to lines by the price book's rules; a row that no rule fits is not dropped but
-stays unallocated, and the report names its service.
+A row that no rule fits is not dropped but stays unallocated, and the report names its service.
 
-Source: the columns and their meaning are those of the FOCUS specification.
+Source: the columns and their meaning are those of the FOCUS specification, 1.0 to 1.3.
 """
 
 from __future__ import annotations
 
-import csv
 import json
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from datetime import UTC, datetime
 from fnmatch import fnmatchcase
@@ -18,6 +16,7 @@ from pathlib import Path
 
 from late.errors import ConfigError
 from late_spark import money
+from late_spark.bills import dialects, files, overlap, reader
 from late_spark.calendar import iso, microseconds
 from late_spark.charges import Charge, Line
 from late_spark.pricebook import PriceBook, Rule
@@ -32,83 +31,111 @@ REQUIRED = (
     "ServiceName",
 )
 NO_RULE = "no rule of the price book fits"
+_LATER_NAMES = {"ProviderName": "ServiceProviderName"}
+"""What FOCUS 1.3 calls a column of before."""
 
 
 def load(paths: Sequence[Path], book: PriceBook) -> list[Charge]:
     """Read all rows of all bills as charges.
 
+    Files of one folder are parts of one bill. Two bills may have the same period of an account if
+    one of them has nothing but corrections for it.
+
     Raises:
-        ConfigError: a column is missing, a cell cannot be read, a currency is not the price
-            book's, or two files bill the same period of the same account.
+        ConfigError: a column is missing, a cell cannot be read, a currency or an account is not
+            the price book's, bills or parts overlap.
     """
     found: list[Charge] = []
-    billed: dict[tuple[str, str, int], Path] = {}
-    for at, path in enumerate(paths):
-        if path in paths[:at]:
-            raise ConfigError(f"bill {path} is given twice")
-        before = len(found)
-        for number, row in rows(path, book):
-            where = f"bill {path}:{number}"
-            period = _time(row, "BillingPeriodStart", where)
-            account = (row.get("ProviderName", ""), row["BillingAccountId"], period)
-            other = billed.setdefault(account, path)
-            if other != path:
-                raise ConfigError(
-                    f"bills {other} and {path} overlap: both have the billing period "
-                    f"{iso(period)} of the account {row['BillingAccountId']}"
-                )
-            found.extend(_charges(row, book, where))
-        if len(found) == before:
-            raise ConfigError(f"bill {path} has no rows")
+    seen = overlap.Seen()
+    column = cost_column(paths, book)
+    for delivery, parts in files.deliveries(paths):
+        for path in parts:
+            before = len(found)
+            for number, row in rows(path, book):
+                where = f"bill {path}:{number}"
+                charges = _charges(row, book, column, where)
+                seen.add(delivery, path, row, charges[0])
+                found.extend(charges)
+            if len(found) == before and len(parts) == 1:
+                raise ConfigError(f"bill {path} has no rows")
+            seen.check(delivery, path)
     return found
 
 
+def cost_column(paths: Sequence[Path], book: PriceBook) -> str:
+    """Return the column that is divided: the price book's, else that which spreads purchases.
+
+    Raises:
+        ConfigError: a bill cannot be read.
+    """
+    if book.bill.cost is not None:
+        return book.bill.cost
+    spread = all("EffectiveCost" in columns(path) for path in files.every(paths))
+    return "EffectiveCost" if spread else "BilledCost"
+
+
+def columns(path: Path) -> tuple[str, ...]:
+    """Return the columns of a file, as FOCUS has them.
+
+    Raises:
+        ConfigError: it cannot be read.
+    """
+    return dialects.of(reader.table(path).columns, path).columns
+
+
 def rows(path: Path, book: PriceBook) -> Iterator[tuple[int, dict[str, str]]]:
-    """Yield (line, row) of a bill.
+    """Yield (line or row, row) of a file.
 
     Raises:
         ConfigError: it cannot be read, or a column is missing.
     """
-    try:
-        with path.open(encoding="utf-8-sig", newline="") as file:
-            reader = csv.DictReader(file)
-            columns = reader.fieldnames or []
-            if not columns:
-                raise ConfigError(f"bill {path} is empty")
-            for column in (*REQUIRED, book.bill.cost):
-                if column not in columns:
-                    raise ConfigError(f"bill {path} has no column {column}: is it FOCUS 1.x?")
-            named = {name.split(".", 1)[0] for rule in book.bill.rules for name in rule.match}
-            for column in sorted(named - set(columns)):
-                raise ConfigError(
-                    f"bill {path} has no column {column}, which a rule wants to match"
-                )
-            for row in reader:
-                if None in row or None in row.values():
-                    raise ConfigError(
-                        f"bill {path}:{reader.line_num} has not as many cells as columns"
-                    )
-                # The specification has no text for null; exports write it out.
-                yield reader.line_num, {k: "" if v == "NULL" else v for k, v in row.items()}
-    except (OSError, UnicodeError, csv.Error) as error:
-        raise ConfigError(f"bill {path}: {getattr(error, 'strerror', None) or error}") from None
+    table = reader.table(path)
+    dialect = dialects.of(table.columns, path)
+    for column in (*REQUIRED, book.bill.cost or "BilledCost"):
+        if column not in dialect.columns:
+            raise ConfigError(
+                f"bill {path} has no column {column}: is it FOCUS 1.x, a billing export of "
+                "Google or CUR 2.0 of AWS?"
+            )
+    named = {name.split(".", 1)[0] for rule in book.bill.rules for name in rule.match}
+    for column in sorted(named - set(dialect.columns)):
+        if _LATER_NAMES.get(column) not in dialect.columns:
+            raise ConfigError(f"bill {path} has no column {column}, which a rule wants to match")
+    for number, cells in reader.rows(table):
+        row = dict(zip(table.columns, cells, strict=True))
+        yield number, dialect.row(row, f"bill {path}:{number}")
 
 
-def _charges(row: dict[str, str], book: PriceBook, where: str) -> Iterable[Charge]:
-    currency = row["BillingCurrency"]
+def _charges(row: Mapping[str, str], book: PriceBook, column: str, where: str) -> list[Charge]:
+    currency, account = row["BillingCurrency"], row["BillingAccountId"]
     if currency != book.currency:
         raise ConfigError(
             f"{where}: BillingCurrency is {currency or 'empty'}, and the price book is in "
             f"{book.currency}"
         )
-    if not row[book.bill.cost].strip():
+    if book.bill.accounts and account not in book.bill.accounts:
+        raise ConfigError(
+            f"{where}: BillingAccountId is {account or 'empty'}, and the price book takes "
+            f"{', '.join(book.bill.accounts)} (bill.accounts)"
+        )
+    if not row[column].strip():
         # A cost that is not known is not zero; some exports have only some of the cost columns.
-        raise ConfigError(f"{where}: {book.bill.cost} is empty: choose another column (bill.cost)")
-    amount = money.units(row[book.bill.cost], f"{where}: {book.bill.cost}")
+        raise ConfigError(f"{where}: {column} is empty: choose another column (bill.cost)")
+    amount = money.units(row[column], f"{where}: {column}")
+    on_invoice = row.get("BilledCost", "").strip()
+    invoiced = money.units(on_invoice, f"{where}: BilledCost") if on_invoice else amount
+    period = (_time(row, "BillingPeriodStart", where), _time(row, "BillingPeriodEnd", where))
     found = parts(row, book, where)
-    amounts = money.split(amount, [percent for _, percent in found])
-    for (charge, _), part in zip(found, amounts, strict=True):
-        yield replace(charge, amount=part)
+    percents = [percent for _, percent in found]
+    split = zip(found, money.split(amount, percents), money.split(invoiced, percents), strict=True)
+    return [
+        replace(
+            charge, amount=part, invoiced=billed, period=period,
+            purchase=row.get("ChargeCategory") == "Purchase",
+            correction=row.get("ChargeClass") == "Correction",
+        )
+        for (charge, _), part, billed in split
+    ]  # fmt: skip
 
 
 def parts(row: Mapping[str, str], book: PriceBook, where: str) -> list[tuple[Charge, int]]:
@@ -136,7 +163,8 @@ def fits(rule: Rule, row: Mapping[str, str]) -> bool:
     """Return True if every pattern of the rule fits the row."""
     for column, pattern in rule.match.items():
         name, _, tag = column.partition(".")
-        cell = _tag(row.get(name, ""), tag) if tag else row.get(name, "")
+        cell = row.get(name) or row.get(_LATER_NAMES.get(name, ""), "")
+        cell = _tag(cell, tag) if tag else cell
         if not fnmatchcase(cell, pattern):
             return False
     return True
@@ -147,7 +175,8 @@ def _tag(text: str, tag: str) -> str:
         tags = json.loads(text) if text else {}
     except ValueError:
         return ""
-    return str(tags.get(tag, "")) if isinstance(tags, dict) else ""
+    found = tags.get(tag) if isinstance(tags, dict) else None
+    return "" if found is None else str(found)
 
 
 def _time(row: Mapping[str, str], column: str, where: str) -> int:

@@ -20,6 +20,7 @@ from typing import NamedTuple
 
 from late.errors import ConfigError
 from late_spark import allocation, charges, drivers, focus, money
+from late_spark.bills import files
 from late_spark.calendar import iso, month_bounds
 from late_spark.charges import Charge, DayCharge
 from late_spark.cost import OF_WORK, CostReport
@@ -61,7 +62,7 @@ class Origin(NamedTuple):
 
 def of_bills(paths: Sequence[Path], book: PriceBook) -> Iterator[Origin]:
     """Read the bills once more, row by row: they may be larger than the memory."""
-    for path in paths:
+    for path in files.every(paths):
         for number, row in focus.rows(path, book):
             where = f"bill {path}:{number}"
             yield Origin(where, row, focus.parts(row, book, where))
@@ -133,9 +134,8 @@ def write(report: CostReport, origins: Iterable[Origin], columns: Sequence[str],
 def columns_of(paths: Sequence[Path]) -> list[str]:
     """Return the columns of all bills, each once, in their order."""
     found: dict[str, None] = {}
-    for path in paths:
-        with path.open(encoding="utf-8-sig", newline="") as file:
-            found |= dict.fromkeys(next(csv.reader(file)))
+    for path in files.every(paths):
+        found |= dict.fromkeys(focus.columns(path))
     return list(found)
 
 

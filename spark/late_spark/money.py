@@ -126,3 +126,8 @@ def shown(cents: int, digits: int) -> str:
     sign = "-" if cents < 0 else ""
     whole, rest = divmod(abs(cents), 10**digits)
     return f"{sign}{whole:,}" + (f".{rest:0{digits}}" if digits else "")
+
+
+def plain(cents: int, digits: int) -> str:
+    """`1234.50`, for programs."""
+    return shown(cents, digits).replace(",", "")

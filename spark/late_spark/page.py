@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from html import escape
 
-from late_spark import charts, money
+from late_spark import bridge, charts, money
 from late_spark.cost import CostReport
 from late_spark.tables import header
 
@@ -37,6 +37,7 @@ svg text{font:11px system-ui,sans-serif;fill:var(--soft)}
 svg .r{text-anchor:end}svg .m{text-anchor:middle}svg .g{stroke:var(--line)}
 svg .k{stroke:var(--ink);stroke-dasharray:4 3}
 svg rect{fill:var(--c)}svg path{stroke:var(--c);stroke-width:2;stroke-linecap:round;fill:none}
+.warn{border-left:4px solid var(--s3);padding:.1rem .8rem;margin:.4rem 0;font-weight:600}
 .legend{margin:.3rem 0}.legend span{display:inline-block;margin-right:1rem}
 .legend i{display:inline-block;width:.8rem;height:.8rem;margin-right:.35rem;border-radius:2px;
 background:var(--c)}
@@ -104,15 +105,22 @@ def paragraph(text: str) -> str:
     return f"<p>{escape(text)}</p>"
 
 
+def warning(text: str) -> str:
+    """What is to be read before the figures."""
+    return f'<p class="warn">{escape(text)}</p>'
+
+
 def cost(report: CostReport) -> str:
     """The cost report's page."""
     days = report.calendar.days
     subtitle = f"{days[0]} to {days[-1]}, days of {report.calendar.tz.key}, in {report.currency}"
     by = " and ".join(header(report.by))
     body = [
-        _figures(report), heading(f"Cost per day by {header([report.charted])[0]}"), _chart(report),
+        *map(warning, report.warnings()), _figures(report),
+        heading(f"Cost per day by {header([report.charted])[0]}"), chart(report),
         heading(f"Cost by {by}"), _rows(report), heading("What it was paid for"), _lines(report),
-        heading("What nobody bears, and why"), _why(report), *_efficiency(report),
+        heading("What nobody bears, and why"), why(report), *bridged(report),
+        *_efficiency(report),
         heading("Assumptions"), table(("what", "how"), report.assumptions),
     ]  # fmt: skip
     return page(report.title, subtitle, body)
@@ -125,11 +133,12 @@ def _shown(report: CostReport, cents: int) -> str:
 def _figures(report: CostReport) -> str:
     tasks = sum(row.ended for row in report.used)
     # Of what somebody bears: a bill also has what is not this deployment's.
-    total = report.totals.borne
-    per_million = report.cents(total * 1_000_000 // tasks) if tasks else None
+    of = report.covered()
+    per_million = report.cents(of.amount * 1_000_000 // of.tasks) if of.tasks else None
+    restated = ", restated" if report.bridge is not None and report.bridge.restated else ""
     return tiles(
         [
-            (f"{report.currency} in the range", _shown(report, report.total_cents)),
+            (f"{report.currency} in the range{restated}", _shown(report, report.total_cents)),
             ("of it unallocated", _shown(report, report.unallocated_cents)),
             ("tasks ended", f"{tasks:,}"),
             (f"{report.currency} per million tasks, of what is borne",
@@ -138,26 +147,42 @@ def _figures(report: CostReport) -> str:
     )  # fmt: skip
 
 
-def _chart(report: CostReport) -> str:
+def chart(report: CostReport) -> str:
+    """Show the cost of each day, by who bears it."""
+    series = charted(report)
+    scale: int = 10**report.digits
+    days = [day.isoformat()[5:] for day in report.calendar.days]
+    shown = {name: [cents / scale for cents in values] for name, values in series.items()}
+    picture = charts.stacked(days, shown, report.currency, "Cost per day")
+    return picture + charts.legend(list(shown))
+
+
+def charted(report: CostReport) -> dict[str, list[int]]:
+    """Cents of each bar by day: those of a name add up to what the tables have for it, and all of
+    them to the total."""
     by_day = report.by_day()
-    sums: dict[str, int] = {}
-    for amounts in by_day.values():
-        for name, amount in amounts.items():
-            sums[name] = sums.get(name, 0) + amount
-    names = sorted(sums, key=lambda name: (-sums[name], name))
-    top = names[: charts.SERIES - 1]
-    rest = names[len(top) :]
+    names = report.charted_cents()
+    top = sorted(names, key=lambda name: (-names[name], name))
+    left = dict.fromkeys(report.calendar.days, 0)
+    for each in report.unallocated:
+        left[each.day] += each.amount
+    some = any(left.values())
+    top = top[: charts.SERIES - 1 - some]
+    rest = [name for name in names if name not in top]
+
+    def rounded(units: list[int], cents: int) -> list[int]:
+        return money.in_minor(units, report.digits, cents)
+
+    days = report.calendar.days
     series = {
-        name: [by_day[day].get(name, 0) / money.ONE for day in report.calendar.days] for name in top
+        name: rounded([by_day[day].get(name, 0) for day in days], names[name]) for name in top
     }
     if rest:
-        series[f"{len(rest)} others"] = [
-            sum(by_day[day].get(name, 0) for name in rest) / money.ONE
-            for day in report.calendar.days
-        ]
-    days = [day.isoformat()[5:] for day in report.calendar.days]
-    picture = charts.stacked(days, series, report.currency, "Cost per day")
-    return picture + charts.legend(list(series))
+        units = [sum(by_day[day].get(name, 0) for name in rest) for day in days]
+        series[f"{len(rest)} others"] = rounded(units, sum(names[name] for name in rest))
+    if some:
+        series["(unallocated)"] = rounded(list(left.values()), report.unallocated_cents)
+    return series
 
 
 def _rows(report: CostReport) -> str:
@@ -199,7 +224,8 @@ def _lines(report: CostReport) -> str:
     return table(("line", "divided by", f"{report.currency}>"), shown, total)
 
 
-def _why(report: CostReport) -> str:
+def why(report: CostReport) -> str:
+    """Show what nobody bears, with the reasons."""
     rows = report.why_unallocated()
     if not rows and not report.outside:
         return paragraph("Nothing: every cent in the range is borne by somebody.")
@@ -214,6 +240,39 @@ def _why(report: CostReport) -> str:
         )
     total = ("Total unallocated", "", _shown(report, report.unallocated_cents))
     return table(("line", "why", f"{report.currency}>"), shown, total) + note
+
+
+def bridged(report: CostReport) -> list[str]:
+    """Show the steps from the bill to what was used, and what it says about earlier times."""
+    found = report.bridge
+    if found is None:
+        return []
+    steps = found.steps()
+    cents = money.in_minor(list(steps.values()), report.digits, report.total_cents)
+    rows = [
+        (bridge.STEPS[step], _shown(report, each))
+        for (step, amount), each in zip(steps.items(), cents, strict=True)
+        if amount or step == "billed"
+    ]
+    total = ("Used in the range: what this report divides", _shown(report, report.total_cents))
+    made = [
+        heading("From the bill to what was used"),
+        table(("step", f"{report.currency}>"), rows, total),
+    ]
+    if found.restated:
+        changed = report.cents(found.restated)
+        made.insert(0, warning(
+            f"Restated: {_shown(report, report.total_cents - changed)} {report.currency} were "
+            f"billed at first, {_shown(report, changed)} came with later bills."
+        ))  # fmt: skip
+    if found.adjustments:
+        made.append(heading("Adjustments to earlier months, by line"))
+        made.append(table(
+            ("line", "used in", "billed in", "kind", f"{report.currency}>"),
+            [(each.line, each.used_in, each.billed_in, each.kind,
+              _shown(report, report.cents(each.amount))) for each in found.adjustments],
+        ))  # fmt: skip
+    return made
 
 
 def _efficiency(report: CostReport) -> list[str]:

@@ -96,7 +96,10 @@ class Rule(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True
 
 
 class BillRules(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    cost: Literal["BilledCost", "EffectiveCost", "ContractedCost", "ListCost"] = "BilledCost"
+    cost: Literal["BilledCost", "EffectiveCost", "ContractedCost", "ListCost"] | None = None
+    """None: EffectiveCost, which spreads what was bought ahead, if all bills have it."""
+    accounts: list[str] = []
+    """The only billing accounts that may be billed; none: all."""
     rules: list[Rule] = []
 
 

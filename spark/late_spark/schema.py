@@ -28,7 +28,8 @@ payload is counted where the task ends."""
 ENDS = ("done", "dead", "expired", "discarded", "cancelled")
 """Outcomes that end a task, once per consumer group."""
 GOES_ON = ("retried", "stalled", "snoozed", "interrupted", "died", "not_capable")
-"""Outcomes of attempts after which the task will be tried again."""
+"""Outcomes of attempts after which the task will be tried again. With `ENDS` and `ENQUEUED` these
+are all: an outcome in no group would be work that nobody pays for."""
 
 _INT, _LONG, _TEXT, _TIME = IntegerType(), LongType(), StringType(), TimestampType()
 _HISTOGRAM = MapType(IntegerType(), LongType())

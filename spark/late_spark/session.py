@@ -14,6 +14,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+from py4j.protocol import Py4JError
 from pyspark.errors import PySparkException
 from pyspark.sql import SparkSession
 
@@ -78,16 +79,23 @@ def explained() -> Iterator[None]:
     """Raise here what a reader raised: Spark passes it on as the text of a traceback.
 
     Raises:
-        LateError: the last one in that text.
+        LateError: the last one in that text; or a `StoreError` with what Spark itself says.
     """
     try:
         yield
-    except PySparkException as error:
+    except (PySparkException, Py4JError) as error:
         found = _OURS.findall(str(error))
         if not found:
-            raise
+            raise errors.StoreError(f"Spark: {_plain(str(error))}") from error
         name, message = found[-1]
         raise getattr(errors, name, errors.StoreError)(message) from error
+
+
+def _plain(text: str) -> str:
+    """Return the line of a Java traceback that says what went wrong."""
+    lines = [line.strip() for line in text.splitlines() if line.strip()]
+    causes = [line for line in lines if line.startswith("Caused by:")]
+    return (causes or lines or ["it did not say why"])[-1 if causes else 0][:400]
 
 
 def _submitted() -> bool:

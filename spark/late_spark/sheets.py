@@ -4,11 +4,11 @@ every table has a total that is a formula, and a sheet says what was assumed."""
 from __future__ import annotations
 
 from collections.abc import Sequence
-from datetime import date
+from datetime import date, datetime
 from pathlib import Path
 from typing import Any
 
-from late_spark import money
+from late_spark import bridge, money
 from late_spark.cost import CostReport
 from late_spark.tables import header
 
@@ -25,13 +25,15 @@ ROWS_MAX = 1_000_000
 class Book:
     """A workbook with the formats that all sheets share."""
 
-    def __init__(self, path: Path, currency: str, digits: int) -> None:
+    def __init__(self, path: Path, currency: str, digits: int, made: date) -> None:
         import xlsxwriter
 
         # A tenant's name is a text, whatever it begins with; nothing is read as formula or link.
         self._book: Any = xlsxwriter.Workbook(
             str(path), {"strings_to_formulas": False, "strings_to_urls": False}
         )
+        # The same figures are the same file, whenever it is written.
+        self._book.set_properties({"created": datetime(made.year, made.month, made.day)})
         self._currency, self._digits = currency, digits
         places = "." + "0" * digits if digits else ""
         pattern = f'#,##0{places} "{currency}"'
@@ -148,7 +150,7 @@ def _sum(cells: Sequence[Cell]) -> float:
 def write(report: CostReport, path: Path) -> None:
     """The report's workbook. All of its sheets show the same cents: of each, the total is one that
     the summary has."""
-    book = Book(path, report.currency, report.digits)
+    book = Book(path, report.currency, report.digits, report.calendar.days[-1])
     _summary(book, report)
     _costs(book, report)
     _days(book, report)
@@ -160,6 +162,26 @@ def write(report: CostReport, path: Path) -> None:
              ("Best feasible", "ratio"), ("Of the best", "share"), ("Best is", "text")],
             [(e.name, e.region or "all", e.value, e.best, e.of_best, e.basis)
              for e in report.efficiency],
+            totals="",
+        )  # fmt: skip
+    if report.bridge is not None:
+        steps = report.bridge.steps()
+        book.sheet(
+            "Bridge",
+            [("Step", "text"), (f"Cost ({report.currency})", "money")],
+            list(zip(
+                bridge.STEPS.values(),
+                _amounts(report, list(steps.values()), report.total_cents),
+                strict=True,
+            )),
+            totals="Used in the range",
+        )  # fmt: skip
+    if report.findings:
+        book.sheet(
+            "Warnings",
+            [("Kind", "text"), ("First", "day"), ("Last", "day"), ("What it means", "wrap")],
+            [(each.kind, each.first, each.last, text)
+             for each, text in zip(report.findings, report.warnings(), strict=True)],
             totals="",
         )  # fmt: skip
     book.sheet("Assumptions", [("What", "wrap"), ("How", "wrap")], report.assumptions, totals="")

@@ -7,6 +7,7 @@ from collections.abc import Iterable, Sequence
 from pathlib import Path
 
 from late_spark import money
+from late_spark.bridge import STEPS, Bridge
 from late_spark.cost import CostReport
 
 
@@ -30,7 +31,7 @@ def _csv(report: CostReport, path: Path) -> None:
     digits = report.digits
 
     def amount(cents: int) -> str:
-        return money.shown(cents, digits).replace(",", "")
+        return money.plain(cents, digits)
 
     cost = f"cost_{report.currency.lower()}"
     names = [*header(report.by), cost, "tasks", "attempts", "retries", "per_million_tasks",
@@ -51,6 +52,24 @@ def _csv(report: CostReport, path: Path) -> None:
         rest = [""] * (len(report.by) - 1)
         line("(unallocated)", *rest, amount(report.unallocated_cents))
         line("(total)", *rest, amount(report.total_cents))
+
+
+def bridge(found: Bridge, path: Path) -> None:
+    """Write the steps from the bills to the range, a row for each line; exact."""
+    rows: list[list[str | int]] = [
+        [line, *steps.values(), sum(steps.values())]
+        for line, steps in (*found.lines.items(), ("(total)", found.steps()))
+    ]
+    amount_rows(path, ("line", *STEPS, "used"), rows)
+
+
+def amount_rows(path: Path, columns: Sequence[str], rows: Iterable[Sequence[str | int]]) -> None:
+    """Write a table of texts, made safe, and of amounts in units, which are exact."""
+    with path.open("w", encoding="utf-8", newline="") as file:
+        writer = csv.writer(file)
+        writer.writerow(columns)
+        for row in rows:
+            writer.writerow(safe(c) if isinstance(c, str) else money.exact(c) for c in row)
 
 
 def _parquet(report: CostReport, folder: Path) -> None:

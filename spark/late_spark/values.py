@@ -11,6 +11,8 @@ from math import isfinite
 from typing import Any
 
 from late_spark import money
+from late_spark.close.command import Done
+from late_spark.close.compare import Row
 from late_spark.command_capacity import CapacityReport, enough
 from late_spark.command_impact import ImpactReport
 from late_spark.cost import CostReport
@@ -22,7 +24,7 @@ def cost(report: CostReport) -> dict[str, Any]:
     """The rows add up: borne + unallocated = total; with what is outside, it is the bill."""
 
     def amount(cents: int) -> str:
-        return money.shown(cents, report.digits).replace(",", "")
+        return money.plain(cents, report.digits)
 
     names = header(report.by)
     totals = report.totals
@@ -35,6 +37,12 @@ def cost(report: CostReport) -> dict[str, Any]:
         "by": names,
         "total": amount(report.total_cents),
         "unallocated": amount(report.unallocated_cents),
+        "warnings": [
+            {"kind": each.kind, "first": str(each.first), "last": str(each.last),
+             "days": each.days, "tasks": each.tasks, "cost": money.exact(each.amount),
+             "line": each.line or None, "text": each.said(report.currency, report.digits)}
+            for each in report.findings
+        ],
         "exact": {
             "bill": money.exact(totals.bill),
             "borne": money.exact(totals.borne),
@@ -58,12 +66,56 @@ def cost(report: CostReport) -> dict[str, Any]:
             {"line": line, "reason": reason, "cost": money.exact(units)}
             for line, reason, units in report.why_unallocated()
         ],
+        "bridge": None if report.bridge is None else {
+            "steps": {step: money.exact(units) for step, units in report.bridge.steps().items()},
+            "restated": money.exact(report.bridge.restated),
+            "adjustments": [
+                {"line": each.line, "used_in": each.used_in, "billed_in": each.billed_in,
+                 "kind": each.kind, "cost": money.exact(each.amount)}
+                for each in report.bridge.adjustments
+            ],
+        },
         "efficiency": [
             {"ratio": each.name, "region": each.region, "measured": each.value,
              "best_feasible": each.best, "of_best": each.of_best, "basis": each.basis}
             for each in report.efficiency
         ],
     }  # fmt: skip
+
+
+def close(done: Done) -> dict[str, Any]:
+    """The month beside the last one and the budget; `report` is the cost report of the month."""
+    of = done.close
+
+    def amount(cents: int | None) -> str | None:
+        return None if cents is None else money.plain(cents, of.this.digits)
+
+    def row(each: Row) -> dict[str, Any]:
+        return {
+            **dict(zip(header(of.this.by), each.name, strict=True)),
+            "cost": amount(each.this), "last": amount(each.last), "change": amount(each.change),
+            "budget": amount(each.budget), "left": amount(each.left),
+            "per_million": amount(each.per_million),
+            "last_per_million": amount(each.last_per_million),
+        }  # fmt: skip
+
+    return {
+        "month": of.month,
+        "last_month": of.before,
+        "no_last_month": of.no_last or None,
+        "rows": [row(each) for each in of.rows()],
+        "total": row(of.total()),
+        "lines": [
+            {"line": name, "cost": money.exact(mine), "last": _exact(last)}
+            for name, mine, last in of.lines()
+        ],
+        "warnings": of.warnings(),
+        "signoff": done.signed.hash,
+        "inputs": done.signed.inputs,
+        "unchanged": done.unchanged,
+        "changes": list(done.changes),
+        "report": cost(of.this),
+    }
 
 
 def impact(found: ImpactReport) -> dict[str, Any]:

@@ -34,9 +34,16 @@ from late_spark.drivers import Used
 from pyspark.sql import DataFrame, SparkSession
 
 from late.errors import ConfigError
-from tests.spark.usage_kit import BERLIN, nullable, row
+from tests.spark import usage_kit
+from tests.spark.usage_kit import BERLIN, nullable
 
 DAYS = Calendar.of("2026-03-28", "2026-03-31", BERLIN)  # the 29th has 23 hours
+
+
+def row(at: str, queue: str, name: str, outcome: str, count: int, **more: Any) -> tuple[Any, ...]:
+    """A row as versions write it that record retries: each attempt is in the histograms."""
+    times = {"waiting_hist": {20: count}} if more.get("attempts", count) else {}
+    return usage_kit.row(at, queue, name, outcome, count, **times, **more)
 
 
 ROWS = [
@@ -110,8 +117,21 @@ def test_weights_are_those_that_the_page_states() -> None:
         "retries": [2, 0],
         "idle": [10**18, 10**18],
     }
-    unrecorded = [Used(FIRST, SEND, retried=3, attempts=3)]
+    unrecorded = [Used(FIRST, SEND, retried=3, attempts=3, unrecorded=3)]
     assert "did not record retries" in drivers.work(unrecorded)[FIRST].blank["retries"]
+
+
+def test_an_attempt_that_is_tried_again_on_the_next_day_is_no_gap_in_the_records() -> None:
+    # Given a task that failed late on the first day, and whose retry ran on the second
+    used = [
+        Used(FIRST, SEND, 1, again=1, retried=1, attempts=1),
+        Used(SECOND, SEND, 1, ended=1, attempts=1, retries=1),
+    ]
+    # Then the first day has no retries, and the version that wrote it is not blamed
+    assert drivers.work(used)[FIRST].blank == {}
+    charge = Charge(Line("n"), DAYS.from_us, DAYS.bounds[0][2], 24, {"retries": 100})
+    found = cost.report([charge], used, DAYS, title="t", currency="USD", by=["owner"])
+    assert found.why_unallocated() == [("n", "no retries on this day", 24)]
 
 
 def charges() -> list[Charge]:

@@ -7,7 +7,8 @@ from decimal import Decimal
 from pathlib import Path
 
 import pytest
-from late_spark import drivers, owners, pricebook
+from late_spark import drivers, money, owners, pricebook
+from late_spark.close import budgets
 
 from late.errors import ConfigError
 
@@ -93,13 +94,17 @@ def test_a_missing_file_is_named(tmp_path: Path) -> None:
 
 def test_the_books_in_the_documents_are_right(tmp_path: Path) -> None:
     text = (Path(__file__).parents[2] / "docs" / "reports.md").read_text()
-    prices, owned = (re.findall(r"^```yaml\n(.*?)^```", text, re.M | re.S)[at] for at in (1, 0))
+    budgeted, owned, prices = re.findall(r"^```yaml\n(.*?)^```", text, re.M | re.S)
     found = book(tmp_path, prices)
     assert {price.line for price in found.prices} >= {"database nodes", "storage", "interconnect"}
     (tmp_path / "owners.yaml").write_text(owned)
     owner_of = owners.load(tmp_path / "owners.yaml")
     assert owner_of("mail", "newsletter.send", "x") == "growth"
     assert owner_of("mail", "other", "x") == "x"
+    (tmp_path / "budgets.yaml").write_text(budgeted)
+    december = budgets.load(tmp_path / "budgets.yaml", "2026-12", "owner")
+    assert (december.total, december.parts["payments"]) == (12_000 * money.ONE, 7_000 * money.ONE)
+    assert december.parts["growth"] == 2_500 * money.ONE
     assert all(f"| `{driver}` |" in text for driver in drivers.MEANING)
 
 

@@ -71,6 +71,29 @@ def test_cost(cli: Cli, usage: str) -> None:
     assert again.err.endswith("late: --out out has a report: --force replaces it\n")
 
 
+def test_close(cli: Cli, usage: str) -> None:
+    Path("prices.yaml").write_text(PRICES + "budget_per_month: 700\n")
+    asked = ("close", "2026-03", "--prices", "prices.yaml", "--usage", usage, "--out", "out")
+    ended = cli(*asked)
+    assert ended.code == 0, ended.err
+    # 31 days of 24 USD; on three of them nobody worked, and in February nobody at all.
+    lines = [" ".join(line.split()) for line in ended.out.splitlines()]
+    assert "a 494.40 0.00 494.40" in lines
+    assert "Total 744.00 672.00 72.00 700.00" in lines
+    assert "warning: No usage from 2026-03-30 to 2026-03-31 (2 days): 48.00 USD" in ended.err
+    assert "warning: The month is over its budget." in ended.err
+    again = cli(*asked, "--json")
+    assert (again.code, again.json["unchanged"]) == (0, True)
+    assert f"sign-off: {again.json['signoff']}" in lines
+    assert again.json["total"] == {
+        "owner": "Total", "cost": "744.00", "last": "672.00", "change": "72.00",
+        "budget": "700.00", "left": "-44.00", "per_million": "134400.00",
+        "last_per_million": None,
+    }  # fmt: skip
+    other = cli(*asked, "--by", "queue")
+    assert (other.code, "output comparison.csv changed" in other.err) == (2, True)
+
+
 def test_impact_of_a_launch(cli: Cli, usage: str) -> None:
     Path("prices.yaml").write_text(PRICES)
     ended = cli("report", "impact", *RANGE, "--prices", "prices.yaml", "--usage", usage,

@@ -52,6 +52,7 @@ NOT_SERVED = {
     "alerts dashboard": FILES,
     "lake show": FILES,
     "lake export": FILES,
+    "close": FILES,
     "report throughput": FILES,
     "report cost": FILES,
     "report impact": FILES,

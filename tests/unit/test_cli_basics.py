@@ -35,7 +35,7 @@ COMMANDS = [
     ("token", "list"), ("token", "create"), ("token", "revoke"),
     ("roles", "sql"),
     ("target", "list"), ("lake", "show"), ("lake", "export"), ("report", "throughput"),
-    ("report", "cost"), ("report", "impact"), ("report", "capacity"),
+    ("report", "cost"), ("report", "impact"), ("report", "capacity"), ("close",),
     ("autoscale", "run"), ("autoscale", "status"), ("autoscale", "history"),
     ("autoscale", "simulate"), ("autoscale", "workers"),
     ("celery", "scan"), ("celery", "beat"), ("celery", "ramp"),

@@ -39,8 +39,8 @@ Lake = Annotated[
                               "the journal has behind it.", show_default=False),
 ]  # fmt: skip
 Bills = Annotated[
-    list[Path] | None, typer.Option("--bill", metavar="FILE", help="A bill in FOCUS 1.x columns "
-                                    "(CSV) instead of prices; may be repeated."),
+    list[Path] | None, typer.Option("--bill", metavar="PATH", help="A bill instead of prices: a "
+                                    "file, or a folder with its parts; may be repeated."),
 ]  # fmt: skip
 MetricFiles = Annotated[
     list[Path] | None, typer.Option("--metrics", metavar="FILE", help="Metrics of the database; "

@@ -80,6 +80,8 @@ def _cost(found: CostReport, out: Path) -> None:
     )
     rows += [("(unallocated)", *empty, left, ""), ("(total)", *empty, total, "")]
     output.table("Cost", (*header(found.by), f"{found.currency}>", "tasks>"), rows)
+    for each in found.warnings():
+        output.note(f"warning: {output.plain(each)}")
     typer.echo(f"written: {out}")
 
 

@@ -1,0 +1,116 @@
+"""A month beside the last one and its budget. Pure."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import NamedTuple
+
+from late_spark.close.budgets import Budget
+from late_spark.cost import CostReport
+from late_spark.cost import Row as CostRow
+
+UNALLOCATED, TOTAL = "(unallocated)", "Total"
+
+
+class Row(NamedTuple):
+    """One that bears a part, in cents; None where it is not known or there is none."""
+
+    name: tuple[str, ...]
+    this: int
+    last: int | None
+    budget: int | None = None
+    per_million: int | None = None
+    last_per_million: int | None = None
+
+    @property
+    def change(self) -> int | None:
+        return None if self.last is None else self.this - self.last
+
+    @property
+    def left(self) -> int | None:
+        """Of the budget; below zero it is overrun."""
+        return None if self.budget is None else self.budget - self.this
+
+
+@dataclass(frozen=True)
+class Close:
+    """Everything that the page shows but the sign-off."""
+
+    month: str
+    before: str
+    """The month before."""
+    this: CostReport
+    last: CostReport | None
+    no_last: str
+    """Why there is nothing to compare with."""
+    budget: Budget
+
+    def rows(self) -> list[Row]:
+        """Those that bear a part, the largest first, and what nobody bears; the sum is `total`."""
+        mine = {row.by: row for row in self.this.rows}
+        theirs = {row.by: row for row in self.last.rows} if self.last else {}
+        rest = [by for by in theirs if by not in mine]
+        budgeted = [(name,) for name in self.budget.parts if (name,) not in {**mine, **theirs}]
+        found = [self._row(by, mine.get(by), theirs.get(by)) for by in (*mine, *rest, *budgeted)]
+        left = self.last.unallocated_cents if self.last else None
+        name = (UNALLOCATED, *[""] * (len(self.this.by) - 1))
+        return [*found, Row(name, self.this.unallocated_cents, left)]
+
+    def _row(self, by: tuple[str, ...], mine: CostRow | None, theirs: CostRow | None) -> Row:
+        last = None if self.last is None else theirs.cents if theirs else 0
+        units = self.budget.parts.get("/".join(by))
+        return Row(
+            by, mine.cents if mine else 0, last, None if units is None else self.this.cents(units),
+            self._each(mine), self._each(theirs),
+        )  # fmt: skip
+
+    def _each(self, row: CostRow | None) -> int | None:
+        units = row.per_million() if row is not None and self.this.counted else None
+        return None if units is None else self.this.cents(units)
+
+    def total(self) -> Row:
+        """Everything in the month."""
+        last = self.last.total_cents if self.last else None
+        budget = None if self.budget.total is None else self.this.cents(self.budget.total)
+        of = (self.this.covered(), self.last.covered() if self.last else None)
+        each = [
+            None if part is None or not part.tasks
+            else self.this.cents(part.amount * 1_000_000 // part.tasks)
+            for part in of
+        ]  # fmt: skip
+        name = (TOTAL, *[""] * (len(self.this.by) - 1))
+        return Row(name, self.this.total_cents, last, budget, each[0], each[1])
+
+    def lines(self) -> list[tuple[str, int, int | None]]:
+        """(line, units of this month, of the last) of all that is in the month, borne or not."""
+        mine = _by_line(self.this)
+        theirs = _by_line(self.last) if self.last else {}
+        names = sorted({*mine, *theirs}, key=lambda name: (-mine.get(name, 0), name))
+        return [
+            (name, mine.get(name, 0), theirs.get(name, 0) if self.last else None) for name in names
+        ]
+
+    def warnings(self) -> list[str]:
+        """Say what must be known before the figures, of this month and of the last."""
+        found = self.this.warnings()
+        if self.last is None:
+            found.append(f"Nothing to compare with: {self.before}: {self.no_last}")
+        else:
+            found += [f"{self.before}: {each}" for each in self.last.warnings()]
+        left = self.total().left
+        if left is not None and left < 0:
+            found.append("The month is over its budget.")
+        over = [row.name[0] for row in self.rows() if row.left is not None and row.left < 0]
+        if over:
+            found.append(f"Over their budgets: {', '.join(over)}.")
+        return found
+
+
+def _by_line(report: CostReport) -> dict[str, int]:
+    found: dict[str, int] = {}
+    for name, amount in [
+        *((cost.line.name, cost.amount) for cost in report.costs),
+        *((row.line.name, row.amount) for row in report.unallocated),
+    ]:
+        found[name] = found.get(name, 0) + amount
+    return found
