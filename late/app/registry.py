@@ -276,10 +276,11 @@ def _check_transaction(
 ) -> None:
     """Refuse what a handler in a shared transaction cannot have."""
     why = (
-        "an async def handler; write it as def" if found.is_async
-        else "process=True" if process
+        "process=True" if process
         else "soft_timeout_s; ctx.check() tells a handler its time" if given.get("soft_timeout_s")
         else "a handler without a late.Context, whose ctx.tx is the transaction"
+        if not (found.wants_context or found.is_async)
+        else "a handler without a late.AsyncContext, whose ctx.tx is the transaction"
         if not found.wants_context
         else None
     )  # fmt: skip

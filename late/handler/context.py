@@ -168,6 +168,15 @@ class _Attempt:
         alive_s = self._beaten - self._begun
         return _datetime(self._started_at_us) + timedelta(seconds=alive_s + self._timeout_s)
 
+    @property
+    def tx(self) -> Any:
+        """The transaction of a handler with `transaction=True`; see `late.handler.shared_context`.
+
+        Raises:
+            ConfigError: the task has none. `begin` and `once` open one.
+        """
+        raise ConfigError(f"{self.name}: ctx.tx is for @app.task(transaction=True)")
+
     def heartbeat(self) -> None:
         """Report that the attempt is alive: its time-out counts from now. It costs almost no I/O.
 
@@ -219,15 +228,6 @@ class Context(_Attempt):
     """The context of `def` handlers."""
 
     __slots__ = ()
-
-    @property
-    def tx(self) -> Any:
-        """The transaction of a handler with `transaction=True`; see `late.handler.shared_context`.
-
-        Raises:
-            ConfigError: the task has none. `begin` and `once` open one.
-        """
-        raise ConfigError(f"{self.name}: ctx.tx is for @app.task(transaction=True)")
 
     @contextmanager
     def begin(self) -> Iterator[Any]:

@@ -17,9 +17,9 @@ from late.handler.batch import Batch
 from late.handler.classify import returned
 from late.handler.context import AsyncContext, Context
 from late.handler.outcomes import AlreadyDone, Discard, Kept, Signal
-from late.handler.shared_context import SharedContext
+from late.handler.shared_context import SharedAsyncContext, SharedContext
 from late.model.task import Attempt, NewTask, Options, Record, TaskId
-from late.outbox.shared import open_shared
+from late.outbox.shared import SharedTransaction, open_shared
 from late.payload.command import decode
 
 LIMIT = 1_000
@@ -162,7 +162,9 @@ class Box:
             url=self._app.url,
             beat=lambda attempt: None,
         )
-        if isinstance(context, Context) and task.transaction:
+        if task.transaction and isinstance(context, AsyncContext):
+            return _in_async_transaction(task, context, kwargs, self._app.url)
+        if task.transaction:
             return _in_transaction(task, context, kwargs, self._app.url)
         return task.fn(context, **kwargs)
 
@@ -228,18 +230,37 @@ def _in_transaction(
         ConfigError: the app's database is not PostgreSQL.
     """
     transactions = open_shared(url, task=task.name)
-    tx = transactions.begin()
+    tx = transactions.begin(False)
     try:
         value = task.fn(SharedContext(context, tx.connection), **kwargs)
-        if returned(value).kind == "done":
-            tx.last()
-            _, error = tx.commit(())
-            if error is not None:
-                raise error
+        _commit(tx, value)
     finally:
         tx.close()
         transactions.close()
     return value
+
+
+async def _in_async_transaction(
+    task: Task[Any, Any], context: AsyncContext, kwargs: dict[str, Any], url: str
+) -> Any:
+    transactions = open_shared(url, task=task.name)
+    tx = transactions.begin(True)
+    try:
+        value = await task.fn(SharedAsyncContext(context, tx.connection), **kwargs)
+        _commit(tx, value)
+    finally:
+        tx.close()
+        transactions.close()
+    return value
+
+
+def _commit(tx: SharedTransaction, value: object) -> None:
+    if returned(value).kind != "done":
+        return
+    tx.last()
+    _, error = tx.commit(())
+    if error is not None:
+        raise error
 
 
 def _settle(result: Any) -> None:

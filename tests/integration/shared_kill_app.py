@@ -12,9 +12,10 @@ from late.outbox.adapters.psycopg_shared import PsycopgShared
 from late.scheduler.shared_settlements import SharedSettlements
 from late.store.postgres import shared_transaction
 from late.store.postgres.journal import statements_of
-from tests.integration.shared_kit import effect
+from tests.integration.shared_kit import effect, effect_async
 
 URL = os.environ.get("LATE_TEST_KILL_URL", "postgresql://nowhere/none")
+KIND = os.environ.get("LATE_TEST_KILL_KIND", "def")
 FOLDER = os.environ.get("LATE_TEST_KILL_DIR", "")
 STEPS = (
     "opened", "in a handler", "handlers done", "before the settlement", "settlement written",
@@ -81,11 +82,22 @@ if FOLDER:
     _after(TurnQueue, "_end", "taken in", before=True)
 
 
-@app.task(transaction=True, retry=late.Retry(base=0.05, cap=0.1))
 def charge(ctx: late.Context, number: int) -> None:
-    if number % 20 == 3 and ctx.attempt == 1:
-        effect(ctx, number)
-        raise ValueError("the first attempt fails")
     effect(ctx, number)
+    if number % 20 == 3 and ctx.attempt == 1:
+        raise ValueError("the first attempt fails")
     if number % 9 == 5:
         die_once("in a handler")
+
+
+async def charge_async(ctx: late.AsyncContext, number: int) -> None:
+    await effect_async(ctx, number)
+    if number % 20 == 3 and ctx.attempt == 1:
+        raise ValueError("the first attempt fails")
+    if number % 9 == 5:
+        die_once("in a handler")
+
+
+task: Any = app.task(name="charge", transaction=True, retry=late.Retry(base=0.05, cap=0.1))(
+    charge_async if KIND == "async def" else charge
+)

@@ -47,6 +47,13 @@ def effect(ctx: late.Context, number: int) -> None:
     ctx.tx.execute("update account set balance = balance + 1 where id = %s", (number % 1000,))
 
 
+async def effect_async(ctx: late.AsyncContext, number: int) -> None:
+    """The same as `effect`."""
+    await ctx.tx.execute("insert into effect values (%s, %s)", (ctx.task_id, number))
+    change = "update account set balance = balance + 1 where id = %s"
+    await ctx.tx.execute(change, (number % 1000,))
+
+
 def check(url: str) -> None:
     """Nothing is open, the books add up, and both kinds of effect agree."""
     with Control(url) as control:

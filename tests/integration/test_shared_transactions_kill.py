@@ -11,7 +11,7 @@ import pytest
 
 from late.control import Control, Filter
 from tests.integration.kill_kit import Fleet, commit, settled, until
-from tests.integration.shared_kill_app import STEPS, app, charge
+from tests.integration.shared_kill_app import STEPS, app, task
 from tests.integration.shared_kit import business, check, effects
 
 TASKS = 900
@@ -25,16 +25,17 @@ def url() -> Iterator[str]:
         yield made
 
 
-@pytest.fixture
-def fleet(url: str, tmp_path: Path) -> Iterator[Fleet]:
-    made = Fleet(url, tmp_path, app="tests.integration.shared_kill_app:app")
+@pytest.fixture(params=["def", "async def"])
+def fleet(url: str, tmp_path: Path, request: pytest.FixtureRequest) -> Iterator[Fleet]:
+    kind = {"LATE_TEST_KILL_KIND": request.param}
+    made = Fleet(url, tmp_path, kind, app="tests.integration.shared_kill_app:app")
     yield made
     made.close()
 
 
 def test_effects_are_exact_over_a_death_at_each_step(url: str, fleet: Fleet) -> None:
     for first in range(0, TASKS, 300):
-        commit(url, app, [charge.call(n) for n in range(first, first + 300)])
+        commit(url, app, [task.call(n) for n in range(first, first + 300)])
     more = iter(range(TASKS, 100 * TASKS))
     count = TASKS
 
@@ -52,7 +53,7 @@ def test_effects_are_exact_over_a_death_at_each_step(url: str, fleet: Fleet) -> 
             if control.dead_letters.redrive(Filter()).task_ids:
                 return False
         if died < len(STEPS):  # Work on until each step has had its death.
-            calls = [charge.call(next(more)) for _ in range(100)]
+            calls = [task.call(next(more)) for _ in range(100)]
             count += len(calls)
             commit(url, app, calls)
         return died == len(STEPS)

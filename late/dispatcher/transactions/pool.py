@@ -39,6 +39,8 @@ class TransactionTask(Protocol):
     @property
     def fn(self) -> Callable[..., Any]: ...
     @property
+    def is_async(self) -> bool: ...
+    @property
     def timeout_s(self) -> float | None: ...
     @property
     def retry(self) -> RetryRule | None: ...
@@ -62,6 +64,7 @@ class TransactionHandler:
         self.overlap_on_timeout = task.overlap_on_timeout
         self.decode = task.decode
         self._call = task.fn
+        self._awaits = task.is_async
         self._join = join
         self._pool = pool
 
@@ -69,7 +72,7 @@ class TransactionHandler:
         """Run in a transaction, and return the verdict on this attempt."""
         ended = asyncio.get_running_loop().create_future()
         call = partial(self._call, **arguments)
-        turn = Turn(context.own, context, call, self.retry, ended)
+        turn = Turn(context.own, context, call, self.retry, ended, is_async=self._awaits)
         self._join(turn)
         try:
             await asyncio.shield(ended)
@@ -182,7 +185,7 @@ class TransactionPool(Dispatcher):
             self._turns.pop(id(turn.attempt), None)
 
     def _try(self) -> None:
-        tx = self._transactions.begin()
+        tx = self._transactions.begin(False)
         tx.roll_back()
         tx.close()
 

@@ -23,6 +23,7 @@ from itertools import chain
 from time import monotonic
 
 from late.dispatcher.local.threads import Threads
+from late.dispatcher.transactions.async_run import AsyncRun
 from late.dispatcher.transactions.run import HOLD_S, TRIES, Run, Turn
 from late.handler.classify import GIVEN_BACK, INTERRUPTED, Scrub, Verdict, raised
 from late.model.task import TRANSACTION_POOL, Attempt, Outcome
@@ -157,10 +158,12 @@ class TurnQueue:
             self._start(self._single, [self._alone.popleft()])
 
     def _take_short(self) -> list[Turn]:
-        """Take out the tasks of a transaction, of few shards: each is a row of its journal."""
+        """Take out the tasks of a transaction, of few shards: each is a row of its journal. They
+        are all `def` or all `async def`."""
         by_shard: dict[int, list[Turn]] = {}
         for turn in self._short:
-            by_shard.setdefault(turn.attempt.record.shard_id, []).append(turn)
+            if turn.is_async == self._short[0].is_async:
+                by_shard.setdefault(turn.attempt.record.shard_id, []).append(turn)
         found: list[Turn] = []
         gone: set[Turn] = set()
         left_s = HOLD_S
@@ -178,7 +181,8 @@ class TurnQueue:
         return found
 
     def _start(self, runs: set[Run], turns: list[Turn]) -> None:
-        run = Run(turns, self._transactions.begin, self._may, self._scrub)
+        kind = AsyncRun if turns[0].is_async else Run
+        run = kind(turns, self._transactions.begin, self._may, self._scrub)
         runs.add(run)
         task = asyncio.get_running_loop().create_task(self._serve(run), name="late-transaction")
         self._tasks.add(task)
@@ -195,7 +199,7 @@ class TurnQueue:
         return self._may_start(turn.attempt)
 
     async def _serve(self, run: Run) -> None:
-        work = asyncio.ensure_future(self._threads.run(run.work))
+        work = asyncio.ensure_future(run.serve(self._threads))
         while not work.done():
             await asyncio.wait([work], timeout=HOLD_S if run in self._sharing else None)
             if run in self._sharing and run.is_held(HOLD_S) and not work.done():
@@ -230,6 +234,7 @@ class TurnQueue:
             task = asyncio.ensure_future(self._threads.run(run.tx.cancel))
             self._tasks.add(task)
             task.add_done_callback(self._tasks.discard)
+        run.interrupt()
         for turn in turns:
             turn.run = None
             if not (turn.begun or turn.withdrawn):

@@ -17,6 +17,7 @@ from contextlib import ExitStack, suppress
 from typing import Any, NoReturn
 
 import psycopg
+from psycopg import generators
 from psycopg.pq import ExecStatus, TransactionStatus
 from psycopg.pq.abc import PGconn
 
@@ -38,6 +39,14 @@ _UNDO = b"rollback to savepoint late_task"
 _LAST = _RESET + b"; set local lock_timeout = %d" % (shared_transaction.LOCK_S * 1000)
 
 
+_COMMIT = (
+    "this transaction is shared with other tasks, and commits with the record of their ends:"
+    " return from the handler instead"
+)
+_ROLLBACK = (
+    "this transaction is shared with other tasks: raise out of the handler, or use a savepoint"
+    " (`with ctx.begin() as tx:`)"
+)
 _TRANSIENT = ("40001", "40P01", "55P03")
 _GONE = ("08", "57P")
 """The beginnings of the states of a server that has gone away."""
@@ -47,32 +56,42 @@ class SharedConnection(psycopg.Connection[Any]):
     """The connection that handlers get: its transaction is not theirs to end."""
 
     def commit(self) -> NoReturn:
-        raise psycopg.ProgrammingError(
-            "this transaction is shared with other tasks, and commits with the record of their"
-            " ends: return from the handler instead"
-        )
+        raise psycopg.ProgrammingError(_COMMIT)
 
     def rollback(self) -> NoReturn:
-        raise psycopg.ProgrammingError(
-            "this transaction is shared with other tasks: raise out of the handler, or use a"
-            " savepoint (`with ctx.begin() as tx:`)"
-        )
+        raise psycopg.ProgrammingError(_ROLLBACK)
 
     def __exit__(self, *_: object) -> None:
+        """Leave the transaction as it is."""
+
+
+class SharedAsyncConnection(psycopg.AsyncConnection[Any]):
+    """The same for `async def` handlers."""
+
+    async def commit(self) -> NoReturn:
+        raise psycopg.ProgrammingError(_COMMIT)
+
+    async def rollback(self) -> NoReturn:
+        raise psycopg.ProgrammingError(_ROLLBACK)
+
+    async def __aexit__(self, *_: object) -> None:
         """Leave the transaction as it is."""
 
 
 class PsycopgShared:
     """One shared transaction. One thread at a time may use it; `break_off` is for any other."""
 
-    def __init__(self, conninfo: str, idle: IdleConnections) -> None:
-        """Begin it.
+    def __init__(self, conninfo: str, idle: IdleConnections, *, is_async: bool = False) -> None:
+        """Begin it. It blocks.
+
+        Args:
+            is_async: handlers get connections that are awaited.
 
         Raises:
             psycopg.Error: no connection, or no transaction on it.
         """
         self._idle = idle
-        self.connection = psycopg_session.shared(conninfo, idle, SharedConnection)
+        self.connection: Any = psycopg_session.shared(conninfo, idle, SharedConnection)
         self._wakes = ExitStack()
         try:
             self._execute(_BEGIN)
@@ -83,6 +102,9 @@ class PsycopgShared:
             raise
         self._shards: set[int] = set()
         self._noted = self._wakes.enter_context(noting(self.connection))
+        self._kind: Any = SharedAsyncConnection if is_async else SharedConnection
+        if is_async:
+            self._renew(self._kind)
 
     def next(self) -> None:
         """Keep what the last handler did, and begin the part of the next one.
@@ -91,24 +113,37 @@ class PsycopgShared:
             psycopg.Error: the last one has spoilt the transaction.
         """
         self._execute(_NEXT)
-        self._renew()
+        self._renew(self._kind)
+
+    async def next_async(self) -> None:
+        """Do the same as `next`, on the loop."""
+        await self._execute_async(_NEXT)
+        self._renew(self._kind)
 
     def last(self) -> None:
         """Keep what the last handler did; a commit comes next. Raises as `next` does."""
         self._execute(_LAST)
-        self._renew()
+        self._renew(SharedConnection)
 
-    def _renew(self) -> None:
+    def _renew(self, kind: Any) -> None:
         """Take a new object around the session."""
         self._wakes.close()
         self._shards |= self._noted
-        self.connection = psycopg_session.renewed(self.connection)
+        self.connection = psycopg_session.renewed(self.connection, kind)
         self._noted = self._wakes.enter_context(noting(self.connection))
 
     def undo(self) -> bool:
         """Take back what the present handler did; return whether the transaction goes on."""
         try:
             self._execute(_UNDO)
+        except psycopg.Error:
+            return False
+        return True
+
+    async def undo_async(self) -> bool:
+        """Do the same as `undo`, on the loop."""
+        try:
+            await self._execute_async(_UNDO)
         except psycopg.Error:
             return False
         return True
@@ -177,6 +212,13 @@ class PsycopgShared:
         if result.status != ExecStatus.COMMAND_OK:
             raise psycopg_session.error_of(result, self.connection)
 
+    async def _execute_async(self, statements: bytes) -> None:
+        session = self.connection.pgconn
+        session.send_query(statements)
+        for result in await self.connection.wait(generators.execute(session)):
+            if result.status != ExecStatus.COMMAND_OK:
+                raise psycopg_session.error_of(result, self.connection)
+
 
 def _state(error: BaseException) -> str | None:
     """Return the SQLSTATE of an error or of its cause; None: none of them is of psycopg, empty:
@@ -203,9 +245,9 @@ class PsycopgSharedTransactions:
         self._conninfo = conninfo
         self._idle = IdleConnections(most)
 
-    def begin(self) -> PsycopgShared:
+    def begin(self, is_async: bool = False, /) -> PsycopgShared:
         """Begin one. It blocks. Raises: see `PsycopgShared`."""
-        return PsycopgShared(self._conninfo, self._idle)
+        return PsycopgShared(self._conninfo, self._idle, is_async=is_async)
 
     def close(self) -> None:
         """Close the connections that are idle, and others when they are given back."""
