@@ -102,7 +102,12 @@ class App:
         self.history = history
         self.targets: Mapping[str, Target] = MappingProxyType(by_name(targets))
         self.registry = TaskRegistry(
-            self, codec=self.codec, history=history, shard_of=self.shard_of, wrap=wrap
+            self,
+            url=self.url,
+            codec=self.codec,
+            history=history,
+            shard_of=self.shard_of,
+            wrap=wrap,
         )
         self._rows = RowFactory(shards)
         self._depths: dict[str, Depth] = {}

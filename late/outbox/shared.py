@@ -12,6 +12,12 @@ from late.errors import ConfigError
 from late.outbox import connections
 from late.store.base import Fate, Settlement
 
+_REFUSED = {
+    "spanner": "it has no savepoints, and a handler's mutations and those of the record of its end"
+    " would count against one limit",
+    "cockroachdb": "the record of a task's end needs READ COMMITTED, which a cluster may not offer",
+}
+
 
 class SharedTransaction(Protocol):
     """One transaction for several handlers; see `adapters/psycopg_shared.py`."""
@@ -37,6 +43,11 @@ class SharedTransaction(Protocol):
 class SharedTransactions(Protocol):
     """Makes shared transactions."""
 
+    @property
+    def one_writer(self) -> bool:
+        """True if nothing else of the database can be written while one is open."""
+        ...
+
     def begin(self, is_async: bool, /) -> SharedTransaction:
         """Begin one, for `async def` handlers or for others. It blocks."""
         ...
@@ -54,10 +65,16 @@ def open_shared(url: str, *, task: str, most: int = 1) -> SharedTransactions:
     Raises:
         ConfigError: the store cannot do that, or its driver is not installed.
     """
+    check(url, task)
+    found: SharedTransactions = connections.shared(url, most)
+    return found
+
+
+def check(url: str, task: str) -> None:
+    """Raise a `ConfigError` if handlers cannot share a transaction in the database at `url`."""
     scheme = url.partition(":")[0].partition("+")[0]
-    if scheme != "postgresql":
+    if (why := _REFUSED.get(scheme)) is not None:
         raise ConfigError(
-            f"task {task!r} has transaction=True, which works on PostgreSQL and not on {scheme}:"
-            " use ctx.once() there"
+            f"task {task!r} has transaction=True, which works on PostgreSQL and SQLite and not on"
+            f" {scheme}: {why}; use ctx.once() there"
         )
-    return connections.shared(url, most)

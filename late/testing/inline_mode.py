@@ -164,7 +164,7 @@ class Box:
         )
         if task.transaction and isinstance(context, AsyncContext):
             return _in_async_transaction(task, context, kwargs, self._app.url)
-        if task.transaction:
+        if task.transaction and isinstance(context, Context):
             return _in_transaction(task, context, kwargs, self._app.url)
         return task.fn(context, **kwargs)
 

@@ -14,7 +14,7 @@ from typing import Any, Protocol
 
 from late.dispatcher.dispatcher import Dispatcher
 from late.dispatcher.transactions.run import Turn
-from late.dispatcher.transactions.turn_queue import TURNS_MAX, Commit, TurnQueue
+from late.dispatcher.transactions.turn_queue import TURNS_MAX, Alone, TurnQueue
 from late.errors import ConfigError
 from late.handler.classify import RetryRule, Scrub, Verdict
 from late.handler.context import AsyncContext
@@ -89,7 +89,7 @@ class TransactionPool(Dispatcher):
 
     Args:
         tasks: by name.
-        commit: settles tasks in their transaction; called late.
+        alone: see `TurnQueue`; called late.
         concurrency: the worker's slots: so many tasks may run alone at the same time.
         on_finished: gets the outcomes that are not in the journal.
         wake: called when there is room again.
@@ -103,7 +103,7 @@ class TransactionPool(Dispatcher):
         tasks: Mapping[str, TransactionTask],
         *,
         url: str,
-        commit: Commit,
+        alone: Alone,
         concurrency: int,
         now_us: Callable[[], int],
         on_finished: Callable[[list[Outcome]], None],
@@ -116,7 +116,7 @@ class TransactionPool(Dispatcher):
         self._transactions = open_shared(url, task=self._name, most=concurrency)
         self._queue = TurnQueue(
             self._transactions,
-            commit,
+            alone,
             concurrency=concurrency,
             may_start=self._may_start,
             now_us=now_us,

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import asyncio
 import threading
 from collections import deque
 from collections.abc import Callable, Iterable
 from contextvars import copy_context
 from time import monotonic
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from late.dispatcher.local.threads import Threads
 from late.handler.classify import INTERRUPTED, RetryRule, Scrub, Verdict, raised, returned
@@ -15,9 +16,6 @@ from late.handler.context import AsyncContext, AttemptOver
 from late.handler.shared_context import SharedContext
 from late.model.task import Attempt
 from late.outbox.shared import SharedTransaction
-
-if TYPE_CHECKING:
-    import asyncio
 
 HOLD_S = 0.020
 """No handler begins in a transaction that is older: it holds locks, and others wait for the end of
@@ -99,6 +97,7 @@ class Run:
         self.error: BaseException | None = None
         self.over = False
         """It was given up: it must not commit."""
+        self.given_up: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         for turn in self.unstarted:
             turn.run = self
 
@@ -187,6 +186,8 @@ class Run:
         """Let it never commit; take out all turns but the present one, which may not end."""
         with self._lock:
             self.over = True
+            if not self.given_up.done():
+                self.given_up.set_result(None)
             found = [*self.ended, *self.unstarted]
             self.ended.clear()
             self.unstarted.clear()

@@ -23,6 +23,7 @@ from psycopg.pq.abc import PGconn
 
 from late.notify.notifier import tell
 from late.outbox.adapters import psycopg_session
+from late.outbox.base import COMMIT_REFUSED, ROLLBACK_REFUSED
 from late.outbox.idle_connections import IdleConnections
 from late.outbox.pending_wakeups import noting
 from late.store.base import Fate, Settlement
@@ -39,14 +40,6 @@ _UNDO = b"rollback to savepoint late_task"
 _LAST = _RESET + b"; set local lock_timeout = %d" % (shared_transaction.LOCK_S * 1000)
 
 
-_COMMIT = (
-    "this transaction is shared with other tasks, and commits with the record of their ends:"
-    " return from the handler instead"
-)
-_ROLLBACK = (
-    "this transaction is shared with other tasks: raise out of the handler, or use a savepoint"
-    " (`with ctx.begin() as tx:`)"
-)
 _TRANSIENT = ("40001", "40P01", "55P03")
 _GONE = ("08", "57P")
 """The beginnings of the states of a server that has gone away."""
@@ -56,10 +49,10 @@ class SharedConnection(psycopg.Connection[Any]):
     """The connection that handlers get: its transaction is not theirs to end."""
 
     def commit(self) -> NoReturn:
-        raise psycopg.ProgrammingError(_COMMIT)
+        raise psycopg.ProgrammingError(COMMIT_REFUSED)
 
     def rollback(self) -> NoReturn:
-        raise psycopg.ProgrammingError(_ROLLBACK)
+        raise psycopg.ProgrammingError(ROLLBACK_REFUSED)
 
     def __exit__(self, *_: object) -> None:
         """Leave the transaction as it is."""
@@ -69,10 +62,10 @@ class SharedAsyncConnection(psycopg.AsyncConnection[Any]):
     """The same for `async def` handlers."""
 
     async def commit(self) -> NoReturn:
-        raise psycopg.ProgrammingError(_COMMIT)
+        raise psycopg.ProgrammingError(COMMIT_REFUSED)
 
     async def rollback(self) -> NoReturn:
-        raise psycopg.ProgrammingError(_ROLLBACK)
+        raise psycopg.ProgrammingError(ROLLBACK_REFUSED)
 
     async def __aexit__(self, *_: object) -> None:
         """Leave the transaction as it is."""
@@ -236,6 +229,8 @@ def _state(error: BaseException) -> str | None:
 
 class PsycopgSharedTransactions:
     """Makes shared transactions in one database, on connections that are kept in between."""
+
+    one_writer = False
 
     def __init__(self, conninfo: str, most: int) -> None:
         """
