@@ -12,16 +12,16 @@ import pytest
 from late.control import Control, Filter
 from tests.integration.kill_kit import Fleet, commit, settled, until
 from tests.integration.shared_kill_app import STEPS, app, task
-from tests.integration.shared_kit import business, check, effects
+from tests.integration.shared_kit import business, business_file, check, effects
 
 TASKS = 900
 
 pytestmark = pytest.mark.timeout(300)
 
 
-@pytest.fixture
-def url() -> Iterator[str]:
-    with business() as made:
+@pytest.fixture(params=["postgresql", "sqlite"])
+def url(tmp_path: Path, request: pytest.FixtureRequest) -> Iterator[str]:
+    with business() if request.param == "postgresql" else business_file(tmp_path) as made:
         yield made
 
 
@@ -58,7 +58,7 @@ def test_effects_are_exact_over_a_death_at_each_step(url: str, fleet: Fleet) -> 
             commit(url, app, calls)
         return died == len(STEPS)
 
-    until(done, fleet, 120.0)
+    until(done, fleet, 240.0)
     fleet.killed.update(p.pid for p in fleet.processes if p.poll() is not None)
     assert set(fleet.stop()) <= {0}, fleet.logs()
     assert len(fleet.killed) == len(STEPS)
