@@ -21,6 +21,9 @@ from late.handler.outcomes import AlreadyDone
 from late.model.task import Attempt, TaskId
 
 if TYPE_CHECKING:
+    from sqlalchemy.ext.asyncio import AsyncSession
+    from sqlalchemy.orm import Session
+
     from late.outbox.base import AsyncTransaction, SyncTransaction
     from late.outbox.idle_connections import IdleConnections
     from late.outbox.inbox import Claim
@@ -229,6 +232,11 @@ class Context(_Attempt):
 
     __slots__ = ()
 
+    @property
+    def session(self) -> Session:
+        """A SQLAlchemy session in `tx`; see there."""
+        raise ConfigError(f"{self.name}: ctx.session is for @app.task(transaction=True)")
+
     @contextmanager
     def begin(self) -> Iterator[Any]:
         """Open a new transaction in the business database, usable as `tx` of an enqueue.
@@ -307,6 +315,11 @@ class AsyncContext(_Attempt):
     """The context of `async def` handlers."""
 
     __slots__ = ()
+
+    @property
+    def session(self) -> AsyncSession:
+        """A SQLAlchemy session in `tx`; see there."""
+        raise ConfigError(f"{self.name}: ctx.session is for @app.task(transaction=True)")
 
     @asynccontextmanager
     async def begin(self) -> AsyncIterator[Any]:

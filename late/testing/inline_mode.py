@@ -232,7 +232,9 @@ def _in_transaction(
     transactions = open_shared(url, task=task.name)
     tx = transactions.begin(False)
     try:
-        value = task.fn(SharedContext(context, tx.connection), **kwargs)
+        value = task.fn(SharedContext(context, tx), **kwargs)
+        tx.flush()
+        tx.end_session()
         _commit(tx, value)
     finally:
         tx.close()
@@ -246,7 +248,9 @@ async def _in_async_transaction(
     transactions = open_shared(url, task=task.name)
     tx = transactions.begin(True)
     try:
-        value = await task.fn(SharedAsyncContext(context, tx.connection), **kwargs)
+        value = await task.fn(SharedAsyncContext(context, tx), **kwargs)
+        await tx.flush_async()
+        await tx.end_session_async()
         _commit(tx, value)
     finally:
         tx.close()

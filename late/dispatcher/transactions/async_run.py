@@ -56,26 +56,31 @@ class AsyncRun(Run):
         kept, error = False, None
         try:
             turn.context.heartbeat()  # Its time-out counts from here.
-            value = await self._call(turn, SharedAsyncContext(turn.context, tx.connection))
-            kept = self._returned(tx, turn, value)
+            kept = await self._in_task(tx, turn)
         except BaseException as failure:
             error = self._raised(turn, failure)
         turn.busy_s = monotonic() - turn.begun
+        await tx.end_session_async()
         if not kept:
             self._undone(tx, turn, error, await tx.undo_async(), first=first)
 
-    async def _call(self, turn: Turn, context: SharedAsyncContext) -> object:
+    async def _in_task(self, tx: SharedTransaction, turn: Turn) -> bool:
         """Run the handler in a task of its own, which a time-out can cancel alone."""
 
-        async def call() -> object:
-            return await turn.fn(context)  # type: ignore[misc]
+        async def call() -> bool:
+            value = await turn.fn(SharedAsyncContext(turn.context, tx))  # type: ignore[misc]
+            if is_done := self._is_done(turn, value):
+                await tx.flush_async()
+                self._check(tx)
+            return is_done
 
         if self.over:
             raise AttemptOver("its time was over before it began")
         self._handler = asyncio.get_running_loop().create_task(call(), context=turn.variables)
         try:
             await asyncio.wait([self._handler])
-            return self._handler.result()
+            kept: bool = self._handler.result()
+            return kept
         except asyncio.CancelledError:
             if not self._handler.done():  # The loop ends.
                 self.over = True

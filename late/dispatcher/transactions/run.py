@@ -211,21 +211,31 @@ class Run:
         kept, error = False, None
         try:
             turn.context.heartbeat()  # Its time-out counts from here.
-            context = SharedContext(turn.context, tx.connection)
-            kept = self._returned(tx, turn, turn.variables.run(turn.fn, context))
+            kept = turn.variables.run(self._call, tx, turn)
         except BaseException as failure:  # SystemExit in a handler fails it, no more.
             error = self._raised(turn, failure)
         turn.busy_s = monotonic() - turn.begun
+        tx.end_session()
         if not kept:
             self._undone(tx, turn, error, tx.undo(), first=first)
 
-    def _returned(self, tx: SharedTransaction, turn: Turn, value: object) -> bool:
-        """Take in what a handler has returned; True: what it did is kept."""
+    def _call(self, tx: SharedTransaction, turn: Turn) -> bool:
+        """Run the handler, and return whether what it did is kept."""
+        if is_done := self._is_done(turn, turn.fn(SharedContext(turn.context, tx))):
+            tx.flush()
+            self._check(tx)
+        return is_done
+
+    @staticmethod
+    def _is_done(turn: Turn, value: object) -> bool:
         turn.verdict = returned(value)
         turn.done = turn.verdict.kind == "done"
-        if turn.done and (error := tx.error) is not None:
-            raise error
         return turn.done
+
+    @staticmethod
+    def _check(tx: SharedTransaction) -> None:
+        if (error := tx.error) is not None:
+            raise error
 
     def _raised(self, turn: Turn, failure: BaseException) -> BaseException | None:
         """Take in what a handler has raised, and return it if it is an error."""

@@ -151,6 +151,19 @@ def renewed(tx: Any, kind: type[K]) -> K:
     return new
 
 
+def lent(tx: Any, kind: type[K]) -> K:
+    """Return another object around the session of `tx`; `end_lent` takes it back."""
+    new = kind(tx.pgconn)
+    new._prepared = tx._prepared
+    new.prepare_threshold = None
+    return new
+
+
+def end_lent(tx: Any) -> None:
+    """Take the session from an object."""
+    tx.pgconn = _ENDED
+
+
 def error_of(
     result: PGresult, tx: psycopg.Connection[Any] | psycopg.AsyncConnection[Any]
 ) -> psycopg.Error:

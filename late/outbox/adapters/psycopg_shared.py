@@ -14,7 +14,7 @@ import os
 import socket
 from collections.abc import Sequence
 from contextlib import ExitStack, suppress
-from typing import Any, NoReturn
+from typing import TYPE_CHECKING, Any, NoReturn
 
 import psycopg
 from psycopg import generators
@@ -26,8 +26,12 @@ from late.outbox.adapters import psycopg_session
 from late.outbox.base import COMMIT_REFUSED, ROLLBACK_REFUSED
 from late.outbox.idle_connections import IdleConnections
 from late.outbox.pending_wakeups import noting
+from late.outbox.shared_part import Sessions, SharedPart
 from late.store.base import Fate, Settlement
 from late.store.postgres import shared_transaction
+
+if TYPE_CHECKING:
+    from late.outbox.adapters.shared_session import HandlerSession
 
 LOCK_S = 0.050
 """The longest wait for a lock, but for the first handler of a transaction: that of a later one may
@@ -71,19 +75,55 @@ class SharedAsyncConnection(psycopg.AsyncConnection[Any]):
         """Leave the transaction as it is."""
 
 
-class PsycopgShared:
+class _Lent(psycopg.Connection[Any]):
+    """The connection of a handler's SQLAlchemy session; see `shared_session.Lent`."""
+
+    quiet = True
+
+    def commit(self) -> None:
+        if not self.quiet:
+            raise psycopg.ProgrammingError(COMMIT_REFUSED)
+
+    def rollback(self) -> None:
+        if not self.quiet:
+            raise psycopg.ProgrammingError(ROLLBACK_REFUSED)
+
+    def close(self) -> None:
+        """Nothing: `end_lent` takes it back."""
+
+
+class _AsyncLent(psycopg.AsyncConnection[Any]):
+    quiet = True
+
+    async def commit(self) -> None:
+        if not self.quiet:
+            raise psycopg.ProgrammingError(COMMIT_REFUSED)
+
+    async def rollback(self) -> None:
+        if not self.quiet:
+            raise psycopg.ProgrammingError(ROLLBACK_REFUSED)
+
+    async def close(self) -> None:
+        """Nothing: `end_lent` takes it back."""
+
+
+class PsycopgShared(SharedPart):
     """One shared transaction. One thread at a time may use it; `break_off` is for any other."""
 
-    def __init__(self, conninfo: str, idle: IdleConnections, *, is_async: bool = False) -> None:
+    def __init__(
+        self, conninfo: str, idle: IdleConnections, sessions: Sessions, *, is_async: bool = False
+    ) -> None:
         """Begin it. It blocks.
 
         Args:
+            sessions: makes those of the handlers.
             is_async: handlers get connections that are awaited.
 
         Raises:
             psycopg.Error: no connection, or no transaction on it.
         """
         self._idle = idle
+        self._sessions = sessions
         self.connection: Any = psycopg_session.shared(conninfo, idle, SharedConnection)
         self._wakes = ExitStack()
         try:
@@ -95,9 +135,20 @@ class PsycopgShared:
             raise
         self._shards: set[int] = set()
         self._noted = self._wakes.enter_context(noting(self.connection))
+        self._is_async = is_async
         self._kind: Any = SharedAsyncConnection if is_async else SharedConnection
         if is_async:
             self._renew(self._kind)
+
+    def _new_session(self) -> HandlerSession:
+        kind: Any = _AsyncLent if self._is_async else _Lent
+        made = self._sessions.open(
+            lambda: psycopg_session.lent(self.connection, kind),
+            psycopg_session.end_lent,
+            is_async=self._is_async,
+        )
+        self._wakes.enter_context(noting(made.given, self._noted))
+        return made
 
     def next(self) -> None:
         """Keep what the last handler did, and begin the part of the next one.
@@ -239,10 +290,11 @@ class PsycopgSharedTransactions:
         """
         self._conninfo = conninfo
         self._idle = IdleConnections(most)
+        self._sessions = Sessions("postgresql+psycopg")
 
     def begin(self, is_async: bool = False, /) -> PsycopgShared:
         """Begin one. It blocks. Raises: see `PsycopgShared`."""
-        return PsycopgShared(self._conninfo, self._idle, is_async=is_async)
+        return PsycopgShared(self._conninfo, self._idle, self._sessions, is_async=is_async)
 
     def close(self) -> None:
         """Close the connections that are idle, and others when they are given back."""

@@ -11,16 +11,21 @@ import sqlite3
 from collections.abc import AsyncIterator, Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack, asynccontextmanager, contextmanager, suppress
-from typing import Any, NoReturn, TypeVar
+from typing import TYPE_CHECKING, Any, NoReturn, TypeVar
 
+from late.errors import ConfigError
 from late.notify.notifier import tell
 from late.outbox.adapters.sqlite import AsyncSqlite
 from late.outbox.base import COMMIT_REFUSED, ROLLBACK_REFUSED
 from late.outbox.pending_wakeups import noting
+from late.outbox.shared_part import Sessions, SharedPart
 from late.store.base import Fate, Settlement
 from late.store.sqlite import shared_transaction
 from late.store.sqlite.errors import translate
 from late.store.sqlite.write_lock import patiently
+
+if TYPE_CHECKING:
+    from late.outbox.adapters.shared_session import HandlerSession
 
 T = TypeVar("T")
 
@@ -105,11 +110,40 @@ class SharedAsyncSqlite(AsyncSqlite):
             await self.execute("release late_block")
 
 
-class SqliteShared:
+class _Lent:
+    """The connection of a handler's SQLAlchemy session; see `shared_session.Lent`. A file's
+    connection has one object, so this stands before it."""
+
+    def __init__(self, raw: SharedSqlite) -> None:
+        self._raw = raw
+        self.quiet = True
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._raw, name)
+
+    def commit(self) -> None:
+        if not self.quiet:
+            self._raw.commit()
+
+    def rollback(self) -> None:
+        if not self.quiet:
+            self._raw.rollback()
+
+    def close(self) -> None:
+        """Nothing: the connection is the transaction's."""
+
+
+class SqliteShared(SharedPart):
     """One shared transaction. One thread at a time may use it; `break_off` and `cancel` are for any
     other."""
 
-    def __init__(self, make: Callable[[type[SharedSqlite]], SharedSqlite], is_async: bool) -> None:
+    def __init__(
+        self,
+        make: Callable[[type[SharedSqlite]], SharedSqlite],
+        sessions: Sessions,
+        *,
+        is_async: bool,
+    ) -> None:
         """Begin it. It blocks, for up to five seconds if another one has the write lock.
 
         Raises:
@@ -118,6 +152,7 @@ class SqliteShared:
         """
         self._wakes = ExitStack()
         self._over = False
+        self._sessions = sessions
         self._thread = ThreadPoolExecutor(1, "late-sqlite") if is_async else None
         self._raw = make(SharedSqlite)
         self.connection: Any = self._raw
@@ -132,6 +167,16 @@ class SqliteShared:
         self._shards: set[int] = set()
         self._noted = self._wakes.enter_context(noting(self.connection))
         self._renew()
+
+    def _new_session(self) -> HandlerSession:
+        if self._thread is not None:
+            raise ConfigError(
+                "ctx.session of an async def handler is for PostgreSQL, since no async driver of"
+                " SQLite can take over a connection: write it as def, or use ctx.tx"
+            )
+        made = self._sessions.open(lambda: _Lent(self._raw), lambda lent: None, is_async=False)
+        self._wakes.enter_context(noting(made.given, self._noted))
+        return made
 
     def next(self) -> None:
         """Keep what the last handler did, and begin the part of the next one.
@@ -245,10 +290,11 @@ class SqliteSharedTransactions:
             make: opens the file, with a connection of the given type.
         """
         self._make = make
+        self._sessions = Sessions("sqlite+pysqlite")
 
     def begin(self, is_async: bool = False, /) -> SqliteShared:
         """Begin one. It blocks. Raises: see `SqliteShared`."""
-        return SqliteShared(self._make, is_async)
+        return SqliteShared(self._make, self._sessions, is_async=is_async)
 
     def close(self) -> None:
         """Nothing is kept."""
