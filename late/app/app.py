@@ -179,7 +179,7 @@ class App:
             process: run in a child process (`def` at module level only).
             transaction: give the handler `ctx.tx`, a transaction that commits with the record of
                 the task's end, so that what it does there happens exactly once. Tasks that start
-                together share one. On PostgreSQL, for `def` handlers with a context.
+                together share one. On PostgreSQL and SQLite, for handlers with a context.
             aliases: former names of the task. What waits under them runs here.
             priority: -100..100, for calls without a priority.
             codec: the encoding of arguments, instead of the app's.

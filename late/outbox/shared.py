@@ -13,9 +13,9 @@ from late.outbox import connections
 from late.store.base import Fate, Settlement
 
 _REFUSED = {
-    "spanner": "it has no savepoints, and a handler's mutations and those of the record of its end"
-    " would count against one limit",
-    "cockroachdb": "the record of a task's end needs READ COMMITTED, which a cluster may not offer",
+    "spanner": "it has no savepoints, so each task would need a transaction and a row of the"
+    " journal of its own, which costs more than a row of the inbox",
+    "cockroachdb": "a conflict there ends the whole transaction, which no savepoint takes back",
 }
 
 
