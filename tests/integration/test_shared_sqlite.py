@@ -325,6 +325,31 @@ async def test_a_lock_that_others_hold_costs_no_attempt(
     check(url)
 
 
+async def test_other_settlements_of_the_worker_come_between(url: str) -> None:
+    """A transaction that had the lock while the settler waits for it would wait for the settler,
+    until it is rolled back."""
+    app = late.App(url)
+    runs: Counter[int] = Counter()
+
+    @app.task(transaction=True)
+    def charge(ctx: late.Context, n: int) -> None:
+        runs[n] += 1
+        effect(ctx, n)
+        time.sleep(0.002)
+
+    @app.task
+    async def plain(n: int) -> None:
+        pass
+
+    async with working(app, lease_ttl_s=60.0, settle_delay_s=0.001):
+        for n in range(0, 200, 20):
+            calls = [charge.call(n + i) for i in range(20)]
+            enqueue(app, [*calls, *[plain.call(n) for n in range(50)]])
+        await until(ended(url))
+    assert runs == Counter(range(200)) == effects(url)
+    check(url)
+
+
 async def test_others_have_their_turn_while_a_backlog_drains(url: str) -> None:
     """A worker whose heartbeat does not come through loses its shards; a producer waits 5 s."""
     app = late.App(url)
