@@ -1,7 +1,8 @@
-"""What the shared transactions of all stores have in common."""
+"""The part of a shared transaction that is the same on all stores."""
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from collections.abc import Callable
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
@@ -35,14 +36,15 @@ class Sessions:
         return HandlerSession(self._engines, lend, end, is_async=is_async)
 
 
-class SharedPart:
+class SharedPart(ABC):
     """The part of a shared transaction that has the SQLAlchemy session of the present handler."""
 
     connection: Any
     _open: HandlerSession | None = None
 
+    @abstractmethod
     def _new_session(self) -> HandlerSession:
-        raise NotImplementedError
+        """Make the session of the present handler."""
 
     def session(self) -> Any:
         """Return the session, made when it is first asked for.

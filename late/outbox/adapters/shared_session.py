@@ -102,7 +102,7 @@ class HandlerSession:
         self._lent: Lent | None = None
         self._session: _Session
         self.given: Session | AsyncSession
-        """What the handler gets."""
+        """The session as the handler has it."""
         if is_async:
             self.given = AsyncSession(sync_session_class=_Session, connect=self._connect)
             self._session = self.given.sync_session  # type: ignore[assignment]
