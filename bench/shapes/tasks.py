@@ -73,11 +73,23 @@ def once(ctx: late.Context, n: int, note: str) -> None:
         tx.execute(f"update business set note = 'paid' where id = {mark}", (n % ROWS,))
 
 
-# A worker on another store would not start.
-@app.task(queue="bench", transaction=app.url.startswith("postgresql"))
+# Another store refuses it.
+SHARES = app.url.startswith(("postgresql", "sqlite"))
+PAID = (
+    f"update business set note = 'paid' where id = {'?' if app.url.startswith('sqlite') else '%s'}"
+)
+
+
+@app.task(queue="bench", transaction=SHARES)
 def shared(ctx: late.Context, n: int, note: str) -> None:
     begun()
-    ctx.tx.execute("update business set note = 'paid' where id = %s", (n % ROWS,))
+    ctx.tx.execute(PAID, (n % ROWS,))
+
+
+@app.task(queue="bench", transaction=SHARES)
+async def shared_async(ctx: late.AsyncContext, n: int, note: str) -> None:
+    begun()
+    await ctx.tx.execute(PAID, (n % ROWS,))
 
 
 @functools.cache
@@ -162,7 +174,8 @@ SHAPES: dict[str, Shape] = {
     "history": Shape("with history", history, share=0.5),
     "mix": Shape("options, delays and retries mixed", mixed, mix_options, LARGE, 0.6, delays=True),
     "once": Shape("one UPDATE in `ctx.once()`", once, share=0.1),
-    "shared": Shape("one UPDATE, `transaction=True`", shared, share=0.1, stores=["postgresql"]),
+    "shared": Shape("one UPDATE, `transaction=True`", shared, share=0.1),
+    "shared_async": Shape("one UPDATE, `transaction=True`, `async def`", shared_async, share=0.1),
     "claimed": Shape("one UPDATE, own pool, `claim`", claimed, share=0.1),
     "pooled": Shape("one UPDATE, own pool, no `claim`", pooled, share=0.1),
     "two": Shape("plain, two worker processes", plain, workers=2),

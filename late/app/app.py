@@ -104,7 +104,12 @@ class App:
         self.history = history
         self.targets: Mapping[str, Target] = MappingProxyType(by_name(targets))
         self.registry = TaskRegistry(
-            self, codec=self.codec, history=history, shard_of=self.shard_of, wrap=wrap
+            self,
+            url=self.url,
+            codec=self.codec,
+            history=history,
+            shard_of=self.shard_of,
+            wrap=wrap,
         )
         self._rows = RowFactory(shards)
         self._depths: dict[str, Depth] = {}
@@ -178,7 +183,7 @@ class App:
             process: run in a child process (`def` at module level only).
             transaction: give the handler `ctx.tx`, a transaction that commits with the record of
                 the task's end, so that what it does there happens exactly once. Tasks that start
-                together share one. On PostgreSQL, for `def` handlers with a context.
+                together share one. On PostgreSQL and SQLite, for handlers with a context.
             aliases: former names of the task. What waits under them runs here.
             priority: -100..100, for calls without a priority.
             codec: the encoding of arguments, instead of the app's.

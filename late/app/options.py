@@ -64,7 +64,7 @@ class TaskSettings(BatchSettings, RemoteSettings, total=False):
     until `timeout_s` to clean up. None raises nothing."""
     transaction: bool
     """Give the handler a transaction, `ctx.tx`, that commits with the record of the task's end, and
-    that tasks which start together share. On PostgreSQL, for `def` handlers with a context."""
+    that tasks which start together share. On PostgreSQL and SQLite, for handlers with a context."""
     overlap_on_timeout: bool
     """Let a repeat start while a run that cannot be ended goes on after its time-out."""
 

@@ -18,6 +18,7 @@ from late.handler.enqueuer import Enqueuer
 from late.handler.outcomes import Retry
 from late.model import validation as validate
 from late.model.task import BATCH_POOL, TRANSACTION_POOL, Policy, Schedule
+from late.outbox.shared import check as check_shared
 from late.payload import codec as codecs
 from late.payload import terms
 from late.payload.command import PREFIX
@@ -35,6 +36,7 @@ class TaskRegistry:
 
     Args:
         enqueuer: the app that enqueues the tasks.
+        url: the database of the app.
         codec, history: the settings of tasks that have none.
         shard_of: returns the shard of a schedule's name.
         wrap: see `App`.
@@ -44,12 +46,14 @@ class TaskRegistry:
         self,
         enqueuer: Enqueuer,
         *,
+        url: str,
         codec: codecs.Codec,
         history: bool,
         shard_of: Callable[[str], int],
         wrap: Callable[[Callable[..., Any]], Callable[..., Any]] | None = None,
     ) -> None:
         self._enqueuer = enqueuer
+        self._url = url
         self._wrap = wrap
         self._codec = codec
         self._history = history
@@ -83,6 +87,7 @@ class TaskRegistry:
             if batch is None:
                 found, target = signature.read(function, label), "local"
                 if given.get("transaction"):
+                    check_shared(self._url, label)
                     _check_transaction(found, label, process, given)
                     target = TRANSACTION_POOL
             else:
@@ -276,10 +281,11 @@ def _check_transaction(
 ) -> None:
     """Refuse what a handler in a shared transaction cannot have."""
     why = (
-        "an async def handler; write it as def" if found.is_async
-        else "process=True" if process
+        "process=True" if process
         else "soft_timeout_s; ctx.check() tells a handler its time" if given.get("soft_timeout_s")
         else "a handler without a late.Context, whose ctx.tx is the transaction"
+        if not (found.wants_context or found.is_async)
+        else "a handler without a late.AsyncContext, whose ctx.tx is the transaction"
         if not found.wants_context
         else None
     )  # fmt: skip

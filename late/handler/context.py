@@ -21,6 +21,9 @@ from late.handler.outcomes import AlreadyDone
 from late.model.task import Attempt, TaskId
 
 if TYPE_CHECKING:
+    from sqlalchemy.ext.asyncio import AsyncSession
+    from sqlalchemy.orm import Session
+
     from late.outbox.base import AsyncTransaction, SyncTransaction
     from late.outbox.idle_connections import IdleConnections
     from late.outbox.inbox import Claim
@@ -168,6 +171,15 @@ class _Attempt:
         alive_s = self._beaten - self._begun
         return _datetime(self._started_at_us) + timedelta(seconds=alive_s + self._timeout_s)
 
+    @property
+    def tx(self) -> Any:
+        """The transaction of a handler with `transaction=True`; see `late.handler.shared_context`.
+
+        Raises:
+            ConfigError: the task has none. `begin` and `once` open one.
+        """
+        raise ConfigError(f"{self.name}: ctx.tx is for @app.task(transaction=True)")
+
     def heartbeat(self) -> None:
         """Report that the attempt is alive: its time-out counts from now. It costs almost no I/O.
 
@@ -221,13 +233,9 @@ class Context(_Attempt):
     __slots__ = ()
 
     @property
-    def tx(self) -> Any:
-        """The transaction of a handler with `transaction=True`; see `late.handler.shared_context`.
-
-        Raises:
-            ConfigError: the task has none. `begin` and `once` open one.
-        """
-        raise ConfigError(f"{self.name}: ctx.tx is for @app.task(transaction=True)")
+    def session(self) -> Session:
+        """A SQLAlchemy session in `tx`; see there."""
+        raise ConfigError(f"{self.name}: ctx.session is for @app.task(transaction=True)")
 
     @contextmanager
     def begin(self) -> Iterator[Any]:
@@ -307,6 +315,11 @@ class AsyncContext(_Attempt):
     """The context of `async def` handlers."""
 
     __slots__ = ()
+
+    @property
+    def session(self) -> AsyncSession:
+        """A SQLAlchemy session in `tx`; see there."""
+        raise ConfigError(f"{self.name}: ctx.session is for @app.task(transaction=True)")
 
     @asynccontextmanager
     async def begin(self) -> AsyncIterator[Any]:

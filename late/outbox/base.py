@@ -17,6 +17,15 @@ TABLES_MISSING = (
     "the tables of late are missing in this database, or of another version: run `late migrate URL`"
 )
 
+COMMIT_REFUSED = (
+    "this transaction is shared with other tasks, and commits with the record of their ends:"
+    " return from the handler instead"
+)
+ROLLBACK_REFUSED = (
+    "this transaction is shared with other tasks: raise out of the handler, or use a savepoint"
+    " (`with ctx.begin() as tx:`)"
+)
+
 
 class SyncTransaction(Protocol):
     """A connection, session or transaction whose `commit` is not awaited.

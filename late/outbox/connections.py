@@ -15,7 +15,7 @@ import sqlite3
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
 from contextlib import asynccontextmanager, closing, contextmanager, suppress
 from types import ModuleType
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import Any, TypeVar
 from urllib.parse import quote
 
 from late.errors import ConfigError, SchemaMismatch
@@ -27,9 +27,6 @@ from late.outbox.idle_connections import IdleConnections
 from late.outbox.insert import Target
 from late.outbox.pending_wakeups import noting
 from late.store.sqlite.guard import path_of
-
-if TYPE_CHECKING:
-    from late.outbox.adapters.psycopg_shared import PsycopgSharedTransactions
 
 T = TypeVar("T")
 
@@ -102,8 +99,13 @@ def read(url: str, make: Callable[[Target], Steps[T]], idle: IdleConnections | N
         return run(tx, make)
 
 
-def shared(url: str, most: int) -> PsycopgSharedTransactions:
-    """Return what makes shared transactions in a PostgreSQL database; see `late.outbox.shared`."""
+def shared(url: str, most: int) -> Any:
+    """Return what makes shared transactions in a database; see `late.outbox.shared`."""
+    if url.startswith("sqlite"):
+        from late.outbox.adapters.sqlite_shared import SqliteSharedTransactions
+
+        path_of(_plain(url))  # Raises for a wrong URL.
+        return SqliteSharedTransactions(lambda kind: _sqlite(url, kind, check_same_thread=False))
     _psycopg()
     from late.outbox.adapters.psycopg_shared import PsycopgSharedTransactions
 
@@ -175,12 +177,19 @@ async def _begun_async(
             yield tx
 
 
-def _sqlite(url: str) -> sqlite3.Connection:
+def _sqlite(url: str, kind: type[Any] = sqlite3.Connection, **settings: Any) -> Any:
     path = path_of(_plain(url))
     if not path.exists():
         raise SchemaMismatch(f"there is no database at {url}: run `late migrate {url}`")
     where = f"file:{quote(str(path.absolute()))}?mode=rw&cache=private"
-    return sqlite3.connect(where, uri=True, timeout=BUSY_TIMEOUT_S, isolation_level=None)
+    return sqlite3.connect(
+        where,
+        uri=True,
+        timeout=BUSY_TIMEOUT_S,
+        isolation_level=None,
+        factory=kind,
+        **settings,
+    )
 
 
 def _plain(url: str) -> str:

@@ -18,9 +18,10 @@ _noted: dict[int, set[int]] = {}
 
 
 @contextmanager
-def noting(tx: Any) -> Iterator[set[int]]:
-    """Yield a set that receives the shards of tasks enqueued through `tx` within the block."""
-    shards = _noted[id(tx)] = set()
+def noting(tx: Any, into: set[int] | None = None) -> Iterator[set[int]]:
+    """Yield a set, `into` if it is given, that receives the shards of tasks enqueued through `tx`
+    within the block."""
+    shards = _noted[id(tx)] = set() if into is None else into
     try:
         yield shards
     finally:

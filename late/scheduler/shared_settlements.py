@@ -14,14 +14,14 @@ of a shard's journal come in order, and nothing that the transaction ends is set
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
-from contextlib import AbstractAsyncContextManager
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Mapping, Sequence
+from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from time import monotonic
 from typing import Protocol
 
 from late import events
 from late.errors import StoreError
-from late.model.task import Outcome, ShardId
+from late.model.task import Attempt, Outcome, ShardId
 from late.scheduler import settlement_events as report
 from late.scheduler.core.settlements import shared_settlement
 from late.scheduler.core.settlements.shared_settlement import SharedSettlement
@@ -36,6 +36,10 @@ WAIT_S = 5.0
 settlement may wait for one of them."""
 
 Part = tuple[ShardCore, SharedSettlement]
+Commit = Callable[
+    [Sequence[Outcome], Callable[[Sequence[Settlement]], Awaitable[Fate]]], Awaitable[Fate]
+]
+"""See `SharedSettlements._commit`."""
 
 
 class Writer(Protocol):
@@ -68,7 +72,28 @@ class SharedSettlements:
         self._on_error = on_error
         self._now_us = now_us
 
-    async def commit(
+    @asynccontextmanager
+    async def alone(self, attempts: Iterable[Attempt]) -> AsyncIterator[Commit | None]:
+        """Keep all other settlements of the worker out of the block, and yield what settles in it;
+        None if the settlements before take too long: roll back then.
+
+        Args:
+            attempts: those of the transaction.
+        """
+        exclusive = self._settler.exclusive()
+        try:
+            async with asyncio.timeout(WAIT_S):
+                await exclusive.__aenter__()
+        except TimeoutError:
+            yield None
+            return
+        try:
+            await self._settle_before({_shard_of(attempt) for attempt in attempts})
+            yield self._commit
+        finally:
+            await exclusive.__aexit__(None, None, None)
+
+    async def _commit(
         self,
         outcomes: Sequence[Outcome],
         write: Callable[[Sequence[Settlement]], Awaitable[Fate]],
@@ -83,35 +108,24 @@ class SharedSettlements:
             `COMMITTED` or `ROLLED_BACK`. If the database refuses to say what has become of it, the
             shards begin again from the journal, and nothing that is returned counts.
         """
-        exclusive = self._settler.exclusive()
-        try:
-            async with asyncio.timeout(WAIT_S):
-                await exclusive.__aenter__()
-        except TimeoutError:
+        parts = self._parts(_by_shard(outcomes))
+        if parts is None:
             return Fate.ROLLED_BACK
+        began = monotonic()
+        fate = await write([part.settlement for _, part in parts])
         try:
-            by_shard = _by_shard(outcomes)
-            await self._settle_before(by_shard)
-            parts = self._parts(by_shard)
-            if parts is None:
-                return Fate.ROLLED_BACK
-            began = monotonic()
-            fate = await write([part.settlement for _, part in parts])
-            try:
-                fate = await self._take_in(parts, fate)
-            except StoreError as error:
-                self._on_error([part.substitute for _, part in parts], error)
-                return Fate.ROLLED_BACK
-            if fate is Fate.COMMITTED:
-                self._scheduler.emitter.emit(
-                    events.SETTLED,
-                    settlements=len(parts),
-                    outcomes=len(outcomes),
-                    duration_s=monotonic() - began,
-                )
-            return fate
-        finally:
-            await exclusive.__aexit__(None, None, None)
+            fate = await self._take_in(parts, fate)
+        except StoreError as error:
+            self._on_error([part.substitute for _, part in parts], error)
+            return Fate.ROLLED_BACK
+        if fate is Fate.COMMITTED:
+            self._scheduler.emitter.emit(
+                events.SETTLED,
+                settlements=len(parts),
+                outcomes=len(outcomes),
+                duration_s=monotonic() - began,
+            )
+        return fate
 
     async def _settle_before(self, shards: Iterable[Shard]) -> None:
         cores = [core for shard in shards if (core := self._scheduler.cores.get(shard)) is not None]
@@ -204,6 +218,9 @@ class SharedSettlements:
 def _by_shard(outcomes: Sequence[Outcome]) -> dict[Shard, list[Outcome]]:
     found: dict[Shard, list[Outcome]] = {}
     for outcome in outcomes:
-        key = (outcome.attempt.group, ShardId(outcome.attempt.record.shard_id))
-        found.setdefault(key, []).append(outcome)
+        found.setdefault(_shard_of(outcome.attempt), []).append(outcome)
     return found
+
+
+def _shard_of(attempt: Attempt) -> Shard:
+    return attempt.group, ShardId(attempt.record.shard_id)

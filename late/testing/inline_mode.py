@@ -17,10 +17,10 @@ from late.handler.batch import Batch
 from late.handler.classify import returned
 from late.handler.context import AsyncContext, Context
 from late.handler.outcomes import AlreadyDone, Discard, Kept, Signal
-from late.handler.shared_context import SharedContext
+from late.handler.shared_context import SharedAsyncContext, SharedContext
 from late.model.task import Attempt, NewTask, Options, Record, TaskId
 from late.model.workflow import CANCEL, STARTED, Stage, StageEnd, changes
-from late.outbox.shared import open_shared
+from late.outbox.shared import SharedTransaction, open_shared
 from late.payload.command import decode
 from late.testing.workflows import StagesInMemory
 
@@ -192,7 +192,9 @@ class Box:
             url=self._app.url,
             beat=lambda attempt: None,
         )
-        if isinstance(context, Context) and task.transaction:
+        if task.transaction and isinstance(context, AsyncContext):
+            return _in_async_transaction(task, context, kwargs, self._app.url)
+        if task.transaction and isinstance(context, Context):
             return _in_transaction(task, context, kwargs, self._app.url)
         return task.fn(context, **kwargs)
 
@@ -259,18 +261,41 @@ def _in_transaction(
         ConfigError: the app's database is not PostgreSQL.
     """
     transactions = open_shared(url, task=task.name)
-    tx = transactions.begin()
+    tx = transactions.begin(False)
     try:
-        value = task.fn(SharedContext(context, tx.connection), **kwargs)
-        if returned(value).kind == "done":
-            tx.last()
-            _, error = tx.commit(())
-            if error is not None:
-                raise error
+        value = task.fn(SharedContext(context, tx), **kwargs)
+        tx.flush()
+        tx.end_session()
+        _commit(tx, value)
     finally:
         tx.close()
         transactions.close()
     return value
+
+
+async def _in_async_transaction(
+    task: Task[Any, Any], context: AsyncContext, kwargs: dict[str, Any], url: str
+) -> Any:
+    transactions = open_shared(url, task=task.name)
+    tx = transactions.begin(True)
+    try:
+        value = await task.fn(SharedAsyncContext(context, tx), **kwargs)
+        await tx.flush_async()
+        await tx.end_session_async()
+        _commit(tx, value)
+    finally:
+        tx.close()
+        transactions.close()
+    return value
+
+
+def _commit(tx: SharedTransaction, value: object) -> None:
+    if returned(value).kind != "done":
+        return
+    tx.last()
+    _, error = tx.commit(())
+    if error is not None:
+        raise error
 
 
 def _settle(result: Any) -> bytes | None:

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import random
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Sequence
+from contextlib import AbstractAsyncContextManager
 from typing import TYPE_CHECKING
 
 from late.dispatcher.transactions.pool import TransactionPool
-from late.model.task import TRANSACTION_POOL, Outcome
-from late.scheduler.shared_settlements import SharedSettlements
-from late.store.base import Fate, Settlement
+from late.model.task import TRANSACTION_POOL, Attempt
+from late.scheduler.shared_settlements import Commit, SharedSettlements
 
 if TYPE_CHECKING:
     from late.worker.worker import Worker
@@ -25,9 +25,7 @@ def transaction_pool_of(worker: Worker, rng: random.Random) -> dict[str, Transac
     if not tasks:
         return {}
 
-    async def commit(
-        outcomes: Sequence[Outcome], write: Callable[[Sequence[Settlement]], Awaitable[Fate]]
-    ) -> Fate:
+    def alone(attempts: Sequence[Attempt]) -> AbstractAsyncContextManager[Commit | None]:
         settlements = SharedSettlements(
             worker.scheduler,
             worker.settler,
@@ -35,12 +33,12 @@ def transaction_pool_of(worker: Worker, rng: random.Random) -> dict[str, Transac
             on_error=lambda refused, error: worker.keeper.refused(refused, error),
             now_us=worker.clock.now_us,
         )
-        return await settlements.commit(outcomes, write)
+        return settlements.alone(attempts)
 
     pool = TransactionPool(
         tasks,
         url=worker.app.url,
-        commit=commit,
+        alone=alone,
         concurrency=worker.settings.concurrency,
         worker_id=worker.id,
         now_us=worker.clock.now_us,

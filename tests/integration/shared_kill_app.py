@@ -4,17 +4,22 @@ from __future__ import annotations
 
 import os
 import signal
+from functools import partial
 from typing import Any
 
 import late
 from late.dispatcher.transactions.turn_queue import TurnQueue
 from late.outbox.adapters.psycopg_shared import PsycopgShared
+from late.outbox.adapters.sqlite_shared import SqliteShared
 from late.scheduler.shared_settlements import SharedSettlements
 from late.store.postgres import shared_transaction
 from late.store.postgres.journal import statements_of
-from tests.integration.shared_kit import effect
+from late.store.sqlite import journal
+from late.store.sqlite import shared_transaction as in_a_file
+from tests.integration.shared_kit import effect, effect_async
 
 URL = os.environ.get("LATE_TEST_KILL_URL", "postgresql://nowhere/none")
+KIND = os.environ.get("LATE_TEST_KILL_KIND", "def")
 FOLDER = os.environ.get("LATE_TEST_KILL_DIR", "")
 STEPS = (
     "opened", "in a handler", "handlers done", "before the settlement", "settlement written",
@@ -59,33 +64,51 @@ def _after(kind: Any, name: str, step: str, *, before: bool = False) -> None:
     setattr(kind, name, staticmethod(wrapped) if static else wrapped)
 
 
-_commit = shared_transaction.commit
+def _write(tx: Any, settlements: Any) -> None:
+    if URL.startswith("sqlite"):
+        journal.write_within(tx, settlements)
+        return
+    for statement, values in statements_of(settlements):
+        tx.execute(statement, values)
 
 
-def _in_commit(tx: Any, settlements: Any) -> Any:
+def _in_commit(commit: Any, tx: Any, settlements: Any) -> Any:
     die_once("before the settlement")
     if claims("settlement written"):
-        for statement, values in statements_of(settlements):
-            tx.execute(statement, values)
+        _write(tx, settlements)
         os.kill(os.getpid(), signal.SIGKILL)
-    found = _commit(tx, settlements)
+    found = commit(tx, settlements)
     die_once("committed")
     return found
 
 
 if FOLDER:
-    _after(PsycopgShared, "__init__", "opened")
-    _after(PsycopgShared, "last", "handlers done")
-    shared_transaction.commit = _in_commit
+    for kind in (PsycopgShared, SqliteShared):
+        _after(kind, "__init__", "opened")
+        _after(kind, "last", "handlers done")
+    for module in (shared_transaction, in_a_file):
+        commit: Any = module.commit
+        setattr(module, "commit", partial(_in_commit, commit))  # noqa: B010
     _after(SharedSettlements, "_take_in", "before it is taken in", before=True)
     _after(TurnQueue, "_end", "taken in", before=True)
 
 
-@app.task(transaction=True, retry=late.Retry(base=0.05, cap=0.1))
 def charge(ctx: late.Context, number: int) -> None:
-    if number % 20 == 3 and ctx.attempt == 1:
-        effect(ctx, number)
-        raise ValueError("the first attempt fails")
     effect(ctx, number)
+    if number % 20 == 3 and ctx.attempt == 1:
+        raise ValueError("the first attempt fails")
     if number % 9 == 5:
         die_once("in a handler")
+
+
+async def charge_async(ctx: late.AsyncContext, number: int) -> None:
+    await effect_async(ctx, number)
+    if number % 20 == 3 and ctx.attempt == 1:
+        raise ValueError("the first attempt fails")
+    if number % 9 == 5:
+        die_once("in a handler")
+
+
+task: Any = app.task(name="charge", transaction=True, retry=late.Retry(base=0.05, cap=0.1))(
+    charge_async if KIND == "async def" else charge
+)

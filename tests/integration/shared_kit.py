@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 import asyncio
+import sqlite3
 from collections import Counter
 from collections.abc import AsyncIterator, Callable, Iterator
-from contextlib import asynccontextmanager, contextmanager
+from contextlib import asynccontextmanager, closing, contextmanager
+from functools import partial
+from pathlib import Path
 from typing import Any
 
 import psycopg
@@ -13,8 +16,10 @@ import psycopg
 import late
 from late.config import WorkerConfig
 from late.control import Control
+from late.schema import migrate
 from late.store.base import Fate
 from late.store.postgres import shared_transaction
+from late.store.sqlite import shared_transaction as in_a_file
 from late.worker.worker import Worker
 from tests.integration import postgres_kit
 
@@ -22,6 +27,12 @@ TABLES = """
 create table effect (task text, number int);
 create table account (id int primary key, balance int not null default 0);
 insert into account (id) select generate_series(0, 999);
+"""
+FILE_TABLES = """
+create table effect (task text, number int);
+create table account (id integer primary key, balance int not null default 0);
+insert into account (id)
+    with recursive n(i) as (select 0 union all select i + 1 from n where i < 999) select i from n;
 """
 SOON = late.Retry(base=0.05, cap=0.1)
 
@@ -37,14 +48,50 @@ def business() -> Iterator[str]:
 
 def effects(url: str) -> Counter[int]:
     """How often the effects of each number are there."""
-    with psycopg.connect(url) as tx:
+    with raw(url) as tx:
         return Counter(n for (n,) in tx.execute("select number from effect").fetchall())
+
+
+@contextmanager
+def business_file(folder: Path) -> Iterator[str]:
+    """The same in a SQLite file."""
+    url = f"sqlite:///{folder / 'business.db'}"
+    migrate.upgrade(url)
+    with raw(url) as tx:
+        tx.executescript(FILE_TABLES)
+    yield url
+
+
+@contextmanager
+def raw(url: str) -> Iterator[Any]:
+    """A connection for the test itself, which commits at the end."""
+    if not url.startswith("sqlite"):
+        with psycopg.connect(url) as tx:
+            yield tx
+        return
+    path = url.removeprefix("sqlite:///")
+    with closing(sqlite3.connect(path, timeout=30.0)) as connection, connection:
+        yield connection
+
+
+def _writes(ctx: late.Context | late.AsyncContext, number: int) -> list[tuple[str, Any]]:
+    mark = "%s" if isinstance(ctx.tx, psycopg.Connection | psycopg.AsyncConnection) else "?"
+    return [
+        (f"insert into effect values ({mark}, {mark})", (ctx.task_id, number)),
+        (f"update account set balance = balance + 1 where id = {mark}", (number % 1000,)),
+    ]
 
 
 def effect(ctx: late.Context, number: int) -> None:
     """Both kinds of effect: a row, and a change of one."""
-    ctx.tx.execute("insert into effect values (%s, %s)", (ctx.task_id, number))
-    ctx.tx.execute("update account set balance = balance + 1 where id = %s", (number % 1000,))
+    for statement, values in _writes(ctx, number):
+        ctx.tx.execute(statement, values)
+
+
+async def effect_async(ctx: late.AsyncContext, number: int) -> None:
+    """The same as `effect`."""
+    for statement, values in _writes(ctx, number):
+        await ctx.tx.execute(statement, values)
 
 
 def check(url: str) -> None:
@@ -55,13 +102,13 @@ def check(url: str) -> None:
         )
         found = control.verify()
         assert not found.problems, found.problems
-    with psycopg.connect(url) as tx:
+    with raw(url) as tx:
         [(balances,)] = tx.execute("select sum(balance) from account").fetchall()
     assert balances == sum(effects(url).values())
 
 
 def enqueue(app: late.App, calls: list[Any]) -> list[str]:
-    with psycopg.connect(app.url) as tx:
+    with raw(app.url) as tx:
         return [*app.enqueue_many(tx, calls)]
 
 
@@ -99,5 +146,7 @@ Commit = Callable[[Any, Any], tuple[Fate, BaseException | None]]
 
 def replace_commit(monkeypatch: Any, wrong: Callable[[Commit, Any, Any], Any]) -> None:
     """Let `wrong(commit, tx, settlements)` stand in the place of each commit."""
-    commit = shared_transaction.commit
-    monkeypatch.setattr(shared_transaction, "commit", lambda tx, some: wrong(commit, tx, some))
+    for module in (shared_transaction, in_a_file):
+        commit: Any = module.commit
+        replaced = partial(wrong, commit)
+        monkeypatch.setattr(module, "commit", replaced)

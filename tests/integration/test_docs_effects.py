@@ -53,7 +53,7 @@ def test_the_example_of_effects(tmp_path: Path) -> None:
             worker.terminate()
     with closing(sqlite3.connect(tmp_path / "bank.db")) as connection:
         assert connection.execute("select balance from account").fetchone() == (100,)
-        assert connection.execute("select count(*) from late_inbox").fetchone() == (1,)
+        assert connection.execute("select count(*) from late_inbox").fetchone() == (0,)
 
 
 def test_the_example_of_sql_with_psql(tmp_path: Path) -> None:

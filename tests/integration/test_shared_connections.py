@@ -75,10 +75,10 @@ def test_without_a_connection_tasks_wait_and_lose_no_attempt(
     app = late.App(url)
     begin, calls = PsycopgSharedTransactions.begin, count()
 
-    def away(self: PsycopgSharedTransactions) -> Any:
+    def away(self: PsycopgSharedTransactions, is_async: bool) -> Any:
         if 1 <= next(calls) < 150:  # The first one is that of the worker's start.
             raise psycopg.OperationalError("connection refused")
-        return begin(self)
+        return begin(self, is_async)
 
     monkeypatch.setattr(PsycopgSharedTransactions, "begin", away)
     monkeypatch.setattr(turn_queue, "AWAY_S", 0.01)

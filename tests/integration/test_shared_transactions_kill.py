@@ -11,30 +11,31 @@ import pytest
 
 from late.control import Control, Filter
 from tests.integration.kill_kit import Fleet, commit, settled, until
-from tests.integration.shared_kill_app import STEPS, app, charge
-from tests.integration.shared_kit import business, check, effects
+from tests.integration.shared_kill_app import STEPS, app, task
+from tests.integration.shared_kit import business, business_file, check, effects
 
 TASKS = 900
 
 pytestmark = pytest.mark.timeout(300)
 
 
-@pytest.fixture
-def url() -> Iterator[str]:
-    with business() as made:
+@pytest.fixture(params=["postgresql", "sqlite"])
+def url(tmp_path: Path, request: pytest.FixtureRequest) -> Iterator[str]:
+    with business() if request.param == "postgresql" else business_file(tmp_path) as made:
         yield made
 
 
-@pytest.fixture
-def fleet(url: str, tmp_path: Path) -> Iterator[Fleet]:
-    made = Fleet(url, tmp_path, app="tests.integration.shared_kill_app:app")
+@pytest.fixture(params=["def", "async def"])
+def fleet(url: str, tmp_path: Path, request: pytest.FixtureRequest) -> Iterator[Fleet]:
+    kind = {"LATE_TEST_KILL_KIND": request.param}
+    made = Fleet(url, tmp_path, kind, app="tests.integration.shared_kill_app:app")
     yield made
     made.close()
 
 
 def test_effects_are_exact_over_a_death_at_each_step(url: str, fleet: Fleet) -> None:
     for first in range(0, TASKS, 300):
-        commit(url, app, [charge.call(n) for n in range(first, first + 300)])
+        commit(url, app, [task.call(n) for n in range(first, first + 300)])
     more = iter(range(TASKS, 100 * TASKS))
     count = TASKS
 
@@ -52,12 +53,12 @@ def test_effects_are_exact_over_a_death_at_each_step(url: str, fleet: Fleet) -> 
             if control.dead_letters.redrive(Filter()).task_ids:
                 return False
         if died < len(STEPS):  # Work on until each step has had its death.
-            calls = [charge.call(next(more)) for _ in range(100)]
+            calls = [task.call(next(more)) for _ in range(100)]
             count += len(calls)
             commit(url, app, calls)
         return died == len(STEPS)
 
-    until(done, fleet, 120.0)
+    until(done, fleet, 240.0)
     fleet.killed.update(p.pid for p in fleet.processes if p.poll() is not None)
     assert set(fleet.stop()) <= {0}, fleet.logs()
     assert len(fleet.killed) == len(STEPS)

@@ -64,7 +64,9 @@ class Shared:
             on_error=lambda settlements, error: None,
             now_us=lambda: 1,
         )
-        return await shared.commit([self.outcome], self.write)
+        async with shared.alone([self.outcome.attempt]) as commit:
+            assert commit is not None
+            return await commit([self.outcome], self.write)
 
     def ends(self) -> list[str]:
         """What the next settlements of the worker itself say of the task."""

@@ -6,10 +6,10 @@ import pytest
 
 import late
 from late.dispatcher.transactions.pool import AHEAD_MAX, GRAIN, TransactionPool
-from late.dispatcher.transactions.turn_queue import TURNS_MAX, Commit
+from late.dispatcher.transactions.turn_queue import TURNS_MAX, Alone
 
 
-def made(commit: Commit, concurrency: int = 16) -> TransactionPool:
+def made(alone: Alone, concurrency: int = 16) -> TransactionPool:
     app = late.App("postgresql://nowhere/none")
 
     @app.task(transaction=True)
@@ -18,7 +18,7 @@ def made(commit: Commit, concurrency: int = 16) -> TransactionPool:
     return TransactionPool(
         {"charge": charge},
         url=app.url,
-        commit=commit,
+        alone=alone,
         concurrency=concurrency,
         worker_id="w",
         now_us=lambda: 0,

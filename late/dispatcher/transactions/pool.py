@@ -14,7 +14,7 @@ from typing import Any, Protocol
 
 from late.dispatcher.dispatcher import Dispatcher
 from late.dispatcher.transactions.run import Turn
-from late.dispatcher.transactions.turn_queue import TURNS_MAX, Commit, TurnQueue
+from late.dispatcher.transactions.turn_queue import TURNS_MAX, Alone, TurnQueue
 from late.errors import ConfigError
 from late.handler.classify import RetryRule, Scrub, Verdict
 from late.handler.context import AsyncContext
@@ -39,6 +39,8 @@ class TransactionTask(Protocol):
     @property
     def fn(self) -> Callable[..., Any]: ...
     @property
+    def is_async(self) -> bool: ...
+    @property
     def timeout_s(self) -> float | None: ...
     @property
     def retry(self) -> RetryRule | None: ...
@@ -62,6 +64,7 @@ class TransactionHandler:
         self.overlap_on_timeout = task.overlap_on_timeout
         self.decode = task.decode
         self._call = task.fn
+        self._awaits = task.is_async
         self._join = join
         self._pool = pool
 
@@ -69,7 +72,7 @@ class TransactionHandler:
         """Run in a transaction, and return the verdict on this attempt."""
         ended = asyncio.get_running_loop().create_future()
         call = partial(self._call, **arguments)
-        turn = Turn(context.own, context, call, self.retry, ended)
+        turn = Turn(context.own, context, call, self.retry, ended, is_async=self._awaits)
         self._join(turn)
         try:
             await asyncio.shield(ended)
@@ -86,7 +89,7 @@ class TransactionPool(Dispatcher):
 
     Args:
         tasks: by name.
-        commit: settles tasks in their transaction; called late.
+        alone: see `TurnQueue`; called late.
         concurrency: the worker's slots: so many tasks may run alone at the same time.
         on_finished: gets the outcomes that are not in the journal.
         wake: called when there is room again.
@@ -100,7 +103,7 @@ class TransactionPool(Dispatcher):
         tasks: Mapping[str, TransactionTask],
         *,
         url: str,
-        commit: Commit,
+        alone: Alone,
         concurrency: int,
         now_us: Callable[[], int],
         on_finished: Callable[[list[Outcome]], None],
@@ -113,7 +116,7 @@ class TransactionPool(Dispatcher):
         self._transactions = open_shared(url, task=self._name, most=concurrency)
         self._queue = TurnQueue(
             self._transactions,
-            commit,
+            alone,
             concurrency=concurrency,
             may_start=self._may_start,
             now_us=now_us,
@@ -182,7 +185,7 @@ class TransactionPool(Dispatcher):
             self._turns.pop(id(turn.attempt), None)
 
     def _try(self) -> None:
-        tx = self._transactions.begin()
+        tx = self._transactions.begin(False)
         tx.roll_back()
         tx.close()
 

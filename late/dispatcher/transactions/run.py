@@ -2,21 +2,20 @@
 
 from __future__ import annotations
 
+import asyncio
 import threading
 from collections import deque
 from collections.abc import Callable, Iterable
 from contextvars import copy_context
 from time import monotonic
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
+from late.dispatcher.local.threads import Threads
 from late.handler.classify import INTERRUPTED, RetryRule, Scrub, Verdict, raised, returned
 from late.handler.context import AsyncContext, AttemptOver
 from late.handler.shared_context import SharedContext
 from late.model.task import Attempt
 from late.outbox.shared import SharedTransaction
-
-if TYPE_CHECKING:
-    import asyncio
 
 HOLD_S = 0.020
 """No handler begins in a transaction that is older: it holds locks, and others wait for the end of
@@ -30,16 +29,19 @@ class Turn:
 
     __slots__ = (
         "again", "alone", "attempt", "begun", "busy_s", "committing", "context", "done", "ended",
-        "fn", "recorded", "rule", "run", "tries", "variables", "verdict", "withdrawn", "withheld",
+        "fn", "is_async", "recorded", "rule", "run", "tries", "variables", "verdict", "withdrawn",
+        "withheld",
     )  # fmt: skip
 
     def __init__(
         self,
         attempt: Attempt,
         context: AsyncContext,
-        fn: Callable[[SharedContext], object],
+        fn: Callable[[Any], object],
         rule: RetryRule | None,
         ended: asyncio.Future[None],
+        *,
+        is_async: bool = False,
     ) -> None:
         self.attempt = attempt
         self.context = context
@@ -47,6 +49,7 @@ class Turn:
         self.rule = rule
         self.ended = ended
         """Done when `verdict` is final."""
+        self.is_async = is_async
         self.variables = copy_context()
         self.verdict: Verdict = INTERRUPTED
         self.done = False
@@ -69,12 +72,13 @@ class Turn:
 
 
 class Run:
-    """A transaction and its turns. `work` is called in a thread, all else on the loop."""
+    """A transaction and its turns, `def` handlers that run in one thread. All else is called on the
+    loop."""
 
     def __init__(
         self,
         turns: Iterable[Turn],
-        begin: Callable[[], SharedTransaction],
+        begin: Callable[[bool], SharedTransaction],
         may_start: Callable[[Turn], bool],
         scrub: Scrub | None = None,
     ) -> None:
@@ -93,20 +97,35 @@ class Run:
         self.error: BaseException | None = None
         self.over = False
         """It was given up: it must not commit."""
+        self.given_up: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         for turn in self.unstarted:
             turn.run = self
 
+    async def serve(self, threads: Threads) -> None:
+        """Run the handlers. Afterwards `tx` is open, unless it is `lost`.
+
+        Raises:
+            RuntimeError: there is no thread, and no handler has begun.
+        """
+        await threads.run(self.work)
+
+    def interrupt(self) -> None:
+        """Tell the present handler to end. Nothing does that in a thread but its connection."""
+
     def work(self) -> None:
-        """Run the handlers. Raises nothing: `tx` is open, unless `lost`."""
+        """Run the handlers in this thread. Raises nothing."""
         try:
-            self.tx = tx = self._begin()
+            self.tx = tx = self._begin(False)
             self._take_turns(tx)
-            if not self.lost and any(turn.done for turn in self.ended):
-                tx.last()
-            elif not self.lost:
-                tx.roll_back()
+            self._last(tx)
         except BaseException as error:
             self.lost, self.error = True, error
+
+    def _last(self, tx: SharedTransaction) -> None:
+        if not self.lost and any(turn.done for turn in self.ended):
+            tx.last()
+        elif not self.lost:
+            tx.roll_back()
 
     def _take_turns(self, tx: SharedTransaction) -> None:
         began, first = monotonic(), True
@@ -114,16 +133,23 @@ class Run:
             if not first:
                 try:
                     tx.next()
-                except BaseException:  # The one before has spoilt it: this one has not begun.
-                    with self._lock:
-                        self.unstarted.appendleft(turn)
-                        self.current = None
+                except BaseException:
+                    self._not_begun(turn)
                     raise
             self._take_turn(tx, turn, first=first)
             first = False
-            with self._lock:
-                self.current = None
-                self.ended.append(turn)
+            self._over(turn)
+
+    def _not_begun(self, turn: Turn) -> None:
+        """Put back a turn: the one before it has spoilt the transaction."""
+        with self._lock:
+            self.unstarted.appendleft(turn)
+            self.current = None
+
+    def _over(self, turn: Turn) -> None:
+        with self._lock:
+            self.current = None
+            self.ended.append(turn)
 
     @property
     def queued(self) -> list[Attempt]:
@@ -160,6 +186,8 @@ class Run:
         """Let it never commit; take out all turns but the present one, which may not end."""
         with self._lock:
             self.over = True
+            if not self.given_up.done():
+                self.given_up.set_result(None)
             found = [*self.ended, *self.unstarted]
             self.ended.clear()
             self.unstarted.clear()
@@ -180,26 +208,55 @@ class Run:
 
     def _take_turn(self, tx: SharedTransaction, turn: Turn, *, first: bool) -> None:
         """Run one handler, and take back what it did unless it is done."""
-        error: BaseException | None = None
+        kept, error = False, None
         try:
             turn.context.heartbeat()  # Its time-out counts from here.
-            context = SharedContext(turn.context, tx.connection)
-            turn.verdict = returned(turn.variables.run(turn.fn, context))
-            turn.done = turn.verdict.kind == "done"
-            if turn.done and (error := tx.error) is not None:
-                raise error
-        except AttemptOver:
-            turn.verdict = INTERRUPTED
+            kept = turn.variables.run(self._call, tx, turn)
         except BaseException as failure:  # SystemExit in a handler fails it, no more.
-            error = failure
-            turn.verdict = raised(failure, turn.rule, self._scrub)
-            turn.done = turn.verdict.kind == "done"  # `AlreadyDone`: it ends, without effects.
-        else:
-            if turn.done:
-                turn.busy_s = monotonic() - turn.begun
-                return
+            error = self._raised(turn, failure)
         turn.busy_s = monotonic() - turn.begun
-        self.lost = not tx.undo()
+        tx.end_session()
+        if not kept:
+            self._undone(tx, turn, error, tx.undo(), first=first)
+
+    def _call(self, tx: SharedTransaction, turn: Turn) -> bool:
+        """Run the handler, and return whether what it did is kept."""
+        if is_done := self._is_done(turn, turn.fn(SharedContext(turn.context, tx))):
+            tx.flush()
+            self._check(tx)
+        return is_done
+
+    @staticmethod
+    def _is_done(turn: Turn, value: object) -> bool:
+        turn.verdict = returned(value)
+        turn.done = turn.verdict.kind == "done"
+        return turn.done
+
+    @staticmethod
+    def _check(tx: SharedTransaction) -> None:
+        if (error := tx.error) is not None:
+            raise error
+
+    def _raised(self, turn: Turn, failure: BaseException) -> BaseException | None:
+        """Take in what a handler has raised, and return it if it is an error."""
+        if isinstance(failure, AttemptOver):
+            turn.verdict, turn.done = INTERRUPTED, False
+            return None
+        turn.verdict = raised(failure, turn.rule, self._scrub)
+        turn.done = turn.verdict.kind == "done"  # `AlreadyDone`: it ends, without effects.
+        return failure
+
+    def _undone(
+        self,
+        tx: SharedTransaction,
+        turn: Turn,
+        error: BaseException | None,
+        undone: bool,
+        *,
+        first: bool,
+    ) -> None:
+        """Take in whether what a handler did could be taken back."""
+        self.lost = not undone
         if turn.verdict.kind == "failed" and error is not None:
             self.error = error
             # What others left in the transaction may be the cause: a table, a lock.

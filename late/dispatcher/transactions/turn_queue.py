@@ -19,10 +19,12 @@ import asyncio
 import logging
 from collections import deque
 from collections.abc import Awaitable, Callable, Sequence
+from contextlib import AbstractAsyncContextManager, AsyncExitStack
 from itertools import chain
 from time import monotonic
 
 from late.dispatcher.local.threads import Threads
+from late.dispatcher.transactions.async_run import AsyncRun
 from late.dispatcher.transactions.run import HOLD_S, TRIES, Run, Turn
 from late.handler.classify import GIVEN_BACK, INTERRUPTED, Scrub, Verdict, raised
 from late.model.task import TRANSACTION_POOL, Attempt, Outcome
@@ -40,20 +42,24 @@ SLOW_S = 0.050
 UNKNOWN_S = 0.001
 AWAY_S = 0.5
 """Pause after a transaction that could not be opened."""
+PAUSE_S = 0.002
+"""Pause after a transaction that kept out all other writers: they look every millisecond or so."""
 COMMIT_S = 20.0
 """The longest wait for a commit, before the connection is ended: nothing else is settled then."""
 
 Commit = Callable[
     [Sequence[Outcome], Callable[[Sequence[Settlement]], Awaitable[Fate]]], Awaitable[Fate]
 ]
-"""`SharedSettlements.commit`."""
+Alone = Callable[[Sequence[Attempt]], AbstractAsyncContextManager[Commit | None]]
+"""`SharedSettlements.alone`."""
 
 
 class TurnQueue:
     """The shared transactions of one worker. Everything happens on its loop, but for `Run.work`.
 
     Args:
-        commit: settles tasks in their transaction.
+        alone: keeps out the worker's other settlements, and yields what settles tasks in their
+            transaction.
         concurrency: the number of tasks that run alone at the same time.
         may_start: asked in a thread before each handler.
         now_us: the database's clock.
@@ -63,7 +69,7 @@ class TurnQueue:
     def __init__(
         self,
         transactions: SharedTransactions,
-        commit: Commit,
+        alone: Alone,
         *,
         concurrency: int,
         may_start: Callable[[Attempt], bool],
@@ -72,13 +78,14 @@ class TurnQueue:
         scrub: Scrub | None = None,
     ) -> None:
         self._transactions = transactions
-        self._commit = commit
+        self._alone_with = alone
         self._concurrency = concurrency
         self._may_start = may_start
         self._now_us = now_us
         self._report = report
         self._scrub = scrub
         self._threads = Threads()
+        self._shared_next = False
         self._away = False
         """The last transaction could not be opened."""
         self._short: deque[Turn] = deque()
@@ -150,17 +157,34 @@ class TurnQueue:
         self._filling = False
         if self._stopped:
             return
+        if self._transactions.one_writer:
+            self._fill_one()
+            return
         while self._short and len(self._sharing) < PARALLEL:
             if turns := self._take_short():
                 self._start(self._sharing, turns)
         while self._alone and len(self._single) < self._concurrency:
             self._start(self._single, [self._alone.popleft()])
 
+    def _fill_one(self) -> None:
+        """Start one transaction, where there can be only one at a time; both kinds take turns."""
+        if self._sharing or self._single:
+            return
+        shared = self._short and (self._shared_next or not self._alone)
+        if shared and (turns := self._take_short()):
+            self._start(self._sharing, turns)
+            self._shared_next = False
+        elif self._alone:
+            self._start(self._single, [self._alone.popleft()])
+            self._shared_next = True
+
     def _take_short(self) -> list[Turn]:
-        """Take out the tasks of a transaction, of few shards: each is a row of its journal."""
+        """Take out the tasks of a transaction, of few shards: each is a row of its journal. They
+        are all `def` or all `async def`."""
         by_shard: dict[int, list[Turn]] = {}
         for turn in self._short:
-            by_shard.setdefault(turn.attempt.record.shard_id, []).append(turn)
+            if turn.is_async == self._short[0].is_async:
+                by_shard.setdefault(turn.attempt.record.shard_id, []).append(turn)
         found: list[Turn] = []
         gone: set[Turn] = set()
         left_s = HOLD_S
@@ -178,7 +202,8 @@ class TurnQueue:
         return found
 
     def _start(self, runs: set[Run], turns: list[Turn]) -> None:
-        run = Run(turns, self._transactions.begin, self._may, self._scrub)
+        kind = AsyncRun if turns[0].is_async else Run
+        run = kind(turns, self._transactions.begin, self._may, self._scrub)
         runs.add(run)
         task = asyncio.get_running_loop().create_task(self._serve(run), name="late-transaction")
         self._tasks.add(task)
@@ -195,26 +220,54 @@ class TurnQueue:
         return self._may_start(turn.attempt)
 
     async def _serve(self, run: Run) -> None:
-        work = asyncio.ensure_future(self._threads.run(run.work))
-        while not work.done():
-            await asyncio.wait([work], timeout=HOLD_S if run in self._sharing else None)
+        try:
+            async with AsyncExitStack() as held:
+                commit: Commit | None = None
+                if self._transactions.one_writer:
+                    # From before it has the write lock: the settler would wait for that, and this
+                    # run for the settler.
+                    attempts = [turn.attempt for turn in run.unstarted]
+                    commit = await held.enter_async_context(self._alone_with(attempts))
+                    if commit is None:
+                        self._requeue(run.take_back())
+                        return
+                work = asyncio.ensure_future(run.serve(self._threads))
+                await self._until_worked(run, work)
+                given_up = run.over
+                if not given_up:
+                    await self._take_in(run, work, commit)
+            if given_up:  # It keeps the settler out no longer.
+                await asyncio.wait([work])
+                self.hanging -= 1
+                await self._take_in(run, work)
+            elif self._transactions.one_writer:
+                await asyncio.sleep(PAUSE_S)
+        finally:
+            self._forget(run)
+            self._fill()
+
+    async def _until_worked(self, run: Run, work: asyncio.Future[None]) -> None:
+        while not (work.done() or run.over):
+            await asyncio.wait(
+                [work, run.given_up],
+                timeout=HOLD_S if run in self._sharing else None,
+                return_when=asyncio.FIRST_COMPLETED,
+            )
             if run in self._sharing and run.is_held(HOLD_S) and not work.done():
                 # Its place is free for others, and those behind the slow one need not wait for it.
                 self._sharing.discard(run)
                 self._single.add(run)
                 self._requeue(run.take_back())
                 self._fill()
-        if run.over:
-            self.hanging -= 1
-        try:
-            if work.exception() is None:
-                await self._conclude(run)
-            else:  # No thread: nothing has begun.
-                await asyncio.sleep(HOLD_S)
-                self._requeue(run.take_back())
-        finally:
-            self._forget(run)
-        self._fill()
+
+    async def _take_in(
+        self, run: Run, work: asyncio.Future[None], commit: Commit | None = None
+    ) -> None:
+        if work.exception() is None:
+            await self._conclude(run, commit)
+        else:  # No thread: nothing has begun.
+            await asyncio.sleep(HOLD_S)
+            self._requeue(run.take_back())
 
     def _forget(self, run: Run) -> None:
         self._sharing.discard(run)
@@ -230,6 +283,7 @@ class TurnQueue:
             task = asyncio.ensure_future(self._threads.run(run.tx.cancel))
             self._tasks.add(task)
             task.add_done_callback(self._tasks.discard)
+        run.interrupt()
         for turn in turns:
             turn.run = None
             if not (turn.begun or turn.withdrawn):
@@ -253,7 +307,7 @@ class TurnQueue:
 
     # -- ends ----------------------------------------------------------------------------------
 
-    async def _conclude(self, run: Run) -> None:
+    async def _conclude(self, run: Run, commit: Commit | None) -> None:
         for turn in run.ended:
             self._learn(turn)
         done = [turn for turn in run.ended if turn.done and not turn.withdrawn]
@@ -265,7 +319,7 @@ class TurnQueue:
         fate, tx = Fate.ROLLED_BACK, run.tx
         if tx is not None:
             if done and not (run.lost or run.over):
-                fate = await self._settle(run, tx, done)
+                fate = await self._settle(run, tx, done, commit)
             # Not in a `finally`: a thread may be at work on it where this is cancelled.
             tx.close(committed=fate is Fate.COMMITTED)
         for turn in done:
@@ -284,7 +338,9 @@ class TurnQueue:
         self._away = tx is None
         self._requeue(run.take_back())
 
-    async def _settle(self, run: Run, tx: SharedTransaction, done: list[Turn]) -> Fate:
+    async def _settle(
+        self, run: Run, tx: SharedTransaction, done: list[Turn], commit: Commit | None
+    ) -> Fate:
         for turn in done:
             turn.committing = True
 
@@ -299,7 +355,11 @@ class TurnQueue:
                 fate, run.error = Fate.ROLLED_BACK, error
             return fate
 
-        return await self._commit([self._outcome(turn) for turn in done], write)
+        outcomes = [self._outcome(turn) for turn in done]
+        if commit is not None:
+            return await commit(outcomes, write)
+        async with self._alone_with([turn.attempt for turn in done]) as settle:
+            return Fate.ROLLED_BACK if settle is None else await settle(outcomes, write)
 
     def _outcome(self, turn: Turn) -> Outcome:
         busy_us = int(turn.busy_s * 1_000_000)

@@ -24,6 +24,7 @@ from psycopg.pq.abc import PGconn, PGresult
 from late.outbox.idle_connections import IdleConnections
 
 C = TypeVar("C", bound=psycopg.Connection[Any])
+K = TypeVar("K", psycopg.Connection[Any], psycopg.AsyncConnection[Any])
 _OPTIONS: dict[str, Any] = {"prepare_threshold": None}
 """A PgBouncer that pools transactions gives a session, with what was prepared in it, to others."""
 
@@ -133,21 +134,39 @@ def shared(conninfo: str, idle: IdleConnections, kind: type[C]) -> C:
     return kind.connect(conninfo, **_OPTIONS) if tx is None else tx
 
 
-def renewed(tx: C) -> C:
+def renewed(tx: Any, kind: type[K]) -> K:
     """Return a new connection with the session of `tx` and its transaction; `tx` has neither then.
 
     What was set on the object ends with it. The session keeps its prepared statements, so the new
     object knows their names.
+
+    Args:
+        kind: of the new one, sync or async.
     """
     session, prepared = tx.pgconn, tx._prepared
     tx.pgconn = _ENDED
-    new = type(tx)(session)
+    new = kind(session)
     new._prepared = prepared
     new.prepare_threshold = None
     return new
 
 
-def error_of(result: PGresult, tx: psycopg.Connection[Any]) -> psycopg.Error:
+def lent(tx: Any, kind: type[K]) -> K:
+    """Return another object around the session of `tx`; `end_lent` takes it back."""
+    new = kind(tx.pgconn)
+    new._prepared = tx._prepared
+    new.prepare_threshold = None
+    return new
+
+
+def end_lent(tx: Any) -> None:
+    """Take the session from an object."""
+    tx.pgconn = _ENDED
+
+
+def error_of(
+    result: PGresult, tx: psycopg.Connection[Any] | psycopg.AsyncConnection[Any]
+) -> psycopg.Error:
     """Return the error that the server has answered, or that there was no answer."""
     if tx.pgconn.status == ConnStatus.BAD:
         return psycopg.OperationalError("the connection is lost")

@@ -14,18 +14,24 @@ import os
 import socket
 from collections.abc import Sequence
 from contextlib import ExitStack, suppress
-from typing import Any, NoReturn
+from typing import TYPE_CHECKING, Any, NoReturn
 
 import psycopg
+from psycopg import generators
 from psycopg.pq import ExecStatus, TransactionStatus
 from psycopg.pq.abc import PGconn
 
 from late.notify.notifier import tell
 from late.outbox.adapters import psycopg_session
+from late.outbox.base import COMMIT_REFUSED, ROLLBACK_REFUSED
 from late.outbox.idle_connections import IdleConnections
 from late.outbox.pending_wakeups import noting
+from late.outbox.shared_part import Sessions, SharedPart
 from late.store.base import Fate, Settlement
 from late.store.postgres import shared_transaction
+
+if TYPE_CHECKING:
+    from late.outbox.adapters.shared_session import HandlerSession
 
 LOCK_S = 0.050
 """The longest wait for a lock, but for the first handler of a transaction: that of a later one may
@@ -47,32 +53,78 @@ class SharedConnection(psycopg.Connection[Any]):
     """The connection that handlers get: its transaction is not theirs to end."""
 
     def commit(self) -> NoReturn:
-        raise psycopg.ProgrammingError(
-            "this transaction is shared with other tasks, and commits with the record of their"
-            " ends: return from the handler instead"
-        )
+        raise psycopg.ProgrammingError(COMMIT_REFUSED)
 
     def rollback(self) -> NoReturn:
-        raise psycopg.ProgrammingError(
-            "this transaction is shared with other tasks: raise out of the handler, or use a"
-            " savepoint (`with ctx.begin() as tx:`)"
-        )
+        raise psycopg.ProgrammingError(ROLLBACK_REFUSED)
 
     def __exit__(self, *_: object) -> None:
         """Leave the transaction as it is."""
 
 
-class PsycopgShared:
+class SharedAsyncConnection(psycopg.AsyncConnection[Any]):
+    """The same for `async def` handlers."""
+
+    async def commit(self) -> NoReturn:
+        raise psycopg.ProgrammingError(COMMIT_REFUSED)
+
+    async def rollback(self) -> NoReturn:
+        raise psycopg.ProgrammingError(ROLLBACK_REFUSED)
+
+    async def __aexit__(self, *_: object) -> None:
+        """Leave the transaction as it is."""
+
+
+class _Lent(psycopg.Connection[Any]):
+    """The connection of a handler's SQLAlchemy session; see `shared_session.Lent`."""
+
+    quiet = True
+
+    def commit(self) -> None:
+        if not self.quiet:
+            raise psycopg.ProgrammingError(COMMIT_REFUSED)
+
+    def rollback(self) -> None:
+        if not self.quiet:
+            raise psycopg.ProgrammingError(ROLLBACK_REFUSED)
+
+    def close(self) -> None:
+        """Nothing: `end_lent` takes it back."""
+
+
+class _AsyncLent(psycopg.AsyncConnection[Any]):
+    quiet = True
+
+    async def commit(self) -> None:
+        if not self.quiet:
+            raise psycopg.ProgrammingError(COMMIT_REFUSED)
+
+    async def rollback(self) -> None:
+        if not self.quiet:
+            raise psycopg.ProgrammingError(ROLLBACK_REFUSED)
+
+    async def close(self) -> None:
+        """Nothing: `end_lent` takes it back."""
+
+
+class PsycopgShared(SharedPart):
     """One shared transaction. One thread at a time may use it; `break_off` is for any other."""
 
-    def __init__(self, conninfo: str, idle: IdleConnections) -> None:
-        """Begin it.
+    def __init__(
+        self, conninfo: str, idle: IdleConnections, sessions: Sessions, *, is_async: bool = False
+    ) -> None:
+        """Begin it. It blocks.
+
+        Args:
+            sessions: makes those of the handlers.
+            is_async: handlers get connections that are awaited.
 
         Raises:
             psycopg.Error: no connection, or no transaction on it.
         """
         self._idle = idle
-        self.connection = psycopg_session.shared(conninfo, idle, SharedConnection)
+        self._sessions = sessions
+        self.connection: Any = psycopg_session.shared(conninfo, idle, SharedConnection)
         self._wakes = ExitStack()
         try:
             self._execute(_BEGIN)
@@ -83,6 +135,20 @@ class PsycopgShared:
             raise
         self._shards: set[int] = set()
         self._noted = self._wakes.enter_context(noting(self.connection))
+        self._is_async = is_async
+        self._kind: Any = SharedAsyncConnection if is_async else SharedConnection
+        if is_async:
+            self._renew(self._kind)
+
+    def _new_session(self) -> HandlerSession:
+        kind: Any = _AsyncLent if self._is_async else _Lent
+        made = self._sessions.open(
+            lambda: psycopg_session.lent(self.connection, kind),
+            psycopg_session.end_lent,
+            is_async=self._is_async,
+        )
+        self._wakes.enter_context(noting(made.given, self._noted))
+        return made
 
     def next(self) -> None:
         """Keep what the last handler did, and begin the part of the next one.
@@ -91,24 +157,37 @@ class PsycopgShared:
             psycopg.Error: the last one has spoilt the transaction.
         """
         self._execute(_NEXT)
-        self._renew()
+        self._renew(self._kind)
+
+    async def next_async(self) -> None:
+        """Do the same as `next`, on the loop."""
+        await self._execute_async(_NEXT)
+        self._renew(self._kind)
 
     def last(self) -> None:
         """Keep what the last handler did; a commit comes next. Raises as `next` does."""
         self._execute(_LAST)
-        self._renew()
+        self._renew(SharedConnection)
 
-    def _renew(self) -> None:
+    def _renew(self, kind: Any) -> None:
         """Take a new object around the session."""
         self._wakes.close()
         self._shards |= self._noted
-        self.connection = psycopg_session.renewed(self.connection)
+        self.connection = psycopg_session.renewed(self.connection, kind)
         self._noted = self._wakes.enter_context(noting(self.connection))
 
     def undo(self) -> bool:
         """Take back what the present handler did; return whether the transaction goes on."""
         try:
             self._execute(_UNDO)
+        except psycopg.Error:
+            return False
+        return True
+
+    async def undo_async(self) -> bool:
+        """Do the same as `undo`, on the loop."""
+        try:
+            await self._execute_async(_UNDO)
         except psycopg.Error:
             return False
         return True
@@ -177,6 +256,13 @@ class PsycopgShared:
         if result.status != ExecStatus.COMMAND_OK:
             raise psycopg_session.error_of(result, self.connection)
 
+    async def _execute_async(self, statements: bytes) -> None:
+        session = self.connection.pgconn
+        session.send_query(statements)
+        for result in await self.connection.wait(generators.execute(session)):
+            if result.status != ExecStatus.COMMAND_OK:
+                raise psycopg_session.error_of(result, self.connection)
+
 
 def _state(error: BaseException) -> str | None:
     """Return the SQLSTATE of an error or of its cause; None: none of them is of psycopg, empty:
@@ -195,6 +281,8 @@ def _state(error: BaseException) -> str | None:
 class PsycopgSharedTransactions:
     """Makes shared transactions in one database, on connections that are kept in between."""
 
+    one_writer = False
+
     def __init__(self, conninfo: str, most: int) -> None:
         """
         Args:
@@ -202,10 +290,11 @@ class PsycopgSharedTransactions:
         """
         self._conninfo = conninfo
         self._idle = IdleConnections(most)
+        self._sessions = Sessions("postgresql+psycopg")
 
-    def begin(self) -> PsycopgShared:
+    def begin(self, is_async: bool = False, /) -> PsycopgShared:
         """Begin one. It blocks. Raises: see `PsycopgShared`."""
-        return PsycopgShared(self._conninfo, self._idle)
+        return PsycopgShared(self._conninfo, self._idle, self._sessions, is_async=is_async)
 
     def close(self) -> None:
         """Close the connections that are idle, and others when they are given back."""

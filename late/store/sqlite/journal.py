@@ -96,6 +96,21 @@ def _write(
             outlines[s.group, s.shard_id] = row
 
 
+def write_within(connection: sqlite3.Connection, settlements: Sequence[Settlement]) -> None:
+    """Write all in the transaction that is open, for `shared_transaction.py`.
+
+    Raises an error of which `is_refused` tells whether it is the journal's refusal.
+    """
+    now_us = clock(connection)
+    _follow(connection, settlements, now_us)
+    _write_more(connection, settlements, now_us)
+
+
+def is_refused(error: BaseException) -> bool:
+    """Return whether the journal has refused a settlement."""
+    return isinstance(error, _SeqTaken)
+
+
 def _follow(
     connection: sqlite3.Connection, settlements: Sequence[Settlement], now_us: int | None = None
 ) -> None:
