@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import functools
 import os
+import re
 import time
 from collections.abc import Callable
 from pathlib import Path
@@ -22,6 +23,10 @@ import pytest
 
 LONG_RUN = os.environ.get("LATE_TEST_LONG", "") == "1"
 """Whether this is `make test-long`: budgets then have no end."""
+GROUP = os.environ.get("LATE_TEST_GROUP", "")
+"""`quiet`, `shared` or `others`: the only tests this run asks for; empty for all."""
+ONLY_LONG = os.environ.get("LATE_TEST_LONG", "") == "only"
+"""Whether this run asks for the long tests alone."""
 
 STORES = ("sqlite", "postgres", "spanner")
 ALL: tuple[str, ...] = ()
@@ -227,6 +232,33 @@ def is_of(patterns: tuple[str, ...], path: Path) -> bool:
     return any(path.match(f"tests/{pattern}.py") for pattern in patterns)
 
 
+def group_of(path: Path) -> str:
+    """Which of `quiet`, `shared` and `others` all tests of the file belong to."""
+    if is_of(QUIET, path):
+        return "quiet"
+    return "shared" if is_of(SHARED, path) else "others"
+
+
+def is_asked_for(path: Path) -> bool:
+    """Whether the file may have a test of the group and the size that this run asks for."""
+    if GROUP and group_of(path) != GROUP:
+        return False
+    return not ONLY_LONG or any(
+        name in LONG for name in re.findall(r"def (test_\w+)\(", path.read_text())
+    )
+
+
+def pytest_ignore_collect(collection_path: Path) -> bool | None:
+    """Leave out what has no test for this run: to import everything takes each process seconds."""
+    if not GROUP and not ONLY_LONG:
+        return None
+    if collection_path.is_dir():
+        files = collection_path.rglob("test_*.py")
+        return None if any(is_asked_for(path) for path in files) else True
+    is_test = collection_path.match("test_*.py")
+    return True if is_test and not is_asked_for(collection_path) else None
+
+
 def pytest_configure(config: pytest.Config) -> None:
     config.addinivalue_line("markers", "long: left out of `make test`, part of `make test-long`")
     config.addinivalue_line("markers", "quiet: runs after all others")
@@ -241,10 +273,9 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
         function, _, rest = item.name.partition("[")
         if is_long(function, rest.removesuffix("]")):
             item.add_marker(pytest.mark.long)
-        if is_of(QUIET, item.path):
-            item.add_marker(pytest.mark.quiet)
-        elif is_of(SHARED, item.path):
-            item.add_marker(pytest.mark.shared)
+        group = group_of(item.path)
+        if group != "others":
+            item.add_marker(group)
 
 
 class Budget:
