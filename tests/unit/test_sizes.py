@@ -63,7 +63,7 @@ def test_a_run_imports_the_files_of_its_own_tests_alone(monkeypatch: pytest.Monk
         monkeypatch.setattr(sizes, "GROUP", group)
         imported += [path for path in files if sizes.pytest_ignore_collect(path) is None]
     assert sorted(imported) == files
-        assert sizes.pytest_ignore_collect(TESTS / "conftest.py") is None
+    assert sizes.pytest_ignore_collect(TESTS / "conftest.py") is None
     assert sizes.pytest_ignore_collect(TESTS / "spark") is True
     assert sizes.pytest_ignore_collect(TESTS / "integration") is None
 
