@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import os
 from collections.abc import Generator
 
@@ -75,6 +76,12 @@ def pytest_make_collect_report() -> Generator[None, pytest.CollectReport, pytest
     report = yield
     _judge(report)
     return report
+
+
+def pytest_collection_finish() -> None:
+    """Let no collection of garbage go over the modules and items that live as long as the run."""
+    gc.collect()
+    gc.freeze()
 
 
 @pytest.fixture(autouse=True)
