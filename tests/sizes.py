@@ -190,16 +190,8 @@ LONG: dict[str, tuple[str, ...]] = {
     "test_a_core_that_is_passed_by_had_nothing_to_do": ALL,
     # What it measures runs in `make test` too: with late alone, and in the bench itself.
     "test_a_small_run_measures_what_it_is_asked_for": ALL,
-    # One process each, most of them over worlds. Eight others of their kind stay.
-    "test_it_is_found": (
-        "D9",
-        "D10",
-        "D13",
-        "D15",
-        "killer-unmarked",
-        "open-forgotten",
-        "trial-in-a-crowd",
-    ),
+    # Most of them over worlds, as others are that stay.
+    "test_a_sample_is_found": ("more",),
 }
 """Function -> the parts of its parameters with which it is long; all of them if there are none."""
 
