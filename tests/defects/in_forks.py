@@ -18,7 +18,7 @@ from tests.defects.catching import LIMIT_S, OPTIONS
 from tests.defects.registry import DEFECTS
 from tests.support.forks import pytest_in_fork
 
-PLUGINS = ("-p", "pytest_asyncio", "-p", "pytest_timeout")
+PLUGINS = ("-p", "pytest_asyncio.plugin", "-p", "pytest_timeout")
 """Each fork would load all that are installed."""
 
 
