@@ -8,6 +8,7 @@ added: one that is gone keeps its place, and nobody gets its number. `make proto
 from __future__ import annotations
 
 import ast
+import functools
 import inspect as source
 import json
 import re
@@ -180,6 +181,7 @@ def _figure(value: float) -> str:
     return f"{int(value) if float(value).is_integer() else value:,}"
 
 
+@functools.cache
 def _attributes(struct: type[Any]) -> dict[str, str]:
     """Return the docstrings of a struct's fields, which only its source has."""
     try:

@@ -43,21 +43,23 @@ class Group:
 
     Attributes:
         name: as the output calls it.
+        kind: as `tests/sizes.py` calls it, which leaves out the files of the other kinds.
         marks: the expression of pytest's `-m`.
         most_workers: processes at most; 0 is pytest's own process alone.
     """
 
     name: str
+    kind: str
     marks: str
     most_workers: int
 
 
 PHASES = (
     (
-        Group("most tests", "not quiet and not shared", 16),
-        Group("Spark and the browser", "shared", 0),
+        Group("most tests", "others", "not quiet and not shared", 16),
+        Group("Spark and the browser", "shared", "shared", 0),
     ),
-    (Group("the quiet ones", "quiet", 3),),
+    (Group("the quiet ones", "quiet", "quiet", 3),),
 )
 """Groups that run side by side, phase after phase."""
 
@@ -75,7 +77,8 @@ def main(arguments: list[str], root: Path = ROOT) -> int:
     parser.add_argument("--coverage", action="store_true", help="print the branch coverage")
     parser.add_argument("--workers", type=int, default=3, help="processes; 0 is this one alone")
     asked, others = parser.parse_known_args(arguments)
-    environment = {**os.environ, **({"LATE_TEST_LONG": "1"} if asked.long else {})}
+    length = "1" if asked.long else "only" if asked.only_long else ""
+    environment = {**os.environ, **({"LATE_TEST_LONG": length} if length else {})}
     # Each of the hundreds of processes that tests start would compile every module for itself.
     environment.pop("PYTHONDONTWRITEBYTECODE", None)
     size = "" if asked.long else " and long" if asked.only_long else " and not long"
@@ -88,7 +91,8 @@ def main(arguments: list[str], root: Path = ROOT) -> int:
         if asked.coverage:
             options += ["--cov", "--cov-branch", "--cov-report=term"]
             options += ["--cov-append"] if group is not PHASES[0][0] else []
-        return Run(group.name, root, environment, output)([*options, *others])
+        ours = {**environment, "LATE_TEST_GROUP": group.kind}
+        return Run(group.name, root, ours, output)([*options, *others])
 
     for phase in PHASES:
         if asked.coverage or not asked.workers:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import os
 from collections.abc import Generator
 
@@ -16,7 +17,13 @@ os.environ.setdefault("GRPC_ENABLE_FORK_SUPPORT", "false")
 settings.register_profile("late", deadline=None, suppress_health_check=[HealthCheck.too_slow])
 settings.load_profile("late")
 
-pytest_plugins = ["tests.servers", "tests.databases", "tests.results", "tests.sizes"]
+pytest_plugins = [
+    "tests.servers",
+    "tests.databases",
+    "tests.results",
+    "tests.sizes",
+    "tests.simulator.fixtures",
+]
 
 # Every reason for which a test may be skipped, with why that is acceptable. A reason matches by
 # its beginning. A skip that is not listed fails, and in CI so does a missing server: there a test
@@ -75,6 +82,12 @@ def pytest_make_collect_report() -> Generator[None, pytest.CollectReport, pytest
     report = yield
     _judge(report)
     return report
+
+
+def pytest_collection_finish() -> None:
+    """Let no collection of garbage go over the modules and items that live as long as the run."""
+    gc.collect()
+    gc.freeze()
 
 
 @pytest.fixture(autouse=True)

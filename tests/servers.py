@@ -16,7 +16,7 @@ from __future__ import annotations
 import os
 import secrets
 from collections.abc import Callable
-from functools import lru_cache
+from functools import cache, lru_cache
 from pathlib import Path
 from typing import Any
 
@@ -87,7 +87,22 @@ def spanner_host() -> str | None:
         os.environ[spanner.HOST_VARIABLE] = given
     for name, value in spanner.ENVIRONMENT.items():
         os.environ.setdefault(name, value)
+    _remember_statements()
     return given
+
+
+@cache
+def _remember_statements() -> None:
+    """Let the driver of Spanner parse each text once in this process.
+
+    It parses every statement that it executes, only to say of which kind it is: of the tests that
+    ask for many this took most of the processor time. The same text gives the same answer.
+    """
+    import sqlparse
+    from google.cloud.spanner_dbapi import parse_utils
+
+    sqlparse.format = lru_cache(maxsize=2048)(sqlparse.format)
+    parse_utils.ensure_where_clause = lru_cache(maxsize=2048)(parse_utils.ensure_where_clause)
 
 
 def _spanner_container() -> Any:

@@ -75,7 +75,10 @@ async def _drain(app: App, timeout_s: float, wait_s: float) -> dict[str, int]:
             until_us = control.now() + round(wait_s * 1_000_000)
             await worker.start()
             try:
-                while await asyncio.to_thread(busy, engine, app.group, until_us):
+                # What this worker knows of spares the database some twenty statements.
+                while _at_work(worker) or await asyncio.to_thread(
+                    busy, engine, app.group, until_us
+                ):
                     if time.monotonic() > deadline:
                         raise NotDrained(f"tasks are left after {timeout_s:g} s in {app!r}")
                     await asyncio.sleep(_POLL_S)
@@ -84,6 +87,12 @@ async def _drain(app: App, timeout_s: float, wait_s: float) -> dict[str, int]:
         return _ended(engine, worker.id)
     finally:
         engine.dispose()
+
+
+def _at_work(worker: Worker) -> bool:
+    """Tell whether the worker has a task that runs, may start or is not settled."""
+    scheduler = worker.scheduler
+    return bool(worker.dispatcher.running or scheduler.ready or scheduler.unrecorded)
 
 
 def busy(engine: Engine, group: str, until_us: int = 0) -> bool:

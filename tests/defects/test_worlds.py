@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import logging
 import os
-from collections.abc import Iterator
 from typing import get_args
 
 import pytest
@@ -14,12 +12,7 @@ from tests.simulator.minimise import describe
 from tests.simulator.plan import Plan, Profile
 from tests.simulator.world import World
 
-
-@pytest.fixture(autouse=True)
-def _quiet() -> Iterator[None]:
-    logging.disable(logging.CRITICAL)  # workers warn of every fault
-    yield
-    logging.disable(logging.NOTSET)
+pytestmark = pytest.mark.usefixtures("quick_worlds")
 
 
 @pytest.mark.timeout(600)

@@ -13,8 +13,11 @@ import random
 from collections import Counter
 from collections.abc import Callable, Sequence
 
+import pytest
+
 from late import events
 from late.store.base import WorkerInfo
+from late.store.common import fleet_view
 from late.tailer.lease_keeper import LeaseKeeper
 from late.tailer.placement import announced
 from late.tailer.release_notice import ReleaseNotice
@@ -23,9 +26,11 @@ from tests.simulator.logs import PostgresLog
 from tests.simulator.loop import Process, SimLoop, bury
 from tests.simulator.network import Network, NetworkStore
 from tests.simulator.process import SimHeartbeat
+from tests.sizes import LONG_RUN
 
-WORKERS = int(os.environ.get("LATE_FLEET", "140"))
-"""More than watch all of each other."""
+WORKERS = int(os.environ.get("LATE_FLEET", "140" if LONG_RUN else "60"))
+WATCHED = min(fleet_view.ALL_WATCHED, WORKERS * 9 // 10)
+"""More live than watch all of each other, until the tenth has died."""
 GROUPS = tuple(f"g{number}" for number in range(5))
 SHARDS = 2 * WORKERS
 """Of each group."""
@@ -128,7 +133,10 @@ async def _lives(fleet: Fleet) -> None:
     assert quiet < 1.5 * (WORKERS + SHARDS * len(GROUPS)) / 30
 
 
-def test_all_shards_of_a_tenth_that_dies_are_owned_again_soon() -> None:
+def test_all_shards_of_a_tenth_that_dies_are_owned_again_soon(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(fleet_view, "ALL_WATCHED", WATCHED)
     fleet = Fleet()
     gc.disable()  # what ends is buried as a whole, see `World.run`
     try:

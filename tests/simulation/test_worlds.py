@@ -8,10 +8,7 @@ A world that breaks is minimised and described; `python -m tests.simulator --fir
 
 from __future__ import annotations
 
-import gc
-import logging
 import time
-from collections.abc import Iterator
 
 import pytest
 
@@ -32,14 +29,7 @@ BROKE = [
 """What `make soak` has found broken so far: `docs/proof.md` says why."""
 
 
-@pytest.fixture(autouse=True)
-def _small_heap() -> Iterator[None]:
-    """Every world ends with a collection, which must not go over all that other tests have left."""
-    gc.freeze()
-    logging.disable(logging.CRITICAL)  # workers warn of every fault
-    yield
-    logging.disable(logging.NOTSET)
-    gc.unfreeze()
+pytestmark = pytest.mark.usefixtures("quick_worlds")
 
 
 @pytest.mark.parametrize("first", range(0, SEEDS, AT_A_TIME))

@@ -13,6 +13,7 @@ from hypothesis import strategies as st
 
 from late.errors import InvalidCron
 from late.model.cron import check, dues_us, next_due_us
+from tests.sizes import Budget
 
 # Half an hour of daylight saving, a whole day skipped, both hemispheres, and none at all.
 ZONES = ["Europe/Berlin", "America/New_York", "Australia/Lord_Howe", "Pacific/Apia", "UTC"]
@@ -116,6 +117,7 @@ def test_a_wildcard_counts_real_time(zone: str) -> None:
     day=st.integers(0, 3 * 365),
     minute=st.integers(0, 1439),
 )
+@Budget(1.0, floor=60).limit
 def test_from_any_moment_the_same_times_follow(zone: str, rule: str, day: int, minute: int) -> None:
     """A restart in the middle neither doubles nor skips a tick."""
     start = datetime(YEARS.get(zone, 2025), 1, 1, tzinfo=UTC) + timedelta(days=day)

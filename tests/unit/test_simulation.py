@@ -4,7 +4,6 @@ and that it finds what is broken. That nothing is broken is for `tests/simulatio
 from __future__ import annotations
 
 import asyncio
-import logging
 import os
 import random
 import subprocess
@@ -28,6 +27,8 @@ from tests.simulator.loop import Process, SimLoop, Spinning, Stalled, bury
 from tests.simulator.minimise import describe, minimise
 from tests.simulator.plan import FAULTS, PROFILES, Plan
 from tests.simulator.world import Result, World
+
+pytestmark = pytest.mark.usefixtures("quick_worlds")
 
 
 def live(loop: SimLoop, main: Any) -> Any:
@@ -169,15 +170,6 @@ def test_a_timer_never_comes_before_its_time() -> None:
     assert early == []
 
 
-@pytest.fixture
-def quiet() -> Iterator[None]:
-    """Workers warn of every fault, and what is logged keeps the frames that it came from."""
-    logging.disable(logging.CRITICAL)
-    yield
-    logging.disable(logging.NOTSET)
-
-
-@pytest.mark.usefixtures("quiet")
 def test_a_core_that_is_passed_by_had_nothing_to_do(monkeypatch: pytest.MonkeyPatch) -> None:
     """A world in which every core is granted slots in every pass is the same to the letter."""
     # A pass comes sooner where a core may have something to do: here all come at the same times.
@@ -261,9 +253,12 @@ def _first(word: str, plans: Iterable[Plan]) -> str:
     raise AssertionError(f"no world has found it: {word}")
 
 
-@pytest.mark.usefixtures("quiet")
+def _with_orders(first: int) -> Iterator[Plan]:
+    """Plans with commands, from a seed on that has shown what is looked for."""
+    return (plan for seed in range(first, 300) if (plan := Plan.draw(seed)).orders)
+
+
 def test_commands_that_are_not_carried_out_are_found(monkeypatch: pytest.MonkeyPatch) -> None:
-    plans = [plan for seed in range(300) if (plan := Plan.draw(seed)).orders]
     change = Commands._change
 
     def forgets(kind: str) -> Any:
@@ -276,12 +271,11 @@ def test_commands_that_are_not_carried_out_are_found(monkeypatch: pytest.MonkeyP
         return broken
 
     monkeypatch.setattr(Commands, "_change", forgets("cancel"))
-    assert "it was cancelled" in _first("S17", plans)
+    assert "it was cancelled" in _first("S17", _with_orders(12))
     monkeypatch.setattr(Commands, "_change", forgets("reschedule"))
-    assert "before the time it was put off to" in _first("S18", plans)
+    assert "before the time it was put off to" in _first("S18", _with_orders(43))
 
 
-@pytest.mark.usefixtures("quiet")
 def test_a_reset_that_leaves_tasks_where_they_were_is_found(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:

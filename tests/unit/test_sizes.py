@@ -54,3 +54,23 @@ def test_a_long_run_and_a_failure_end_the_saving(monkeypatch: pytest.MonkeyPatch
     assert seen == [0, 1, 2]
     monkeypatch.setattr(sizes, "LONG_RUN", True)
     assert not sizes.Budget(0.0, floor=0).is_spent()
+
+
+def test_a_run_imports_the_files_of_its_own_tests_alone(monkeypatch: pytest.MonkeyPatch) -> None:
+    files = sorted(TESTS.rglob("test_*.py"))
+    imported = []
+    for group in ("quiet", "shared", "others"):
+        monkeypatch.setattr(sizes, "GROUP", group)
+        imported += [path for path in files if sizes.pytest_ignore_collect(path) is None]
+    assert sorted(imported) == files
+    assert sizes.pytest_ignore_collect(TESTS / "conftest.py") is None
+    assert sizes.pytest_ignore_collect(TESTS / "spark") is True
+    assert sizes.pytest_ignore_collect(TESTS / "integration") is None
+
+
+def test_a_run_of_long_tests_imports_no_file_without_one(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(sizes, "ONLY_LONG", True)
+    files = [path for path in TESTS.rglob("test_*.py") if sizes.pytest_ignore_collect(path) is None]
+    text = "\n".join(path.read_text() for path in files)
+    assert [name for name in sizes.LONG if f"def {name}(" not in text] == []
+    assert Path(__file__) not in files
