@@ -245,7 +245,7 @@ class TaskView(msgspec.Struct, frozen=True):
     headers: dict[str, str] | None = None
     options: dict[str, object] | None = None
     workflow: tuple[StageView, ...] = ()
-    """All stages of its workflow, if it belongs to one."""
+    """The stages of its workflow; none if it belongs to no workflow."""
 
 
 class DeadView(msgspec.Struct, frozen=True):

@@ -112,7 +112,7 @@ class Rows(Protocol):
 
 
 class Changes(msgspec.Struct):
-    """What the ends of stages change."""
+    """The changes that the ends of stages make."""
 
     rows: dict[tuple[TaskId, int], Stage] = {}
     """The rows that have another state, count or result, by workflow and stage."""
