@@ -5,7 +5,7 @@ from __future__ import annotations
 import importlib
 import os
 import sys
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from late.errors import ConfigError
 
@@ -16,15 +16,17 @@ if TYPE_CHECKING:
 def load_app(target: str) -> App:
     """Return the `late.App` that `module:name` names; the name is `app` if it is left out.
 
-    A `late.celery.Celery` stands for the app that it carries.
+    A `late.celery.Celery` stands for the app that it carries, with the tasks of all its modules.
 
     Raises:
         ConfigError: see `load`; or what is there is no `late.App`.
     """
     from late.app.app import App
 
-    found = load(target)
-    found = getattr(found, "late_app", found)
+    found: Any = load(target)
+    if hasattr(found, "late_app"):
+        found.import_default_modules()
+        found = found.late_app
     if not isinstance(found, App):
         raise ConfigError(f"{target} is a {type(found).__name__}, not a late.App")
     return found
