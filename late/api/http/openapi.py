@@ -155,26 +155,39 @@ def _puts(queue: str) -> dict[str, Any]:
     return {f"{queue}/tasks": {"post": put}, f"{queue}/put": {"post": signed}}
 
 
+def _put_many() -> dict[str, Any]:
+    accepted = _object(
+        "tasks", {"type": "array", "items": _ref("Accepted")}, token={"type": "string"}
+    )
+    queue = {
+        "name": "queue",
+        "in": "query",
+        "required": False,
+        "description": "The queue of those that name none, as events do; else that of the task.",
+        "schema": _QUEUE_NAME,
+    }
+    put = _operation(
+        "putMany",
+        "Enqueue several tasks, all or none.",
+        body="PutMany",
+        answers={201: accepted, 200: accepted},
+        parameters=[queue],
+    )
+    events = {"type": "array", "items": _ref("CloudEvent")}
+    put["requestBody"]["content"][event_openapi.BATCH] = {"schema": events}
+    return put
+
+
 def _paths() -> dict[str, Any]:
     queue = "/v1/queues/{queue}"
     stats = _object("queues", {"type": "array", "items": _ref("QueueStats")})
     pulled = _object("tasks", {"type": "array", "items": _ref("Pulled")})
-    accepted = _object(
-        "tasks", {"type": "array", "items": _ref("Accepted")}, token={"type": "string"}
-    )
     extended = _object(
         "receipt", {"type": "string"}, visible_until={"type": "string", "format": "date-time"}
     )
     return {
         **_puts(queue),
-        "/v1/tasks": {
-            "post": _operation(
-                "putMany",
-                "Enqueue several tasks, all or none.",
-                body="PutMany",
-                answers={201: accepted, 200: accepted},
-            )
-        },
+        "/v1/tasks": {"post": _put_many()},
         f"{queue}/receive": {
             "post": _operation(
                 "receive",
