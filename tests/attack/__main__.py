@@ -29,14 +29,23 @@ from pathlib import Path
 from types import ModuleType
 from xml.etree import ElementTree
 
-from tests.attack import big_run, contract, forgeries, http_corpus, page_walk, piles, rpc_fuzz
+from tests.attack import (
+    big_run,
+    contract,
+    forgeries,
+    http_corpus,
+    operator_walk,
+    page_walk,
+    piles,
+    rpc_fuzz,
+)
 from tests.attack.table import Row, render
 from tests.attack.target import Target, running
 from tests.servers import URL_VARIABLE, drop_database, fresh_database, postgres_url, stop_servers
 
 PARTS: dict[str, ModuleType] = {
     each.__name__.rpartition(".")[2]: each
-    for each in (http_corpus, piles, rpc_fuzz, forgeries, page_walk, contract)
+    for each in (http_corpus, piles, rpc_fuzz, forgeries, page_walk, operator_walk, contract)
 }
 BIG_RUN = "big_run"
 TESTS = ("tests/security", "tests/integration/test_outbox_autocommit.py")
