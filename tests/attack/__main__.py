@@ -72,9 +72,6 @@ def main() -> int:
         stop_servers()
     table = render(rows)
     print(table)
-    for row in rows:
-        for text in row.wrong:
-            print(f"NOT HELD, {row.attack} {row.store}: {text}")
     print(f"{sum(row.inputs for row in rows):,} inputs in {time.monotonic() - began:.0f} s")
     if asked.save:
         _save(table, time.monotonic() - began)
@@ -112,6 +109,8 @@ def _part(name: str, part: ModuleType, target: Target) -> list[Row]:
     rows = made if isinstance(made, list) else [made]
     held = all(not row.wrong for row in rows)
     _tell(f"{target.store}: {name}", held, began)
+    for text in (each for row in rows for each in row.wrong):
+        print(f"[attack]   {text}", file=sys.stderr, flush=True)
     return rows
 
 

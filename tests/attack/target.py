@@ -165,7 +165,9 @@ def running(store: str, url: str, folder: Path) -> Iterator[Target]:
             process.wait(60)
         except subprocess.TimeoutExpired:
             process.kill()
-            raise SystemExit("the server did not stop within a minute") from None
+            raise SystemExit(
+                f"the server did not stop within a minute:\n{log.read_text()[-2_000:]}"
+            ) from None
 
 
 def _free_port() -> int:

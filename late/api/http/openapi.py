@@ -33,7 +33,8 @@ _ERRORS = {
     401: "No token, or one that is not valid.",
     403: "The token lacks this scope, or is not for this queue.",
     404: "No such queue, group or receipt.",
-    409: "The unique key is taken by another body; or the receipt is stale.",
+    409: "The unique key is taken by another body; the receipt is stale; or what is there now"
+    " does not allow the command.",
     413: "Above 1 MiB, or for a batch 8 MiB or 1,000 tasks.",
     415: "The body has another content type.",
     422: "No such task is known.",
