@@ -72,6 +72,9 @@ def main() -> int:
         stop_servers()
     table = render(rows)
     print(table)
+    for row in rows:
+        for text in row.wrong:
+            print(f"NOT HELD, {row.attack} {row.store}: {text}")
     print(f"{sum(row.inputs for row in rows):,} inputs in {time.monotonic() - began:.0f} s")
     if asked.save:
         _save(table, time.monotonic() - began)

@@ -28,6 +28,7 @@ UNSAID = (
     "not a task id",
     "not a value for a knob",
     "give a filter, or",
+    "say where it starts",  # a group: one of two fields
     "has room for",  # the shards of a lane
     "unique_key must match",  # from the header Idempotency-Key, which is free beside an event
 )
