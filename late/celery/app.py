@@ -63,6 +63,17 @@ class Celery:
     def __repr__(self) -> str:
         return f"<Celery {self.main} with {len(self.tasks)} tasks>"
 
+    def __enter__(self) -> Celery:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def close(self) -> None:
+        """Take no shared tasks of later. It may be called twice."""
+        if self in _apps:
+            _apps.remove(self)
+
     def task(self, fn: Callable[..., Any] | None = None, /, **options: Any) -> Any:
         """Make a task of a function: `@app.task` or `@app.task(bind=True, ...)`.
 

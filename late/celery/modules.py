@@ -13,7 +13,7 @@ Packages: TypeAlias = Iterable[str] | Callable[[], Iterable[str]] | None
 
 
 class Modules:
-    """What is to be imported: `imports`, `include`, and the modules of packages, by their name."""
+    """The list of what to import: `imports`, `include`, and modules of packages, by their name."""
 
     def __init__(self, conf: Settings) -> None:
         self._conf = conf

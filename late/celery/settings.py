@@ -38,7 +38,7 @@ READ_BY_TASKS = frozenset(
     ("task_default_queue", "task_routes", "task_ignore_result", "task_time_limit",
      "task_soft_time_limit", "result_expires", "late_time_limit")
 )  # fmt: skip
-"""What a task takes over when it is registered."""
+"""The settings that a task takes over when it is registered."""
 _ALWAYS = {
     "enable_utc": (True,),
     "task_acks_late": (True,),
@@ -46,7 +46,7 @@ _ALWAYS = {
     "task_serializer": ("json",),
     "result_serializer": ("json",),
 }
-"""What holds here in any case: these values say nothing new."""
+"""Settings that are always so here, with the values that say nothing new."""
 
 Source: TypeAlias = str | Mapping[str, Any] | object
 """Settings: an object, the name of one (`module`, `module.name`, `module:name`), or a mapping."""

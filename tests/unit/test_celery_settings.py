@@ -208,3 +208,11 @@ def test_what_is_missing_in_a_discovered_module_is_told(project: Path) -> None:
         made().autodiscover_tasks(["shop"], force=True)
     with pytest.raises(ModuleNotFoundError, match="no_such_package"):
         made().autodiscover_tasks(["no_such_package"], force=True)
+
+
+def test_an_app_that_is_closed_takes_no_more_shared_tasks(project: Path) -> None:
+    with made() as app:
+        celery.shared_task(name="before")(lambda: None)
+    app.close()
+    celery.shared_task(name="after")(lambda: None)
+    assert list(app.tasks) == ["before"]
