@@ -24,9 +24,9 @@ def load_app(target: str) -> App:
     from late.app.app import App
 
     found: Any = load(target)
-    if hasattr(found, "late_app"):
+    if hasattr(found, "import_default_modules"):
         found.import_default_modules()
-        found = found.late_app
+    found = getattr(found, "late_app", found)
     if not isinstance(found, App):
         raise ConfigError(f"{target} is a {type(found).__name__}, not a late.App")
     return found

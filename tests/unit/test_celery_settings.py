@@ -189,6 +189,15 @@ def test_a_worker_imports_the_modules_that_are_to_be_discovered(project: Path) -
     assert set(load_app("shop.main").tasks) == {"shop.tasks.pay", "shop.more.mail"}
 
 
+def test_a_router_stands_for_its_app_too(project: Path) -> None:
+    (project / "routed.py").write_text(
+        "import late\nfrom celery import Celery\nfrom late.celery.router import Router\n"
+        "app = Router(late.App('sqlite:///none.db'), Celery('shop', broker='memory://'))\n"
+        "@app.task(name='pay')\ndef pay(): ...\n"
+    )
+    assert "pay" in load_app("routed").tasks
+
+
 def test_a_call_by_name_looks_for_its_module_first(project: Path) -> None:
     (project / "jobs.py").write_text(
         "from late.celery import shared_task\n@shared_task\ndef run(): ...\n"
