@@ -186,8 +186,6 @@ def _value(name: str, value: Any) -> Any:
     """Check and convert the value of a setting with a meaning here; others stay as they are."""
     if name.startswith("late_") and name not in DEFAULTS:
         raise ConfigError(f"late.celery has no setting {name}")
-    if name in ("task_serializer", "result_serializer") and value != "json":
-        raise NotSupported(f"{name}={value!r:.40}: it is json here; pickle can run any code")
     if name == "task_routes":
         return dict(_routes(value)) if value else None
     if name == "result_expires":
