@@ -168,7 +168,7 @@ def test_each_error_has_a_code() -> None:
     }
     wrong = {name for name, code in codes.items() if code == 2}
     assert wrong == {
-        "ConfigError", "InvalidTask", "InvalidName", "InvalidPayload", "PayloadTooLarge",
+        "ConfigError", "Conflict", "InvalidTask", "InvalidName", "InvalidPayload", "PayloadTooLarge",
         "InvalidSchedule", "InvalidPolicy", "InvalidCron", "BatchTooLarge", "KeyConflict",
         "UnknownTask",
     }  # fmt: skip
