@@ -168,9 +168,9 @@ def test_each_error_has_a_code() -> None:
     }
     wrong = {name for name, code in codes.items() if code == 2}
     assert wrong == {
-        "ConfigError", "Conflict", "InvalidTask", "InvalidName", "InvalidPayload", "PayloadTooLarge",
+        "ConfigError", "InvalidTask", "InvalidName", "InvalidPayload", "PayloadTooLarge",
         "InvalidSchedule", "InvalidPolicy", "InvalidCron", "BatchTooLarge", "KeyConflict",
-        "UnknownTask",
+        "UnknownTask", "Conflict",
     }  # fmt: skip
     assert codes["StoreUnavailable"] == codes["SchemaMismatch"] == 1
 
