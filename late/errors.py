@@ -26,6 +26,10 @@ class ConfigError(LateError):
     """A setting is wrong. Raised at start, never later."""
 
 
+class Conflict(ConfigError):
+    """An operator's command that does not fit what is there now, such as a name that is taken."""
+
+
 class TaskError(LateError):
     """The task that was asked for cannot be accepted or read."""
 

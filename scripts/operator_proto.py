@@ -3,6 +3,10 @@
 Each operation in `late/api/operator/` is a method there, with the field names that it has over
 HTTP. The number of a field is its place in `operator_fields.json`, to whose lists fields are only
 added: one that is gone keeps its place, and nobody gets its number. `make protos` runs this first.
+
+A field that is renamed in Python keeps its name here and over HTTP with `msgspec.field(name=...)`.
+Without that it is one that is gone and one that is new, and clients of before lose it without a
+word: so a field goes only if it is in `GONE`.
 """
 
 from __future__ import annotations
@@ -28,6 +32,8 @@ ROOT = Path(__file__).resolve().parent.parent
 PROTO = ROOT / "proto" / "late" / "v1" / "operator.proto"
 NUMBERS = PROTO.with_name("operator_fields.json")
 WIDTH = 100
+GONE: frozenset[str] = frozenset()
+"""Fields that clients of before do without, each as `Message: type name`; the changelog says so."""
 
 HEAD = """\
 // What operators ask and change: the commands of `late`, as over HTTP. Made from
@@ -138,6 +144,13 @@ def numbered(old: Numbers, made: Mapping[str, Message]) -> dict[str, list[str]]:
         places = found.setdefault(name, [])
         places += [each.declared for each in message.fields if each.declared not in places]
     return dict(sorted(found.items()))
+
+
+def lost(numbers: Numbers, made: Mapping[str, Message]) -> list[str]:
+    """Return the fields that are gone, as in `GONE`, and that are not there."""
+    live = {f"{name}: {each.declared}" for name, message in made.items() for each in message.fields}
+    known = {f"{name}: {declared}" for name, fields in numbers.items() for declared in fields}
+    return sorted(known - live - GONE)
 
 
 def proto(operations: Sequence[Operation], numbers: Numbers) -> str:
@@ -260,7 +273,13 @@ def written(numbers: Numbers) -> str:
 
 def main() -> None:
     """Write both files."""
-    numbers = numbered(kept(), messages(OPERATIONS))
+    made = messages(OPERATIONS)
+    if gone := lost(kept(), made):
+        raise SystemExit(
+            f"clients of before lose {', '.join(gone)}: keep a renamed field's name with"
+            " msgspec.field(name=...), or list what is to go in GONE"
+        )
+    numbers = numbered(kept(), made)
     NUMBERS.write_text(written(numbers))
     PROTO.write_text(proto(OPERATIONS, numbers))
 

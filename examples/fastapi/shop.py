@@ -6,12 +6,13 @@ from contextlib import asynccontextmanager
 from typing import Annotated
 
 import telemetry
-from fastapi import Depends, FastAPI, HTTPException
+from fastapi import FastAPI, HTTPException
 from pydantic import BaseModel
 from sqlalchemy.ext.asyncio import AsyncSession, async_sessionmaker, create_async_engine
 from sqlalchemy.orm import DeclarativeBase, Mapped, mapped_column
 
 import late
+from late.contrib.fastapi import running, transaction
 
 URL = os.environ.get("SHOP_URL", "sqlite:///shop.db")
 queue = late.App(URL)
@@ -52,17 +53,13 @@ async def lifespan(_: FastAPI) -> AsyncIterator[None]:
     telemetry.start()
     async with engine.begin() as tx:
         await tx.run_sync(Base.metadata.create_all)
-    yield
+    async with running(queue, worker=os.environ.get("SHOP_WORKER") == "1"):
+        yield
     await engine.dispose()
 
 
-async def transaction() -> AsyncIterator[AsyncSession]:
-    async with sessions.begin() as tx:
-        yield tx
-
-
-# "function": the commit comes before the answer. FastAPI's default answers first.
-Transaction = Annotated[AsyncSession, Depends(transaction, scope="function")]
+# It commits before the answer is sent, and wakes the workers then.
+Transaction = Annotated[AsyncSession, transaction(sessions.begin)]
 app = FastAPI(lifespan=lifespan)
 
 

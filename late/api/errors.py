@@ -8,6 +8,7 @@ from late.api.pull.receipts import StaleReceipt, UnknownReceipt
 from late.errors import (
     BatchTooLarge,
     ConfigError,
+    Conflict,
     InvalidTask,
     KeyConflict,
     LateError,
@@ -95,6 +96,7 @@ _CODES: tuple[tuple[type[LateError], Code], ...] = (
     (QueueFull, Code(429, "RESOURCE_EXHAUSTED", "queue_full")),
     (UnknownTask, Code(422, "NOT_FOUND", "unknown_task")),
     (InvalidTask, Code(400, "INVALID_ARGUMENT", "invalid_task")),
+    (Conflict, Code(409, "FAILED_PRECONDITION", "conflict")),
     (ConfigError, Code(400, "INVALID_ARGUMENT", "bad_request")),
     (StoreError, Code(503, "UNAVAILABLE", "unavailable", shown=False)),
 )

@@ -283,6 +283,8 @@ class App:
             alone = call.settings.autocommit
         except AttributeError:
             raise mistakes.not_a_call(tx, call) from None
+        if call.app is not self:
+            raise mistakes.not_ours(call, self)
         if self._depths:
             check_depths((call.queue,), self._depths, self.max_backlog)
         try:
@@ -315,7 +317,7 @@ class App:
         batch = list(itertools.islice(calls, validate.BATCH_TASKS_MAX + 1))
         for call in batch:
             if not isinstance(call, Call) or call.app is not self:
-                raise mistakes.not_ours(call)
+                raise mistakes.not_ours(call, self)
         alone = all(call.settings.autocommit for call in batch)
         try:
             rows = self.prepare(batch)

@@ -185,7 +185,7 @@ def redrive(
     payload = None
     if call is not None:
         if getattr(call, "app", None) is not app:
-            raise not_ours(call)
+            raise not_ours(call, app)
         if call.settings.options.subject is not None:
             raise InvalidTask("arguments with a subject cannot be given to a task: enqueue it anew")
         _checked(task_id)

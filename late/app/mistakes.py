@@ -114,10 +114,17 @@ def not_calls(tx: Any, calls: Any) -> InvalidTask:
     return InvalidTask(f"app.enqueue_many takes a list of task.call(...): {_instead(calls)}")
 
 
-def not_ours(call: Any) -> InvalidTask:
-    """Return the error of a list that holds something else than a call of this app's tasks."""
-    told = f"{call.name!r} is a task of another app" if _is_call(call) else _instead(call)
-    return InvalidTask(f"not a call of this app's tasks: {told}")
+def not_ours(call: Any, app: Any) -> InvalidTask:
+    """Return the error of something else than a call of a task of `app`."""
+    if not _is_call(call):
+        return InvalidTask(f"not a call of this app's tasks: {_instead(call)}")
+    from late.schema.engine import shown
+
+    theirs, ours = (f"{each!r} on {shown(each.url)}" for each in (call.app, app))
+    return InvalidTask(
+        f"not a call of this app's tasks: {call.name!r} is a task of another app, {theirs}; this is"
+        f" {ours}"
+    )
 
 
 def _is_call(value: Any) -> bool:

@@ -3,57 +3,29 @@
 from __future__ import annotations
 
 import inspect
+import re
 from collections.abc import Callable, Iterable, Mapping
 from fnmatch import fnmatchcase
-from types import SimpleNamespace
 from typing import Any
 
 from late.app.app import App
 from late.celery.exceptions import NotSupported
+from late.celery.modules import Modules
 from late.celery.results import AsyncResult
 from late.celery.run import register
+from late.celery.settings import Settings, Source, read
 from late.celery.signature import Signature
 from late.celery.task import Task
 from late.celery.transactions import joined
-from late.errors import ConfigError, UnknownTask
-
-DEFAULTS: Mapping[str, Any] = {
-    "task_always_eager": False,
-    "task_eager_propagates": False,
-    "task_default_queue": "default",
-    "task_routes": None,
-    "task_ignore_result": False,
-    "task_time_limit": None,
-    "task_soft_time_limit": None,
-    "result_expires": 86_400.0,
-    "timezone": "UTC",
-    "beat_schedule": None,
-    "late_outside_transaction": "refuse",
-    "late_django_database": "default",
-    "late_time_limit": 3_600.0,
-}
-"""The settings of `Celery.conf`. Those that begin with `late_` are not Celery's: calls without a
-transaction (`refuse` or `open`), Django's database, and seconds of a task without a time limit."""
+from late.errors import UnknownTask
 
 _REFUSED = {
     "rate_limit": "rates belong to queues: `late queue set`, docs/knobs.md",
     "pydantic": "annotate the parameters of a task of `late` itself",
 }
+_LONG = {"broker": "broker_url", "backend": "result_backend"}
 _shared: list[Task] = []
 _apps: list[Celery] = []
-
-
-class Settings(SimpleNamespace):
-    """`Celery.conf`."""
-
-    def update(self, given: Mapping[str, Any] = {}, /, **more: Any) -> None:
-        """Set some of the settings.
-
-        Raises:
-            ConfigError: a setting is unknown, and none is set.
-        """
-        _refuse_unknown({**given, **more})
-        vars(self).update(given, **more)
 
 
 class Celery:
@@ -62,18 +34,27 @@ class Celery:
     Args:
         main: the name that replaces `__main__` in names of tasks.
         late_app: the app with the database.
-        settings: see `DEFAULTS`.
+        config_source, namespace: see `config_from_object`.
+        strict_typing: False lets tasks without `typing=` take calls that do not fit the function.
+        settings: see `Settings.update`; `broker` and `backend` are Celery's names for two of them.
 
     Raises:
-        ConfigError: a setting is unknown.
+        ConfigError: a setting is wrong.
     """
 
-    def __init__(self, main: str | None = None, *, late_app: App, **settings: Any) -> None:
-        _refuse_unknown(settings)
+    def __init__(
+        self, main: str | None = None, *, late_app: App, config_source: Source | None = None,
+        namespace: str | None = None, strict_typing: bool = True, **settings: Any,
+    ) -> None:  # fmt: skip
+        self.strict_typing = strict_typing
         self.main = main
         self.late_app = late_app
-        self.conf = Settings(**{**DEFAULTS, **settings})
         self.tasks: dict[str, Task] = {}
+        self.conf = Settings(lambda: len(self.tasks))
+        self._modules = Modules(self.conf)
+        if config_source is not None:
+            self.config_from_object(config_source, namespace=namespace)
+        self.conf.update({_LONG.get(name, name): value for name, value in settings.items()})
         self.control = Control(self)
         _apps.append(self)
         for task in _shared:
@@ -81,6 +62,17 @@ class Celery:
 
     def __repr__(self) -> str:
         return f"<Celery {self.main} with {len(self.tasks)} tasks>"
+
+    def __enter__(self) -> Celery:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def close(self) -> None:
+        """Take no shared tasks of later. It may be called twice."""
+        if self in _apps:
+            _apps.remove(self)
 
     def task(self, fn: Callable[..., Any] | None = None, /, **options: Any) -> Any:
         """Make a task of a function: `@app.task` or `@app.task(bind=True, ...)`.
@@ -94,6 +86,52 @@ class Celery:
             return self._add(build(function, self.main, options))
 
         return make if fn is None else make(fn)
+
+    def config_from_object(
+        self, obj: Source, silent: bool = False, force: bool = False, namespace: str | None = None
+    ) -> None:
+        """Take the settings of an object, a mapping, or of what a text names; they are read now.
+
+        Args:
+            silent: let a module that is not there be no error.
+            force: Celery's, for one that reads later; it changes nothing here.
+            namespace: what the names of the settings begin with, as `CELERY` in Django's.
+
+        Raises:
+            ImportError: there is no such module.
+            ConfigError: see `Settings.update`.
+        """
+        try:
+            found = read(obj, namespace)
+        except ImportError:
+            if not silent:
+                raise
+            return
+        self.conf.update(found)
+
+    def autodiscover_tasks(
+        self, packages: Iterable[str] | Callable[[], Iterable[str]] | None = None,
+        related_name: str | None = "tasks", force: bool = False,
+    ) -> None:  # fmt: skip
+        """Let workers import the module `related_name` of each package that has one.
+
+        Args:
+            packages: their names, or what returns them; those of Django's apps if there are none.
+            related_name: None imports the packages themselves.
+            force: import them now, and not when a worker starts.
+        """
+        self._modules.discover(packages, related_name)
+        if force:
+            self.import_default_modules()
+
+    def import_default_modules(self) -> None:
+        """Import `conf.imports`, `conf.include` and what is to be discovered, as a worker does.
+
+        Raises:
+            ImportError: a module of `imports` or `include` is missing. What a module raises is
+                passed on.
+        """
+        self._modules.load()
 
     def register_task(self, task: Task) -> Task:
         """Register an instance of a subclass of `Task`."""
@@ -140,12 +178,18 @@ class Celery:
         """Return the queue of a task: its own, or that of the first route that fits its name."""
         if task.queue:
             return task.queue
-        for pattern, route in (self.conf.task_routes or {}).items():
-            if fnmatchcase(task.name, pattern):
-                return str(route if isinstance(route, str) else route["queue"])
+        for pattern, queue in (self.conf.task_routes or {}).items():
+            if (
+                pattern.match(task.name)
+                if isinstance(pattern, re.Pattern)
+                else fnmatchcase(task.name, pattern)
+            ):
+                return str(queue)
         return str(self.conf.task_default_queue)
 
     def _named(self, name: str) -> Task:
+        if name not in self.tasks:
+            self.import_default_modules()
         if name not in self.tasks:
             raise UnknownTask(f"no task {name!r:.80} is registered with {self!r}")
         return self.tasks[name]
@@ -157,12 +201,6 @@ class Celery:
         self.tasks[task.name] = task
         task.bound = self
         return task
-
-
-def _refuse_unknown(settings: Mapping[str, Any]) -> None:
-    unknown = sorted(settings.keys() - DEFAULTS.keys())
-    if unknown:
-        raise ConfigError(f"late.celery has no setting {', '.join(unknown)}")
 
 
 class Control:

@@ -67,7 +67,9 @@ def read(app: Any) -> list[Entry]:
         ConfigError: it is no such app, or it keeps its entries elsewhere, as in a database. What
             its modules raise is passed on.
     """
-    if not isinstance(app, Celery):
+    if isinstance(app, Celery):
+        app.import_default_modules()
+    else:
         if not all(hasattr(app, part) for part in ("loader", "finalize", "conf")):
             raise ConfigError(f"a {type(app).__name__} is no app of Celery")
         app.loader.import_default_modules()

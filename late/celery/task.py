@@ -86,7 +86,7 @@ class Task:
     time_limit: float | None = None
     expires: Any = None
     priority: int | None = None
-    typing: bool = True
+    typing: bool | None = None
     """Refuse a call whose arguments the function does not take."""
     MaxRetriesExceededError: ClassVar[type[Exception]] = MaxRetriesExceededError
     run: Any
@@ -178,7 +178,7 @@ class Task:
             raise TypeError(f"{self.name}: task args must be a list or tuple")
         if kwargs is not None and not isinstance(kwargs, Mapping):
             raise TypeError(f"{self.name}: task keyword arguments must be a mapping")
-        if self.typing:
+        if self.app.strict_typing if self.typing is None else self.typing:
             self._parameters.bind(*(args or ()), **(kwargs or {}))
 
     def signature(self, args: Any = (), kwargs: Any = None, **options: Any) -> Signature:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import importlib
 import os
 import sys
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from late.errors import ConfigError
 
@@ -16,14 +16,16 @@ if TYPE_CHECKING:
 def load_app(target: str) -> App:
     """Return the `late.App` that `module:name` names; the name is `app` if it is left out.
 
-    A `late.celery.Celery` stands for the app that it carries.
+    A `late.celery.Celery` stands for the app that it carries, with the tasks of all its modules.
 
     Raises:
         ConfigError: see `load`; or what is there is no `late.App`.
     """
     from late.app.app import App
 
-    found = load(target)
+    found: Any = load(target)
+    if hasattr(found, "import_default_modules"):
+        found.import_default_modules()
     found = getattr(found, "late_app", found)
     if not isinstance(found, App):
         raise ConfigError(f"{target} is a {type(found).__name__}, not a late.App")

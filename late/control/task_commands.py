@@ -14,7 +14,7 @@ from late.control.database import Part, on_engine
 from late.control.sql.rows import object_of
 from late.control.status import task
 from late.control.views import TaskView
-from late.errors import ConfigError, InvalidPayload, InvalidSchedule
+from late.errors import ConfigError, Conflict, InvalidPayload, InvalidSchedule
 from late.model.ids import shard_of
 from late.model.task import TaskId
 from late.model.validation import DELAY_US_MAX, is_name
@@ -124,9 +124,9 @@ class TaskControl(Part):
                 )
             ).all()
             if not found:
-                raise ConfigError(f"no dead letter {task_id}" + (f" in {group}" if group else ""))
+                raise Conflict(f"no dead letter {task_id}" + (f" in {group}" if group else ""))
             if any((object_of(row.options) or {}).get("codec") for row in found):
-                raise ConfigError(
+                raise Conflict(
                     f"the payload of {task_id} is not plain JSON: send it back from the "
                     "application, by app.redrive(tx, task_id, call=...)"
                 )

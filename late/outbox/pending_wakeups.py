@@ -1,6 +1,7 @@
 """Note the shards of new tasks in transactions that `late` commits, so that it can wake workers.
 
-Nothing is noted for the callers' own transactions: they call `late.wake` after their commit.
+Nothing is noted for the callers' own transactions: they call `late.wake` after their commit, unless
+`late.contrib` commits for them.
 """
 
 from __future__ import annotations

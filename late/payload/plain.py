@@ -99,6 +99,7 @@ class Plain(msgspec.Struct, frozen=True):
 
 JSON = Plain("json")
 MSGPACK = Plain("msgpack")
+_PARTS = ("name", "format", "seal", "open")
 BUILTIN: dict[str, Codec] = {"json": JSON, "msgpack": MSGPACK}
 
 
@@ -106,9 +107,14 @@ def resolve(codec: Codec | str) -> Codec:
     """Return the codec itself, or the one with the name `json` or `msgpack`.
 
     Raises:
-        ConfigError: the name is another one.
+        ConfigError: the name is another one, or it is no codec.
     """
     if not isinstance(codec, str):
+        if isinstance(codec, type) or not all(hasattr(codec, part) for part in _PARTS):
+            raise ConfigError(
+                f"codec {validate.shown(codec)} is neither 'json', 'msgpack' nor a codec such as"
+                " late.Signed(...)"
+            )
         return codec
     if codec not in BUILTIN:
         raise ConfigError(f"codec {validate.shown(codec)} is neither 'json' nor 'msgpack'")

@@ -29,14 +29,23 @@ from pathlib import Path
 from types import ModuleType
 from xml.etree import ElementTree
 
-from tests.attack import big_run, contract, forgeries, http_corpus, page_walk, piles, rpc_fuzz
+from tests.attack import (
+    big_run,
+    contract,
+    forgeries,
+    http_corpus,
+    operator_walk,
+    page_walk,
+    piles,
+    rpc_fuzz,
+)
 from tests.attack.table import Row, render
 from tests.attack.target import Target, running
 from tests.servers import URL_VARIABLE, drop_database, fresh_database, postgres_url, stop_servers
 
 PARTS: dict[str, ModuleType] = {
     each.__name__.rpartition(".")[2]: each
-    for each in (http_corpus, piles, rpc_fuzz, forgeries, page_walk, contract)
+    for each in (http_corpus, piles, rpc_fuzz, forgeries, page_walk, operator_walk, contract)
 }
 BIG_RUN = "big_run"
 TESTS = ("tests/security", "tests/integration/test_outbox_autocommit.py")
@@ -103,6 +112,8 @@ def _part(name: str, part: ModuleType, target: Target) -> list[Row]:
     rows = made if isinstance(made, list) else [made]
     held = all(not row.wrong for row in rows)
     _tell(f"{target.store}: {name}", held, began)
+    for text in (each for row in rows for each in row.wrong):
+        print(f"[attack]   {text}", file=sys.stderr, flush=True)
     return rows
 
 

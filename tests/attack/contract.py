@@ -24,6 +24,12 @@ UNSAID = (
     "an integer of",  # of an event: 16.0, or one in a text
     "without control characters",  # nor code points that are no characters
     "all attributes take",
+    "since must be before until",
+    "not a task id",
+    "not a value for a knob",
+    "give a filter, or",
+    "say where it starts",  # a group: one of two fields
+    "has room for",  # the shards of a lane
     "unique_key must match",  # from the header Idempotency-Key, which is free beside an event
 )
 """Rules between values, of the clock, or within a text: JSON Schema has no words for them."""

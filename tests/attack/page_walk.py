@@ -16,7 +16,7 @@ from tests.unit.api_kit import Client
 ROLES = ("", "enqueue", "consume", "view", "operate", "narrow", "all")
 LOOK, CHANGE = {"view", "operate", "all"}, {"operate", "all"}
 PLAIN = ("", "queues", "targets", "groups", "shards", "tasks", "dead", "timers", "schedules",
-         "workers", "autoscaler", "cost", "login", "static/late.css", "nowhere",
+         "workers", "autoscaler", "cost", "celery", "login", "static/late.css", "nowhere",
          "shards/default/99999999999999999999")  # fmt: skip
 OPEN = {"login", "static/late.css"}
 OF_QUEUES = {"", "queues", "tasks", "dead", "timers", "schedules", "cost"}

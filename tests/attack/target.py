@@ -139,7 +139,7 @@ def running(store: str, url: str, folder: Path) -> Iterator[Target]:
     ports = [_free_port() for _ in range(3)]
     log = folder / f"{store}.log"
     words = ["serve", "--url", url, "--auth", "--web-changes", "--rate", "5000"]
-    words.append("--signed-urls")
+    words += ["--api-changes", "--signed-urls"]
     words += [word for queue in QUEUES for word in ("--pull", queue)]
     words += ["--http-port", f"{ports[0]}", "--grpc-port", f"{ports[1]}"]
     with log.open("wb") as output:
@@ -165,7 +165,9 @@ def running(store: str, url: str, folder: Path) -> Iterator[Target]:
             process.wait(60)
         except subprocess.TimeoutExpired:
             process.kill()
-            raise SystemExit("the server did not stop within a minute") from None
+            raise SystemExit(
+                f"the server did not stop within a minute:\n{log.read_text()[-2_000:]}"
+            ) from None
 
 
 def _free_port() -> int:

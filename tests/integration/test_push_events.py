@@ -35,7 +35,7 @@ CAME: dict[str, Any] = {
 
 def task(event: dict[str, Any], **options: Any) -> Attempt:
     """The attempt of a task that was put as this event."""
-    made = put_of(json.dumps(event).encode(), "payments")
+    made = put_of(event, "payments")
     headers = json.dumps(made.headers)
     found = attempt(made.name, payload=json.dumps(made.payload).encode(), headers=headers)
     return msgspec.structs.replace(found, options=Options(**options))

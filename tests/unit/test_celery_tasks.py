@@ -9,7 +9,6 @@ import pytest
 import late
 from late import celery
 from late.celery.router import Router
-from late.errors import ConfigError
 from late.testing import drain
 from tests.unit.test_celery_router import Broker
 
@@ -116,14 +115,6 @@ def test_an_eager_result_can_be_waited_for_and_revoked(app: celery.Celery) -> No
     with pytest.raises(celery.TaskRevokedError):
         result.get()
     assert (result.state, result.traceback) == ("REVOKED", None)
-
-
-def test_settings_are_updated_if_they_are_known(app: celery.Celery) -> None:
-    app.conf.update({"task_always_eager": True}, task_default_queue="fast")
-    assert (app.conf.task_always_eager, app.conf.task_default_queue) == (True, "fast")
-    with pytest.raises(ConfigError, match="no setting broker_url"):
-        app.conf.update(broker_url="redis://", task_always_eager=False)
-    assert app.conf.task_always_eager
 
 
 def test_a_task_has_the_name_of_its_function(app: celery.Celery) -> None:

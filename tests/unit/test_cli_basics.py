@@ -170,7 +170,7 @@ def test_each_error_has_a_code() -> None:
     assert wrong == {
         "ConfigError", "InvalidTask", "InvalidName", "InvalidPayload", "PayloadTooLarge",
         "InvalidSchedule", "InvalidPolicy", "InvalidCron", "BatchTooLarge", "KeyConflict",
-        "UnknownTask",
+        "UnknownTask", "Conflict",
     }  # fmt: skip
     assert codes["StoreUnavailable"] == codes["SchemaMismatch"] == 1
 

@@ -11,12 +11,14 @@ import pytest
 import late
 from late.api.errors import BadRequest
 from late.api.http.cloud_events import put_of
+from late.api.http.event_modes import BATCH, event_of
 from late.control import Control
 from late.errors import LateError
 from tests.unit.api_kit import Answer, Served, served
 
 TASKS = "/v1/queues/payments/tasks"
 KIND = {"Content-Type": "application/cloudevents+json; charset=UTF-8"}
+MODE = "application/cloudevents+json"
 PARENT = "00-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-01"
 HOP = "00-0af7651916cd43dd8448eb211c80319c-b9c7c989f97918e1-01"
 EVENT: dict[str, Any] = {
@@ -35,7 +37,7 @@ async def put(it: Served, event: Any, **headers: str) -> Answer:
 
 
 def of(**attributes: Any) -> Any:
-    return put_of(json.dumps({**EVENT, **attributes}).encode(), "payments")
+    return put_of({**EVENT, **attributes}, "payments")
 
 
 async def test_an_event_is_a_task_and_a_repeat_of_it_is_the_same(tmp_path: Path) -> None:
@@ -174,7 +176,7 @@ def test_a_bad_event_is_refused_by_the_name_of_its_attribute(
 @pytest.mark.parametrize("raw", [b"", b"[]", b"{", b"null", b"\xff", b'{"id": "\\ud800"}'])
 def test_a_body_that_is_no_object_is_refused(raw: bytes) -> None:
     with pytest.raises(BadRequest):
-        put_of(raw, "payments")
+        put_of(event_of(raw, MODE, []) or {}, "payments")
 
 
 async def test_what_the_task_itself_refuses_names_the_attribute_too(tmp_path: Path) -> None:
@@ -215,10 +217,139 @@ async def test_the_trace_is_the_events_or_else_the_requests(tmp_path: Path) -> N
         assert found == [PARENT, HOP]
 
 
-@pytest.mark.parametrize("kind", ["application/cloudevents-batch+json", "text/plain"])
-async def test_other_forms_of_events_are_not_taken(tmp_path: Path, kind: str) -> None:
+BINARY = {f"ce-{name}": value for name, value in EVENT.items() if name != "data"}
+
+
+async def test_an_event_in_headers_is_the_same_task_as_one_in_json(tmp_path: Path) -> None:
     async with served(tmp_path) as it:
-        answer = await it.call("POST", TASKS, raw=b"[]", headers={"Content-Type": kind})
-        assert (answer.status, answer.json["error"]) == (415, "unsupported_media_type")
+        sent = {**BINARY, "ce-latepriority": "5", "ce-subject": "trip%207%25", "traceparent": HOP}
+        first = await it.call("POST", TASKS, {"trip": 7}, headers=sent)
+        assert (first.status, first.json["created"]) == (201, True)
+        again = await put(it, EVENT)
+        assert (again.status, again.json["task_id"]) == (200, first.json["task_id"])
+        with Control(it.url) as control:
+            record = control.tasks.show(first.json["task_id"])
+        assert record.headers["traceparent"] == HOP
+        assert record.headers["ce-subject"] == "trip 7%"
+        assert record.headers["ce-datacontenttype"] == "application/json"
+        clash = await it.call("POST", TASKS, {"trip": 8}, headers=sent)
+        assert (clash.status, clash.json["message"][:12]) == (409, "id, source: ")
+
+
+async def test_one_in_json_counts_before_headers_and_other_headers_are_none(tmp_path: Path) -> None:
+    async with served(tmp_path) as it:
+        answer = await put(it, EVENT, ce_specversion="0.3", ce_type="other")
+        assert answer.status == 201
+        plain = {"name": "plain", "payload": {}}
+        answer = await it.call("POST", TASKS, plain, headers={"ce-type": "other"})
+        assert answer.status == 201
+        with Control(it.url) as control:
+            assert control.tasks.show(answer.json["task_id"]).name == "plain"
+
+
+def binary(body: bytes = b"", *, without: str = "", **headers: str) -> Any:
+    given = {**BINARY, "content-type": "application/json", **headers}
+    pairs = [(name.replace("_", "-"), value) for name, value in given.items() if name != without]
+    return event_of(body, "application/json", pairs)
+
+
+def test_the_texts_of_headers_are_decoded_once() -> None:
+    event = binary(b"", ce_a='"a \\"b\\""', ce_b="%25C3%25A6", ce_c="%C3%A6", ce_d='a"b')
+    assert put_of(event | {"latepriority": "5"}, "payments").priority == 5
+    assert [event[name] for name in "abcd"] == ['a "b"', "%C3%A6", "\xe6", 'a"b']
+    assert put_of(event, "payments").payload == {}
+
+
+@pytest.mark.parametrize(
+    ("headers", "name"),
+    [
+        ({"ce_subject": "\xe6"}, "subject"),
+        ({"ce_subject": "%ff"}, "subject"),
+        ({"ce_data": "{}"}, "data: the body"),
+        ({"ce_datacontenttype": "application/json"}, "datacontenttype: send it"),
+        ({"ce-type": "a", "ce_type": "b"}, "type: it is there twice"),
+        ({"ce_": "a"}, "''"),
+        ({"ce_myName": "a"}, "myName"),
+        ({"ce_specversion": "0.3"}, "specversion"),
+        ({"ce_subject": "%07"}, "subject"),
+        ({"content-type": "application/xml"}, "datacontenttype"),
+        ({"without": "ce-id"}, "id"),
+    ],
+)
+def test_a_bad_header_is_refused_by_the_name_of_its_attribute(
+    headers: dict[str, str], name: str
+) -> None:
+    with pytest.raises(BadRequest) as raised:
+        put_of(binary(b"{}", **headers), "payments")
+    assert str(raised.value).strip("'").startswith(name.strip("'"))
+
+
+BATCH_KIND = {"Content-Type": BATCH}
+
+
+async def test_events_of_a_batch_are_put_together(tmp_path: Path) -> None:
+    async with served(tmp_path) as it:
+
+        async def ask(*events: dict[str, Any], path: str = "/v1/tasks?queue=payments") -> Answer:
+            raw = json.dumps(events).encode()
+            return await it.call("POST", path, raw=raw, headers=BATCH_KIND)
+
+        first = await ask(EVENT, {**EVENT, "id": "2"}, EVENT)
+        assert first.status == 201
+        made = first.json["tasks"]
+        assert [each["created"] for each in made] == [True, True, False]
+        assert made[0]["task_id"] == made[2]["task_id"]
+        again = await ask(EVENT)
+        assert (again.status, again.json["token"]) == (200, made[0]["task_id"])
+        with Control(it.url) as control:
+            assert control.tasks.show(made[1]["task_id"]).queue == "payments"
+        assert (await ask()).json["tasks"] == []
+
+        wrong = await ask({**EVENT, "id": "3"}, {**EVENT, "id": "4", "latepriorty": 1})
+        assert wrong.status == 400
+        assert wrong.json["message"].startswith("tasks[1]: latepriorty: ")
+        assert (await ask({**EVENT, "id": "3"})).status == 201, "nothing of the batch was put"
+        clash = await ask({**EVENT, "data": {"trip": 8}})
+        assert (clash.status, clash.json["message"][:12]) == (409, "id, source: ")
+        assert (await ask({**EVENT, "id": "5"}, path="/v1/tasks?queue=a+b")).status == 400
+
+
+async def test_the_queue_of_the_query_is_for_tasks_that_name_none(tmp_path: Path) -> None:
+    app = late.App(f"sqlite:///{tmp_path}/served.db")
+
+    @app.task(name="b", queue="mail")
+    async def send() -> None: ...
+
+    async with served(tmp_path, app=app) as it:
+        tasks = [{"name": "a"}, {"name": "b", "queue": "mail"}]
+        answer = await it.call("POST", "/v1/tasks?queue=payments", {"tasks": tasks})
+        with Control(it.url) as control:
+            assert answer.status == 201, answer.json
+            ids = [each["task_id"] for each in answer.json["tasks"]]
+            assert [control.tasks.show(each).queue for each in ids] == ["payments", "mail"]
+
+
+async def test_what_a_task_of_a_batch_refuses_names_its_place_and_the_attribute(
+    tmp_path: Path,
+) -> None:
+    app = late.App(f"sqlite:///{tmp_path}/served.db")
+
+    @app.task(queue="mail")
+    async def send(to: str) -> None: ...
+
+    async with served(tmp_path, app=app) as it:
+        events = [{**EVENT, "type": "send", "data": {"to": "ann"}}, EVENT]
+        answer = await it.call(
+            "POST", "/v1/tasks?queue=mail", raw=json.dumps(events).encode(), headers=BATCH_KIND
+        )
+        assert answer.status == 422
+        assert answer.json["message"].startswith("tasks[1]: type: ")
+
+
+async def test_each_path_takes_its_own_forms_of_events(tmp_path: Path) -> None:
+    async with served(tmp_path) as it:
+        for kind in (BATCH, "text/plain"):
+            answer = await it.call("POST", TASKS, raw=b"[]", headers={"Content-Type": kind})
+            assert (answer.status, answer.json["error"]) == (415, "unsupported_media_type")
         batch = await it.call("POST", "/v1/tasks", raw=b"{}", headers=KIND)
         assert batch.status == 415

@@ -18,6 +18,8 @@ from django.db import connections, router
 from django.test import override_settings
 from sqlalchemy import make_url
 
+import late
+
 if not settings.configured:
     settings.configure(
         DATABASES={"default": {"ENGINE": "django.db.backends.sqlite3", "NAME": ":memory:"}},
@@ -95,7 +97,15 @@ def test_a_socket_is_not_a_host_name(database: Any) -> None:
     [
         (["SHARDS"], "must be a dictionary"),
         ({"SHARD": 8, "GROUPS": 1}, "LATE has no GROUPS, SHARD"),
-        ({"SHARDS": 0}, "shards must be 1"),
+        ({"SHARDS": 0}, r"LATE\['SHARDS'\]: Expected `int` >= 1"),
+        ({"SHARDS": 5_000}, r"LATE\['SHARDS'\]: Expected `int` <= 4096"),
+        ({"GROUP": "my shop"}, r"LATE\['GROUP'\]: Expected `str` matching"),
+        ({"DATABASE": "nowhere"}, r"LATE\['DATABASE'\]: there is no 'nowhere' in DATABASES"),
+        ({"CODEC": 5}, "codec 5 is neither"),
+        ({"CODEC": late.Signed}, "is neither 'json', 'msgpack' nor a codec"),
+        ({"TARGETS": ["billing"]}, "not a late.GrpcTarget or late.HttpTarget: 'billing'"),
+        ({"MAX_BACKLOG": {"my mail": 9}}, r"LATE\['MAX_BACKLOG'\]: Expected `str` matching"),
+        ({"HISTORY": 1, "SHARDS": "8"}, r"LATE\['SHARDS'\]: .*; LATE\['HISTORY'\]: "),
         ({"SHARDS": "8"}, r"LATE\['SHARDS'\]: Expected `int`, got `str`"),
         ({"CODEC": "pickle"}, "pickle"),
         ({"HISTORY": 1}, r"LATE\['HISTORY'\]: Expected `bool`, got `int`"),
@@ -268,9 +278,12 @@ def _shards(url: str) -> int:
     return lane.shards
 
 
-@pytest.mark.parametrize("found", [None, "0.8.0", "0.11.0", "0.12.0", "0.12.1", "1.0"])
+NEW = ("0.12.0", "0.12.1", "0.12rc1", "1.0", "1.0rc1", "1.0.dev3", "1", "2026.1+local")
+
+
+@pytest.mark.parametrize("found", [None, "0.8.0", "0.11.0", "0.11rc1", "unknown", *NEW])
 def test_only_a_new_django_tasks_is_taken(found: str | None) -> None:
-    fits = found in ("0.12.0", "0.12.1", "1.0")
+    fits = found in NEW
     raises = nullcontext() if fits else pytest.raises(ImproperlyConfigured)
     with raises as raised:
         tasks_api.refuse_old(found)

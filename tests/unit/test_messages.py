@@ -19,10 +19,12 @@ from late.errors import DecodeError
 from late.outbox.execute import run, run_async
 
 app = late.App("sqlite:///unused.db")
-other = late.App("sqlite:///unused.db")
+other = late.App("postgresql://shop:hidden@db/stock", group="stock")  # pragma: allowlist secret
 tx = sqlite3.connect(":memory:", isolation_level=None)
 """It has no transaction open, and no tables: nothing may get so far as to notice."""
 ACCEPTED = "pass a SQLAlchemy Session"
+BOTH = ("group=default> on sqlite:///unused.db", "group=stock> on postgresql://shop:***@db/stock")
+"""How a message names the app of a call, and the one that got it."""
 
 
 class Base(DeclarativeBase):
@@ -99,7 +101,12 @@ TABLE: dict[str, tuple[Wrote, type[Exception], tuple[str, ...]]] = {
     "other.enqueue_many(tx, [pay.call(7)])": (
         lambda: other.enqueue_many(tx, [pay.call(7)]),
         late.errors.InvalidTask,
-        ("'pay' is a task of another app",),
+        ("'pay' is a task of another app", *BOTH),
+    ),
+    "other.enqueue(tx, pay.call(7))": (
+        lambda: other.enqueue(tx, pay.call(7)),
+        late.errors.InvalidTask,
+        ("'pay' is a task of another app", *BOTH),
     ),
     "app.enqueue(pay.call(7))": (
         lambda: app.enqueue(pay.call(7)),

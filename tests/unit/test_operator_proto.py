@@ -16,7 +16,7 @@ from late.api.operator.tasks import Cancel, Commanded, TaskResult
 from late.control.views import Count
 from late.v1 import operator_pb2
 from scripts import operator_proto
-from scripts.operator_proto import kept, messages, numbered, proto
+from scripts.operator_proto import kept, lost, messages, numbered, proto
 
 SERVICE = operator_pb2.DESCRIPTOR.services_by_name["Operator"]
 NUMBERS = kept()
@@ -100,6 +100,22 @@ def test_a_field_that_goes_leaves_its_number_to_nobody() -> None:
     assert numbers_of(proto(later, after), "CancelTaskRequest")["string why"] == 3
     back = numbered(after, messages(OPERATIONS))
     assert numbers_of(proto(OPERATIONS, back), "CancelTaskRequest")["string group"] == 2
+
+
+def test_no_field_goes_or_is_renamed_unless_that_is_said(monkeypatch: pytest.MonkeyPatch) -> None:
+    told = "keep its name with msgspec.field(name=...), or list it in GONE of the script"
+    assert lost(NUMBERS, messages(OPERATIONS)) == [], told
+    renamed = msgspec.defstruct("Cancel", [("whose", str | None, None)])
+    kept_name = msgspec.field(default=None, name="group")
+    in_python = msgspec.defstruct("Cancel", [("whose", str | None, kept_name)])
+    assert lost(NUMBERS, messages(with_takes(renamed))) == ["CancelTaskRequest: string group"]
+    assert lost(NUMBERS, messages(with_takes(struct(group=int)))) != []
+    assert lost(NUMBERS, messages(with_takes(in_python))) == []
+    monkeypatch.setattr(operator_proto, "OPERATIONS", with_takes(renamed))
+    with pytest.raises(SystemExit, match="CancelTaskRequest: string group"):
+        operator_proto.main()
+    monkeypatch.setattr(operator_proto, "GONE", {"CancelTaskRequest: string group"})
+    assert lost(NUMBERS, messages(with_takes(renamed))) == []
 
 
 def test_a_field_of_another_type_is_another_field() -> None:

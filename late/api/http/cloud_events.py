@@ -1,4 +1,4 @@
-"""A CloudEvent 1.0 in structured mode as a task to enqueue. Pure.
+"""A CloudEvent 1.0 as a task to enqueue, however `event_modes` has read it. Pure.
 
 `type` is the task's name, `data` its payload, and `source` and `id` together its unique key. What
 `late` has no field for travels in the task's headers, as `ce-source` and so on.
@@ -31,12 +31,13 @@ from late.model import validation as validate
 from late.model.targets import is_uri_reference
 from late.observability import traces
 
-__all__ = ["EVENT", "named", "put_of"]
+__all__ = ["EVENT", "INTEGERS", "READ", "named", "put_of"]
 
 UNIQUE_FOR_S = 86_400
 """The key of an event stays taken for a day: so long do brokers deliver one again."""
 INTEGERS = (-(2**31), 2**31 - 1)
 _JSON = re.compile(r"[\w.+-]+/(?:[\w.+-]+\+)?json\s*(?:;.*)?", re.ASCII | re.IGNORECASE)
+_PLACE = re.compile(r"tasks\[[0-9]+\]: ")
 _INTEGER = re.compile(r"-?(?:0|[1-9][0-9]{0,9})")
 READ = frozenset(
     f"{OWN}{word}" for word in ("at", "delay", "priority", "uniquefor")
@@ -50,14 +51,13 @@ _ATTRIBUTES: tuple[tuple[type[LateError], str], ...] = (
 )
 
 
-def put_of(body: bytes, queue: str) -> schemas.Put:
-    """Return the task that an event in JSON asks for.
+def put_of(event: dict[str, Any], queue: str | None) -> schemas.Put:
+    """Return the task that the attributes and the `data` of an event ask for.
 
     Raises:
         BadRequest: it is no event, or one that cannot be a task. The message begins with the name
             of the attribute.
     """
-    event = schemas.parse(body, dict[str, Any])
     # In JSON an attribute that is null is one that is not there.
     event = {name: value for name, value in event.items() if value is not None}
     for name in event:
@@ -105,7 +105,9 @@ def named(error: LateError) -> LateError:
     """Return the error of an enqueue with the attribute of the event that is wrong, if one is."""
     for kind, attribute in _ATTRIBUTES:
         if isinstance(error, kind):
-            return type(error)(f"{attribute}: {error}")
+            # Of several events it begins with the place of the one that is wrong.
+            place = found[0] if (found := _PLACE.match(str(error))) else ""
+            return type(error)(f"{place}{attribute}: {str(error).removeprefix(place)}")
     return error
 
 

@@ -8,10 +8,13 @@ from __future__ import annotations
 from typing import Any
 
 from late.api.http.cloud_events import EVENT, INTEGERS, READ
+from late.api.http.event_modes import BATCH
 from late.api.http.signed_urls import EXPIRES_S_MAX
 from late.dispatcher.push.cloud_event import OWN, PUSHED
 from late.model import validation as validate
 from late.observability import traces
+
+__all__ = ["BATCH", "EVENT_SCHEMA", "KIND", "SIGNED_BODY", "SIGNED_PARAMETERS"]
 
 KIND = EVENT
 _NAME = {"type": "string", "pattern": r"^[A-Za-z0-9._:-]{1,128}$"}

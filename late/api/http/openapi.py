@@ -33,7 +33,8 @@ _ERRORS = {
     401: "No token, or one that is not valid.",
     403: "The token lacks this scope, or is not for this queue.",
     404: "No such queue, group or receipt.",
-    409: "The unique key is taken by another body; or the receipt is stale.",
+    409: "The unique key is taken by another body; the receipt is stale; or what is there now"
+    " does not allow the command.",
     413: "Above 1 MiB, or for a batch 8 MiB or 1,000 tasks.",
     415: "The body has another content type.",
     422: "No such task is known.",
@@ -155,26 +156,39 @@ def _puts(queue: str) -> dict[str, Any]:
     return {f"{queue}/tasks": {"post": put}, f"{queue}/put": {"post": signed}}
 
 
+def _put_many() -> dict[str, Any]:
+    accepted = _object(
+        "tasks", {"type": "array", "items": _ref("Accepted")}, token={"type": "string"}
+    )
+    queue = {
+        "name": "queue",
+        "in": "query",
+        "required": False,
+        "description": "The queue of those that name none, as events do; else that of the task.",
+        "schema": _QUEUE_NAME,
+    }
+    put = _operation(
+        "putMany",
+        "Enqueue several tasks, all or none.",
+        body="PutMany",
+        answers={201: accepted, 200: accepted},
+        parameters=[queue],
+    )
+    events = {"type": "array", "items": _ref("CloudEvent")}
+    put["requestBody"]["content"][event_openapi.BATCH] = {"schema": events}
+    return put
+
+
 def _paths() -> dict[str, Any]:
     queue = "/v1/queues/{queue}"
     stats = _object("queues", {"type": "array", "items": _ref("QueueStats")})
     pulled = _object("tasks", {"type": "array", "items": _ref("Pulled")})
-    accepted = _object(
-        "tasks", {"type": "array", "items": _ref("Accepted")}, token={"type": "string"}
-    )
     extended = _object(
         "receipt", {"type": "string"}, visible_until={"type": "string", "format": "date-time"}
     )
     return {
         **_puts(queue),
-        "/v1/tasks": {
-            "post": _operation(
-                "putMany",
-                "Enqueue several tasks, all or none.",
-                body="PutMany",
-                answers={201: accepted, 200: accepted},
-            )
-        },
+        "/v1/tasks": {"post": _put_many()},
         f"{queue}/receive": {
             "post": _operation(
                 "receive",

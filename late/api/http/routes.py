@@ -20,6 +20,7 @@ from late.api.errors import BadRequest, Forbidden
 from late.api.http import signed_puts
 from late.api.http.answers import HEADERS, failed, json_of, no_route
 from late.api.http.cloud_events import EVENT, named, put_of
+from late.api.http.event_modes import BATCH, event_of, puts_of_batch
 from late.api.http.openapi import document
 from late.api.http.operators import OperatorRoutes
 from late.api.http.requests import JSON, body_of, gone, kind_of
@@ -111,8 +112,10 @@ class _Api:
     async def put(self, request: Request, caller: Caller) -> Response:
         body = await self._body(request, caller, limits.BODY_BYTES, (JSON, EVENT))
         queue = request.path_params["queue"]
-        if kind_of(request) == EVENT:
-            return await self._put_event(request, caller, put_of(body, queue))
+        event = event_of(body, kind_of(request), request.headers.items())
+        if event is not None:
+            (accepted,) = await self._put_events(request, caller, [put_of(event, queue)])
+            return json_of(accepted, 201 if accepted.created else 200)
         put = schemas.parse(body, schemas.Put)
         if put.queue not in (None, queue):
             raise BadRequest("the body names another queue than the path")
@@ -125,13 +128,14 @@ class _Api:
         (accepted,) = await self._service.put(caller, [put])
         return json_of(accepted, 201 if accepted.created else 200)
 
-    async def _put_event(self, request: Request, caller: Caller, put: schemas.Put) -> Response:
-        _trace([put], request)
+    async def _put_events(
+        self, request: Request, caller: Caller, puts: list[schemas.Put]
+    ) -> list[schemas.Accepted]:
+        _trace(puts, request)
         try:
-            (accepted,) = await self._service.put(caller, [put])
+            return await self._service.put(caller, puts)
         except LateError as error:
             raise named(error) from None
-        return json_of(accepted, 201 if accepted.created else 200)
 
     async def put_signed(self, request: Request) -> Response:
         """Put the task of a signed URL, which takes no token: the URL stands for one."""
@@ -144,9 +148,17 @@ class _Api:
         return json_of(accepted, 201)
 
     async def put_many(self, request: Request, caller: Caller) -> Response:
-        many = schemas.parse(await self._body(request, caller, limits.BATCH_BYTES), schemas.PutMany)
-        _trace(many.tasks, request)
-        accepted = await self._service.put(caller, many.tasks)
+        body = await self._body(request, caller, limits.BATCH_BYTES, (JSON, BATCH))
+        queue = request.query_params.get("queue")
+        if kind_of(request) == BATCH:
+            puts = puts_of_batch(body, queue)
+            accepted = await self._put_events(request, caller, puts)
+        else:
+            puts = schemas.parse(body, schemas.PutMany).tasks
+            for put in puts:
+                put.queue = queue if put.queue is None else put.queue
+            _trace(puts, request)
+            accepted = await self._service.put(caller, puts)
         answer = {"tasks": accepted, "token": schemas.token_of(accepted)}
         return json_of(answer, 201 if any(a.created for a in accepted) else 200)
 

@@ -92,6 +92,8 @@ def setting(name: str, *, plain: bool = False) -> str | None:
     if name.startswith("conf."):
         return _today(name.removeprefix("conf.").lower())
     if name.isupper():
+        if lower.startswith("broker_"):
+            return lower
         for old, new in (("celeryd_", "worker_"), ("celerybeat_", "beat_")):
             if lower.startswith(old):
                 return new + lower.removeprefix(old)

@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from typing import Annotated, Any
 
 import msgspec
 from django.conf import settings
 from django.core.exceptions import ImproperlyConfigured
+from django.db import connections
 
 from late.app.app import App
 from late.contrib.django.connections import database_url, fresh
 from late.errors import ConfigError, SchemaMismatch
+from late.model.task import SHARDS_MAX
 
 KEYS = {
     "DATABASE": "default",
@@ -23,11 +26,12 @@ KEYS = {
 }
 """Each key of the setting `LATE`, and its default. All but DATABASE are options of `late.App`."""
 _Bound = Annotated[int, msgspec.Meta(ge=0)]
+_Name = Annotated[str, msgspec.Meta(pattern=r"^[A-Za-z0-9._:-]{1,128}$")]
 TYPES: dict[str, Any] = {
     "DATABASE": str,
-    "SHARDS": int,
-    "GROUP": str,
-    "MAX_BACKLOG": _Bound | dict[str, _Bound] | None,
+    "SHARDS": Annotated[int, msgspec.Meta(ge=1, le=SHARDS_MAX)],
+    "GROUP": _Name,
+    "MAX_BACKLOG": _Bound | dict[_Name, _Bound] | None,
     "TARGETS": list[Any],
     "HISTORY": bool,
 }
@@ -64,18 +68,35 @@ def setting(key: str) -> Any:
         ImproperlyConfigured: `LATE` is not a dictionary, has a key that is not known, or has a
             value of a wrong type for this one.
     """
+    given = _given()
+    if wrong := _mistakes(given, [key]):
+        raise ImproperlyConfigured(wrong[0])
+    return given.get(key, KEYS[key])
+
+
+def _given() -> dict[str, Any]:
     given = getattr(settings, "LATE", {})
     if not isinstance(given, dict):
         raise ImproperlyConfigured("LATE must be a dictionary")
     unknown = sorted(map(str, given.keys() - KEYS.keys()))
     if unknown:
         raise ImproperlyConfigured(f"LATE has no {', '.join(unknown)}; it has {', '.join(KEYS)}")
-    value = given.get(key, KEYS[key])
-    try:
-        msgspec.convert(value, TYPES.get(key, Any))
-    except msgspec.ValidationError as error:
-        raise ImproperlyConfigured(f"LATE[{key!r}]: {error}") from None
-    return value
+    return given
+
+
+def _mistakes(given: dict[str, Any], keys: Iterable[str]) -> list[str]:
+    """Say what is wrong with the types of the values of `keys`, and with the alias."""
+    found = []
+    for key in keys:
+        value = given.get(key, KEYS[key])
+        try:
+            msgspec.convert(value, TYPES.get(key, Any))
+        except msgspec.ValidationError as error:
+            found.append(f"LATE[{key!r}]: {error}")
+        else:
+            if key == "DATABASE" and value not in connections:
+                found.append(f"LATE['DATABASE']: there is no {value!r} in DATABASES")
+    return found
 
 
 def migrate_hint() -> str:
@@ -87,8 +108,11 @@ def make_app() -> App:
     """Make the app whose database is the one that `LATE["DATABASE"]` names. It does not connect.
 
     Raises:
-        ImproperlyConfigured: a setting is wrong, or `late` does not run on the database.
+        ImproperlyConfigured: settings are wrong, all of which it names, or `late` does not run on
+            the database.
     """
+    if wrong := _mistakes(_given(), KEYS):
+        raise ImproperlyConfigured("; ".join(wrong))
     options = {key.lower(): setting(key) for key in KEYS if key != "DATABASE"}
     try:
         return ProjectApp(database_url(setting("DATABASE")), wrap=fresh, **options)

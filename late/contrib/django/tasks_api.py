@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from importlib.metadata import PackageNotFoundError, version
 
 from django.core.exceptions import ImproperlyConfigured
@@ -17,7 +18,8 @@ def refuse_old(found: str | None) -> None:
     Raises:
         ImproperlyConfigured: the backend does not work with it.
     """
-    if found is not None and tuple(map(int, found.split(".")[:2])) >= PACKAGE_MIN:
+    numbers = re.match(r"[\d.]*", found or "")  # Of "1.0rc1" those before its letters.
+    if numbers and tuple(map(int, filter(None, numbers[0].split("."))))[:2] >= PACKAGE_MIN:
         return
     least = ".".join(map(str, PACKAGE_MIN))
     there = "neither is installed" if found is None else f"this is django-tasks {found}"

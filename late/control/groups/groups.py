@@ -31,7 +31,7 @@ from late.control.sql import positions
 from late.control.sql.last_settlement import journals
 from late.control.sql.rows import locking, now_us
 from late.control.sql.shards import survey
-from late.errors import ConfigError, TransactionAborted
+from late.errors import ConfigError, Conflict, TransactionAborted
 from late.model.task import DEFAULT_GROUP
 from late.model.validation import NAME_RULE, is_name
 from late.schema.engine import reading, write
@@ -85,12 +85,12 @@ def create(
     def work(connection: Connection) -> None:
         now = now_us(connection)
         if row_of(connection, name) is not None:
-            raise ConfigError(f"there is a group {name!r} already")
+            raise Conflict(f"there is a group {name!r} already")
         owned = connection.execute(
             select(lease.c.shard_id).where(lease.c.consumer_group == name).limit(1)
         ).first()
         if owned is not None and start is not None:
-            raise ConfigError(
+            raise Conflict(
                 f"group {name!r} has a journal: create it without a start, then reset it"
             )
         if owned is None and start is None:
@@ -152,11 +152,11 @@ def remove(engine: Engine, name: str) -> None:
 
     def work(connection: Connection) -> None:
         if name == DEFAULT_GROUP:
-            raise ConfigError("the default group stays: schedules and unique keys live by it")
+            raise Conflict("the default group stays: schedules and unique keys live by it")
         known(connection, name)
         served = serving(connection).get(name, 0)
         if served:
-            raise ConfigError(f"{served} live workers serve group {name!r}: stop them first")
+            raise Conflict(f"{served} live workers serve group {name!r}: stop them first")
         high = [0, 0]
         for key, journal in journals(connection).items():
             if key[0] == name:

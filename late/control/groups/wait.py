@@ -23,7 +23,7 @@ from late.control.sql.shards import survey
 from late.control.status import backlog
 from late.control.status.counts import summed
 from late.control.views import Count, Waited
-from late.errors import ConfigError
+from late.errors import Conflict
 from late.model.ids import made_at_us, shard_of
 from late.model.task import Reads
 from late.schema.engine import reading
@@ -98,7 +98,7 @@ class Waiting:
 
 def _reads(connection: Connection, name: str) -> Reads:
     if known(connection, name, lock=False).paused:
-        raise ConfigError(f"group {name!r} is paused: nothing will be settled")
+        raise Conflict(f"group {name!r} is paused: nothing will be settled")
     return positions.registered(connection)[name]
 
 

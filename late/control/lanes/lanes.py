@@ -11,7 +11,7 @@ from sqlalchemy import Connection, Engine, select, update
 from late.control.lanes.layout import layout
 from late.control.sql.rows import locking, now_us
 from late.control.views import Check, DrainView, LaneView
-from late.errors import ConfigError
+from late.errors import ConfigError, Conflict
 from late.model.lanes import Extent
 from late.model.task import SHARDS_MAX
 from late.schema.engine import reading, write
@@ -119,7 +119,7 @@ def set_shards(engine: Engine, name: str, shards: int) -> LaneView:
     def grow(connection: Connection) -> LaneView:
         found, rows = found_lane(connection, name)
         if found.version and shards != found.shards:
-            raise ConfigError(f"lane {name!r} was resized while it worked: use --resize")
+            raise Conflict(f"lane {name!r} was resized while it worked: use --resize")
         if shards < found.shards:
             raise ConfigError(
                 f"lane {name!r} has {found.shards} shards: it cannot shrink to {shards} by --set,"

@@ -27,7 +27,7 @@ from late.control.lanes.layout import (
 from late.control.sql import positions
 from late.control.sql.last_settlement import Journal, journals
 from late.control.sql.rows import COCKROACH, locking, log_of, now_us
-from late.errors import ConfigError
+from late.errors import ConfigError, Conflict
 from late.model.lanes import Extent, Lane, Left
 from late.model.task import TaskId
 from late.payload.command import closing
@@ -91,13 +91,13 @@ def _check_pace(connection: Connection, name: str) -> None:
         select(extent.c.version, extent.c.closings).where(extent.c.lane == name)
     ).all()
     if any(row.closings is None for row in closed):
-        raise ConfigError(
+        raise Conflict(
             f"lane {name!r} was resized a moment ago: transactions that began before may still"
             " write by its old width, or no worker runs that looks after it. Try again; `late"
             " shards` shows what it waits for"
         )
     if len(closed) >= EXTENTS_MAX:
-        raise ConfigError(
+        raise Conflict(
             f"lane {name!r} has {len(closed)} old widths that are not drained: see `late shards`"
         )
 
