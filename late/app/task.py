@@ -87,6 +87,9 @@ class Task(Generic[P, R]):
         self.app = app
         self.fn: Callable[..., Any] = fn
         """The function that a worker calls."""
+        self.passes_result = result_ttl_s is not None
+        """Its result can be an argument of the next task of a workflow. A function that returns
+        `Kept` by itself for a stage may set it: then nothing but the stage holds the result."""
         self._own = fn
         self.name = name
         self.queue = queue
