@@ -157,6 +157,9 @@ class Signature(Canvas):
             return run_here([call], throw=call.options.get("throw"))
         return self.type.apply(call.args, call.kwargs, **call.options)
 
+    def whole(self, args: Any, kwargs: Any, options: Mapping[str, Any]) -> Steps:
+        return [self.clone(args, kwargs, **options)]
+
     def steps(self) -> Steps:
         return [self]
 

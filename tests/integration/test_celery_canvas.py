@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable
 from datetime import UTC, datetime
 from decimal import Decimal
@@ -12,7 +13,6 @@ import pytest
 import late
 from late import celery
 from late.celery import chain, chord, group, signals
-from late.control import Control
 from late.errors import TaskEnded
 from late.outbox import connect
 from late.testing import drain
@@ -74,21 +74,21 @@ def test_a_result_is_the_first_argument_and_keeps_its_type(app: celery.Celery) -
 
 # fmt: off
 SHAPES: list[tuple[Callable[..., Any], Any]] = [
-    (lambda add, total, same: chord([add.s(1, 2), add.s(3, 4)])(total.s(more=5)), 15),
-    (lambda add, total, same: (group(add.s(n, n) for n in range(3)) | total.s()).delay(), 6),
-    (lambda add, total, same: chain(add.s(1, 1), group(add.s(1), add.s(2)), total.s())(), 7),
-    (lambda add, total, same: chain(group(add.s(1), add.s(2)), group(total.s(1), total.si([9])))(), [4, 9]),
-    (lambda add, total, same: group(add.s(1, 2) | same.s(), same.si(5)).delay(), [[3], [5]]),
-    (lambda add, total, same: group(group(add.s(1), add.s(2)), add.s(3)).delay(4), [5, 6, 7]),
-    (lambda add, total, same: chord([chord([add.s(1), add.s(2)], total.s()), add.s(4)], same.s()).delay(1), [[5, 5]]),
-    (lambda add, total, same: chord([], same.s(1))(), [[], 1]),
-    (lambda add, total, same: chord([add.s(1)], same.s())(), [[1]]),
-    (lambda add, total, same: chain(group(add.s(1)), same.s())(), [1]),
-    (lambda add, total, same: chain(add.s(1), group([]), same.s())(), [1]),
-    (lambda add, total, same: group([]).delay(), []),
-    (lambda add, total, same: group([chain(add.s(1), group(same.s(), same.s(2)))]).delay(), [[1], [1, 2]]),
-    (lambda add, total, same: chain(chord([add.s(1), add.s(2)], total.s()), same.s(3), same.s())(), [[3, 3]]),
-    (lambda add, total, same: group(same.s(1), same.s(2)).set(immutable=True).delay(3), [[1], [2]]),
+    (lambda a, t, s: chord([a.s(1, 2), a.s(3, 4)])(t.s(more=5)), 15),
+    (lambda a, t, s: (group(a.s(n, n) for n in range(3)) | t.s()).delay(), 6),
+    (lambda a, t, s: chain(a.s(1, 1), group(a.s(1), a.s(2)), t.s())(), 7),
+    (lambda a, t, s: chain(group(a.s(1), a.s(2)), group(t.s(1), t.si([9])))(), [4, 9]),
+    (lambda a, t, s: group(a.s(1, 2) | s.s(), s.si(5)).delay(), [[3], [5]]),
+    (lambda a, t, s: group(group(a.s(1), a.s(2)), a.s(3)).delay(4), [5, 6, 7]),
+    (lambda a, t, s: chord([chord([a.s(1), a.s(2)], t.s()), a.s(4)], s.s()).delay(1), [[5, 5]]),
+    (lambda a, t, s: chord([], s.s(1))(), [[], 1]),
+    (lambda a, t, s: chord([a.s(1)], s.s())(), [[1]]),
+    (lambda a, t, s: chain(group(a.s(1)), s.s())(), [1]),
+    (lambda a, t, s: chain(a.s(1), group([]), s.s())(), [1]),
+    (lambda a, t, s: group([]).delay(), []),
+    (lambda a, t, s: group([chain(a.s(1), group(s.s(), s.s(2)))]).delay(), [[1], [1, 2]]),
+    (lambda a, t, s: chain(chord([a.s(1), a.s(2)], t.s()), s.s(3), s.s())(), [[3, 3]]),
+    (lambda a, t, s: group(s.s(1), s.s(2)).set(immutable=True).delay(3), [[1], [2]]),
 ]
 # fmt: on
 
@@ -154,22 +154,21 @@ def test_ignore_starts_nothing_after_it(app: celery.Celery) -> None:
 def test_options_are_for_the_first_tasks_and_commit_with_the_rows(app: celery.Celery) -> None:
     add, total = app.tasks["add"], app.tasks["total"]
     with connect(app.late_app.url) as tx, celery.transaction(tx):
-        one = chain(add.s(1).set(priority=3), add.s(2)).apply_async((5,), queue="fast")
-        two = chord([add.s(1, 2)], total.s()).apply_async(queue="slow", countdown=3_000)
         rolled = chain(add.s(1, 1), add.s(2)).delay()
         tx.rollback()
+    with connect(app.late_app.url) as tx, celery.transaction(tx):
         one = chain(add.s(1).set(priority=3), add.s(2)).apply_async((5,), queue="fast")
         two = chord([add.s(1, 2)], total.s()).apply_async(queue="slow", countdown=3_000)
-    with Control(app.late_app.url) as control:
-        shown = [
-            [control.tasks.show(each.id).queue for each in (result.parent, result)]
-            for result in (one, two.parent[0], two)[:1]
-        ]
-        assert control.tasks.show(two.id).queue == "slow"
-        assert control.tasks.show(two.parent[0].id).options["delay_us"] == 3_000_000_000
-    assert shown == [["fast", "default"]]
+    found = rows(app.late_app.url, "select task_id, queue, options from late_stage")
+    shown = {task_id: (queue, json.loads(options)) for task_id, queue, options in found}
+    assert [shown[each.id] for each in (one.parent, one, two.parent[0], two)] == [
+        ("fast", {"priority": 30, "stage": True}),
+        ("default", {"stage": True}),
+        ("slow", {"delay_us": 3_000_000_000, "stage": True}),
+        ("slow", {"stage": True}),
+    ]
     assert rolled.state == "PENDING"
-    assert len(rows(app.late_app.url, "select task_id from late_stage")) == 4
+    assert len(shown) == 4
 
 
 def test_signals_tell_of_each_task(app: celery.Celery) -> None:
@@ -191,8 +190,7 @@ def test_signals_tell_of_each_task(app: celery.Celery) -> None:
         signals.after_task_publish.disconnect(after)
     ids = [("add", result.parent.id), ("same", result.id)]
     assert told == [("add", [1, 2]), ("same", [4]), *ids]
-    with Control(app.late_app.url) as control:
-        assert control.tasks.show(result.id).headers == {"trace": "t"}
+    assert rows(app.late_app.url, "select headers from late_stage") == [('{"trace":"t"}',)] * 2
 
 
 def test_revoke_ends_the_whole(app: celery.Celery) -> None:

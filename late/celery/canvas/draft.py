@@ -40,6 +40,8 @@ class Draft:
         links = walk.linked(steps)
         walk.check_nested([*steps, *links])
         self.app = next(walk.leaves(steps)).type.app
+        if self.app.late_app.url.startswith("cockroachdb"):
+            raise NotSupported("a canvas needs workflows, which CockroachDB has not")
         errback = walk.errback_of([*steps, *links])
         self.workflow = workflows.chain(self._part([*steps, *links], follows=False))
         self.on_failure = None if errback is None else self._call(errback, follows=True)
