@@ -160,7 +160,7 @@ def test_options_are_for_the_first_tasks_and_commit_with_the_rows(app: celery.Ce
         one = chain(add.s(1).set(priority=3), add.s(2)).apply_async((5,), queue="fast")
         two = chord([add.s(1, 2)], total.s()).apply_async(queue="slow", countdown=3_000)
     found = rows(app.late_app.url, "select task_id, queue, options from late_stage")
-    shown = {task_id: (queue, json.loads(options)) for task_id, queue, options in found}
+    shown = {str(task_id): (queue, json.loads(options)) for task_id, queue, options in found}
     assert [shown[each.id] for each in (one.parent, one, two.parent[0], two)] == [
         ("fast", {"priority": 30, "stage": True}),
         ("default", {"stage": True}),
