@@ -88,8 +88,7 @@ class Task(Generic[P, R]):
         self.fn: Callable[..., Any] = fn
         """The function that a worker calls."""
         self.passes_result = result_ttl_s is not None
-        """Its result can be an argument of the next task of a workflow. A function that returns
-        `Kept` by itself for a stage may set it: then nothing but the stage holds the result."""
+        """A workflow can pass its result on: it is kept, or `fn` returns `Kept` for a stage."""
         self._own = fn
         self.name = name
         self.queue = queue

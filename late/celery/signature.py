@@ -105,8 +105,8 @@ class Canvas(msgspec.Struct, kw_only=True):
         return self._called(self._parts(), callbacks)
 
     def _parts(self) -> Steps:
-        """Return its steps without its own options."""
-        raise NotImplementedError
+        """Return its steps without its own options. Each kind has its own way."""
+        return []
 
     def _called(self, steps: Steps, callbacks: Mapping[str, Any]) -> Steps:
         return add_callbacks(steps, callbacks) if steps else steps
