@@ -27,7 +27,7 @@ C = TypeVar("C", bound="Canvas")
 
 
 class Canvas(msgspec.Struct, kw_only=True):
-    """What all of them can do. Only `set`, `link` and `link_error` change one."""
+    """The base of all of them. Only `set`, `link` and `link_error` change one."""
 
     options: Mapping[str, Any] = {}
     immutable: bool = False

@@ -30,7 +30,7 @@ import late
 from late.celery import app as apps
 from late.celery import exceptions, results, signals
 from late.celery.app import Celery, shared_task
-from late.celery.signature import Canvas, Signature, chain, chord, group
+from late.celery.signature import Chain, Chord, Group, Signature, chain, chord, group
 from late.celery.task import Request, Task
 from late.config import WorkerConfig
 from late.errors import ConfigError
@@ -173,7 +173,8 @@ def _offers_nothing_else() -> None:
         return get
 
     kinds = {Celery: "app", apps.Control: "app.control", Task: "task", Request: "request",
-             Canvas: "signature", results.AsyncResult: "result"}  # fmt: skip
+             Signature: "signature", Chain: "chain", Group: "group", Chord: "chord",
+             results.AsyncResult: "result"}  # fmt: skip
     for kind, title in kinds.items():
         kind.__getattr__ = of(title)  # type: ignore[attr-defined]
 
