@@ -36,6 +36,7 @@ REASONS = (
     (r"retried_priority", "`delivery_info` has no priority"),
     (r"test_send_task_without_ignore", "reads the state of Celery's worker"),
     (r"test_unicode_task", "`group`"),
+    (r"test_replace_(callback|chain|group)", "a task cannot replace itself by a canvas"),
     (r"test_can_wrap|test_registers_to_all", "an app is no context manager"),
     (r"test_on_replace", "a name is taken once; the error is `ConfigError`"),
     (r"eager_serialization|uses_task_serializer", "the error is `InvalidPayload`; JSON alone"),
