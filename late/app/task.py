@@ -87,6 +87,8 @@ class Task(Generic[P, R]):
         self.app = app
         self.fn: Callable[..., Any] = fn
         """The function that a worker calls."""
+        self.passes_result = result_ttl_s is not None
+        """A workflow can pass its result on: it is kept, or `fn` returns `Kept` for a stage."""
         self._own = fn
         self.name = name
         self.queue = queue

@@ -256,7 +256,7 @@ def _check_options(call: Call) -> None:
 
 def _check_results(part: Then, before: Sequence[Call]) -> None:
     for call in before:
-        if call.task is not None and not call.task.policy.result_ttl_us:
+        if call.task is not None and not call.task.passes_result:
             raise InvalidTask(
                 f"{part.call.name} takes the result of {call.name}, which keeps none: give"
                 f" {call.name} result_ttl="

@@ -18,8 +18,8 @@ from late.celery.exceptions import (
     SoftTimeLimitExceeded,
     TaskRevokedError,
 )
-from late.celery.results import AsyncResult, EagerResult
-from late.celery.signature import Signature
+from late.celery.results import AsyncResult, EagerResult, GroupResult
+from late.celery.signature import Signature, chain, chord, group
 from late.celery.task import Task
 from late.celery.transactions import NoTransaction, transaction
 
@@ -27,6 +27,7 @@ __all__ = [
     "AsyncResult",
     "Celery",
     "EagerResult",
+    "GroupResult",
     "Ignore",
     "MaxRetriesExceededError",
     "NoTransaction",
@@ -37,6 +38,9 @@ __all__ = [
     "SoftTimeLimitExceeded",
     "Task",
     "TaskRevokedError",
+    "chain",
+    "chord",
+    "group",
     "shared_task",
     "transaction",
 ]

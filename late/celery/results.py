@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import math
+import time
 from abc import ABC, abstractmethod
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 from late.celery.exceptions import NotSupported, TaskRevokedError
@@ -18,6 +21,8 @@ _STATES = {
     "discarded": "IGNORED",
 }
 _READY = {"SUCCESS", "FAILURE", "REVOKED", "IGNORED"}
+PARENT_S = 1.0
+"""The time between two looks at the tasks before one that is waited for."""
 
 
 class _Result(ABC):
@@ -45,10 +50,12 @@ class _Result(ABC):
 class AsyncResult(_Result):
     """The state and the result of one task. Each question is a read of the database."""
 
-    def __init__(self, id: str, app: Any) -> None:
+    def __init__(self, id: str, app: Any, parent: Any = None) -> None:
         self.id = self.task_id = id
         self.app = app
         """The `Celery` of the task."""
+        self.parent = parent
+        """The result of the part of the canvas before it; None for a task alone, and by an id."""
 
     def __repr__(self) -> str:
         return f"<AsyncResult {self.id}>"
@@ -76,7 +83,7 @@ class AsyncResult(_Result):
             TimeoutError: it has not ended in time, or its result is not kept.
         """
         try:
-            return from_json(self.app.late_app.handle(self.id).wait(timeout))
+            return from_json(self._wait(timeout))
         except TaskEnded as ended:
             error = ended
             if _STATES.get(ended.outcome) == "REVOKED":
@@ -86,6 +93,32 @@ class AsyncResult(_Result):
             return error
 
     wait = get
+
+    def _wait(self, timeout: float | None) -> Any:
+        """Wait for the task, and with a parent look whether a task before it has failed."""
+        handle = self.app.late_app.handle(self.id)
+        if self.parent is None:
+            return handle.wait(timeout)
+        ends = math.inf if timeout is None else time.monotonic() + timeout
+        while True:
+            try:
+                return handle.wait(max(0.0, min(PARENT_S, ends - time.monotonic())))
+            except TimeoutError:
+                self.parent.raise_failure()
+                if time.monotonic() >= ends:
+                    raise
+
+    def raise_failure(self) -> None:
+        """Raise the error of this task, or of one before it, if one has failed.
+
+        Raises:
+            TaskEnded: it has.
+        """
+        if self.parent is not None:
+            self.parent.raise_failure()
+        outcome = self.app.late_app.handle(self.id).state()
+        if _STATES.get(outcome, "SUCCESS") != "SUCCESS":
+            raise TaskEnded(f"task {self.id} ended as {outcome}", outcome=outcome)
 
     @property
     def result(self) -> Any:
@@ -123,6 +156,8 @@ class EagerResult(_Result):
         self.id = self.task_id = id
         self.result = ret_value
         self.traceback = traceback
+        self.parent: Any = None
+        """See `AsyncResult.parent`."""
         self.name = name
         """The name of the task."""
         self._state = state
@@ -149,3 +184,70 @@ class EagerResult(_Result):
 
     def forget(self) -> None:
         """Do nothing: nobody keeps the outcome but this object."""
+
+
+class GroupResult:
+    """The results of the parts of a group. It has no id: nothing of the group itself is kept."""
+
+    def __init__(self, results: Sequence[Any], parent: Any = None) -> None:
+        self.results = self.children = list(results)
+        self.parent = parent
+        """See `AsyncResult.parent`."""
+
+    def __repr__(self) -> str:
+        return f"<GroupResult: {self.results}>"
+
+    def __iter__(self) -> Iterator[Any]:
+        return iter(self.results)
+
+    def __len__(self) -> int:
+        return len(self.results)
+
+    def __getitem__(self, index: int) -> Any:
+        return self.results[index]
+
+    def ready(self) -> bool:
+        """Tell whether all have ended."""
+        return all(each.ready() for each in self.results)
+
+    def successful(self) -> bool:
+        """Tell whether all are done."""
+        return all(each.successful() for each in self.results)
+
+    def failed(self) -> bool:
+        """Tell whether one has failed."""
+        return any(each.failed() for each in self.results)
+
+    def waiting(self) -> bool:
+        """Tell whether one has not ended."""
+        return not self.ready()
+
+    def completed_count(self) -> int:
+        """Return the number of those that are done."""
+        return sum(int(each.successful()) for each in self.results)
+
+    def get(self, timeout: float | None = None, propagate: bool = True) -> list[Any]:
+        """Wait for all, `timeout` seconds at most, and return their values in their order.
+
+        Raises:
+            See `AsyncResult.get`.
+        """
+        ends = math.inf if timeout is None else time.monotonic() + timeout
+        return [
+            each.get(
+                None if timeout is None else max(0.0, ends - time.monotonic()), propagate=propagate
+            )
+            for each in self.results
+        ]
+
+    join = get
+
+    def raise_failure(self) -> None:
+        """Raise the error of the first part that has failed; see `AsyncResult`."""
+        for each in self.results:
+            each.raise_failure()
+
+    def revoke(self, terminate: bool = False, signal: str | None = None) -> None:
+        """See `Control.revoke`."""
+        for each in self.results:
+            each.revoke(terminate, signal)

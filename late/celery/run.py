@@ -10,8 +10,9 @@ from late.celery.task import Request, Task, finish
 from late.celery.values import from_json, to_json
 from late.errors import SoftTimeLimit
 from late.handler.context import Context
-from late.handler.outcomes import ATTEMPTS_MAX, AlreadyDone, Retry, Snooze
+from late.handler.outcomes import ATTEMPTS_MAX, AlreadyDone, Discard, Kept, Retry, Snooze
 from late.model.validation import DELAY_S_MAX
+from late.payload.values import result as encoded
 
 if TYPE_CHECKING:
     from late.celery.app import Celery
@@ -36,7 +37,7 @@ def register(task: Task, app: Celery) -> None:
     def handle(context: Context, args: list[Any], kwargs: dict[str, Any]) -> Any:
         return _attempt(task, context, args, kwargs)
 
-    app.late_app.task(
+    made: Any = app.late_app.task(
         name=task.name,
         queue=app.queue_of(task),
         retry=Retry(
@@ -48,6 +49,7 @@ def register(task: Task, app: Celery) -> None:
         soft_timeout_s=None if soft_s is None else float(soft_s),
         result_ttl=None if ignored else float(conf.result_expires),
     )(handle)
+    made.passes_result = True  # `_attempt` returns it for a stage, also with ignore_result.
 
 
 def _attempt(task: Task, context: Context, args: list[Any], kwargs: dict[str, Any]) -> Any:
@@ -66,11 +68,15 @@ def _attempt(task: Task, context: Context, args: list[Any], kwargs: dict[str, An
         time_limit=hard_s,
         soft_time_limit=soft_s,
     )
+    options = context.own.options
+    is_stage = options is not None and options.stage
     try:
-        return to_json(finish(task, request))
+        value = to_json(finish(task, request))
     except Asked as asked:
         raise Retry(after_s=asked.after_s) from asked.exc
     except Ignore:
+        if is_stage:  # The tasks after it do not start.
+            raise Discard("ignored") from None
         raise AlreadyDone from None
     except Reject as error:
         if error.requeue:
@@ -78,3 +84,4 @@ def _attempt(task: Task, context: Context, args: list[Any], kwargs: dict[str, An
         raise
     except SoftTimeLimit as error:
         raise TimeLimitFailure(f"{task.name}: the soft time limit is over") from error
+    return Kept(encoded(value)) if is_stage else value

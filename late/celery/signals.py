@@ -126,6 +126,24 @@ worker_shutdown = Signal("worker_shutdown")
 """The same, when the worker has stopped."""
 
 
+class Publication:
+    """One call of a task, told before it is made and after. `options` has the headers then."""
+
+    def __init__(
+        self, name: str, queue: str, args: Any, kwargs: Any, options: Mapping[str, Any]
+    ) -> None:
+        self._name = name
+        self._headers = dict(options.get("headers") or {})
+        self._told = {"body": (list(args), dict(kwargs), {}), "exchange": "", "routing_key": queue}
+        before_task_publish.send(name, headers=self._headers, **self._told)
+        self.options = {**options, "headers": dict(self._headers) or None}
+
+    def tell(self, task_id: str) -> None:
+        """Send `after_task_publish`. The transaction has not committed yet."""
+        self._headers.update(task=self._name, id=task_id)
+        after_task_publish.send(self._name, headers=self._headers, **self._told)
+
+
 def _worker(event: events.Event, values: Mapping[str, Any]) -> None:
     (worker_ready if event is events.WORKER_STARTED else worker_shutdown).send(values["worker"])
 

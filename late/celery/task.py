@@ -6,7 +6,7 @@ import inspect
 import os
 import random
 import socket
-from collections.abc import Awaitable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from contextvars import ContextVar
 from datetime import UTC, datetime
 from functools import cached_property
@@ -19,6 +19,8 @@ import msgspec
 
 from late.app.task import Call
 from late.celery import signals, transactions
+from late.celery.canvas.draft import send
+from late.celery.canvas.steps import CALLBACKS
 from late.celery.exceptions import (
     Ignore,
     MaxRetriesExceededError,
@@ -30,7 +32,6 @@ from late.celery.results import AsyncResult, EagerResult
 from late.celery.signature import Signature
 from late.celery.values import to_json
 from late.errors import ConfigError, InvalidPolicy
-from late.outbox.connections import begin
 
 HOSTNAME = f"{socket.gethostname()}:{os.getpid()}"
 _IGNORED = {"retry", "retry_policy", "serializer", "compression", "connection", "producer"}
@@ -184,7 +185,9 @@ class Task:
     def signature(self, args: Any = (), kwargs: Any = None, **options: Any) -> Signature:
         """Return the call as a value. `immutable=True` ignores arguments that are added later."""
         immutable = bool(options.pop("immutable", False))
-        return Signature(self, tuple(args or ()), dict(kwargs or {}), options, immutable)
+        return Signature(
+            self, tuple(args or ()), dict(kwargs or {}), options=options, immutable=immutable
+        )
 
     subtask = signature
 
@@ -199,18 +202,36 @@ class Task:
     def send(self, args: Any, kwargs: Any, options: Mapping[str, Any]) -> Any:
         """See `apply_async`."""
         self.check(args, kwargs)
+        if any(options.get(name) for name in CALLBACKS):
+            return send([self.signature(args, kwargs, **options)])
         conf = self.app.conf
         if conf.task_always_eager:
             return self.apply(args, kwargs, throw=conf.task_eager_propagates)
-        queue = options.get("queue") or self.app.queue_of(self)
         args, kwargs = list(args or ()), dict(kwargs or {})
-        headers = dict(options.get("headers") or {})
-        told = {"body": (args, kwargs, {}), "exchange": "", "routing_key": queue}
-        signals.before_task_publish.send(self.name, headers=headers, **told)
-        task_id = self.insert(self.prepare(args, kwargs, {**options, "headers": headers or None}))
-        headers.update(task=self.name, id=task_id)
-        signals.after_task_publish.send(self.name, headers=headers, **told)
+        publication = signals.Publication(self.name, self.queue_for(options), args, kwargs, options)
+        task_id = self.insert(self.prepare(args, kwargs, publication.options))
+        publication.tell(task_id)
         return AsyncResult(task_id, self.app)
+
+    def queue_for(self, options: Mapping[str, Any]) -> str:
+        """Return the queue of a call with these options."""
+        return str(options.get("queue") or self.app.queue_of(self))
+
+    @property
+    def is_bound(self) -> bool:
+        """True if the function gets the task as its first argument, as with `bind=True`."""
+        return not isinstance(inspect.getattr_static(type(self), "run"), staticmethod)
+
+    def _refuse(self, *_: object, **__: object) -> Any:
+        """Refuse what makes one task of many calls.
+
+        Raises:
+            NotSupported: always.
+        """
+        raise NotSupported(f"{self.name}: map, starmap and chunks are not there: make a group of"
+                           " calls, or let one task go through the list")  # fmt: skip
+
+    map = starmap = chunks = _refuse
 
     def prepare(self, args: Any, kwargs: Any, options: Mapping[str, Any]) -> Call:
         """Return the call that `apply_async` would insert; it raises what that raises before."""
@@ -219,8 +240,7 @@ class Task:
             .options(**self.late_options(options))
             .call(args=to_json(list(args or ())), kwargs=to_json(dict(kwargs or {})))
         )
-        queue = options.get("queue") or self.app.queue_of(self)
-        return msgspec.structs.replace(call, queue=queue)
+        return msgspec.structs.replace(call, queue=self.queue_for(options))
 
     @property
     def _late(self) -> Any:
@@ -230,25 +250,10 @@ class Task:
         """Insert a call of the app through the transaction that is open, and return its id.
 
         Raises:
-            NoTransaction: none is open, and the settings do not allow that.
+            NoTransaction, NotSupported: see `transactions.write`.
         """
-        conf = self.app.conf
-        tx = transactions.current(conf.late_django_database)
-        if tx is None and conf.late_outside_transaction == "open":
-            with begin(self._late.url) as tx:
-                return str(self._late.enqueue(tx, call))
-        if tx is None:
-            raise transactions.NoTransaction(
-                f"{self.name}: no transaction is open. Call it in"
-                " `with late.celery.transaction(tx)` or in transaction.atomic() of Django, or set"
-                " late_outside_transaction='open'"
-            )
-        found = self._late.enqueue(tx, call)
-        if isinstance(found, Awaitable):
-            getattr(found, "close", lambda: None)()
-            raise NotSupported(f"{self.name}: an async transaction takes `await task.enqueue(tx)`"
-                               " of a task of `late`; nothing was enqueued")  # fmt: skip
-        return str(found)
+        late_app = self._late
+        return str(transactions.write(self.app, self.name, lambda tx: late_app.enqueue(tx, call)))
 
     def late_options(self, given: Mapping[str, Any]) -> dict[str, Any]:
         """Return the options of `late` for those of `apply_async`, but the queue.

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Iterator
+from collections.abc import Awaitable, Callable, Iterator
 from contextlib import contextmanager
 from contextvars import ContextVar
 from typing import Any
 
 from late.app.app import App
+from late.celery.exceptions import NotSupported
 from late.errors import InvalidTask
 from late.outbox.connections import begin
 
@@ -48,6 +49,34 @@ def current(alias: str) -> Any:
         return None
     connection = django.connections[alias]
     return connection if connection.in_atomic_block else None
+
+
+def write(app: Any, name: str, insert: Callable[[Any], Any]) -> Any:
+    """Call `insert` with the transaction that is open, or with its own where that is set.
+
+    Args:
+        app: the `Celery` whose settings apply.
+        name: the task of which an error tells.
+
+    Raises:
+        NoTransaction: none is open, and the settings do not allow that.
+        NotSupported: it is an async one.
+    """
+    tx = current(app.conf.late_django_database)
+    if tx is None and app.conf.late_outside_transaction == "open":
+        with begin(app.late_app.url) as tx:
+            return insert(tx)
+    if tx is None:
+        raise NoTransaction(
+            f"{name}: no transaction is open. Call it in `with late.celery.transaction(tx)` or in"
+            " transaction.atomic() of Django, or set late_outside_transaction='open'"
+        )
+    found = insert(tx)
+    if isinstance(found, Awaitable):
+        getattr(found, "close", lambda: None)()
+        raise NotSupported(f"{name}: an async transaction takes `await task.enqueue(tx)` of a task"
+                           " of `late`; nothing was enqueued")  # fmt: skip
+    return found
 
 
 @contextmanager

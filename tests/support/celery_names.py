@@ -30,7 +30,7 @@ import late
 from late.celery import app as apps
 from late.celery import exceptions, results, signals
 from late.celery.app import Celery, shared_task
-from late.celery.signature import Signature
+from late.celery.signature import Chain, Chord, Group, Signature, chain, chord, group
 from late.celery.task import Request, Task
 from late.config import WorkerConfig
 from late.errors import ConfigError
@@ -103,6 +103,9 @@ NAMES: dict[str, dict[str, Any]] = {
         "Celery": StandIn,
         "Signature": Signature,
         "Task": Task,
+        "chain": chain,
+        "chord": chord,
+        "group": group,
         "shared_task": _shared_task,
         "uuid": lambda: str(uuid4()),
     },
@@ -111,7 +114,9 @@ NAMES: dict[str, dict[str, Any]] = {
         **{name: found for name, found in vars(exceptions).items() if isinstance(found, type)},
         "TimeoutError": TimeoutError,
     },
-    "celery.result": {"AsyncResult": results.AsyncResult, "EagerResult": results.EagerResult},
+    "celery.canvas": {"Signature": Signature, "chain": chain, "chord": chord, "group": group},
+    "celery.result": {"AsyncResult": results.AsyncResult, "EagerResult": results.EagerResult,
+                      "GroupResult": results.GroupResult},
     "celery.signals": {
         name: found for name, found in vars(signals).items() if isinstance(found, signals.Signal)
     },
@@ -168,7 +173,8 @@ def _offers_nothing_else() -> None:
         return get
 
     kinds = {Celery: "app", apps.Control: "app.control", Task: "task", Request: "request",
-             Signature: "signature", results.AsyncResult: "result"}  # fmt: skip
+             Signature: "signature", Chain: "chain", Group: "group", Chord: "chord",
+             results.AsyncResult: "result"}  # fmt: skip
     for kind, title in kinds.items():
         kind.__getattr__ = of(title)  # type: ignore[attr-defined]
 

@@ -13,7 +13,7 @@ PAGE = Path(__file__).resolve().parents[2] / "docs" / "celery-tests.md"
 
 OUTSIDE = {
     "`t/integration/test_canvas.py`, `test_group_chains.py`, `t/unit/tasks/test_canvas.py`, "
-    "`test_chord.py`, `test_stamping.py`": "workflows: there are none yet",
+    "`test_chord.py`, `test_stamping.py`": "canvases, by the inside of Celery and of its backends",
     "other files of `t/integration`": "Celery's backends, worker, remote control and log",
     "other classes of `t/unit/app/test_app.py`": "configuration, broker and pools of Celery's app",
     "other classes of `t/unit/tasks/test_result.py`": "results in Celery's backends",
@@ -36,6 +36,7 @@ REASONS = (
     (r"retried_priority", "`delivery_info` has no priority"),
     (r"test_send_task_without_ignore", "reads the state of Celery's worker"),
     (r"test_unicode_task", "`group`"),
+    (r"test_replace_(callback|chain|group)", "a task cannot replace itself by a canvas"),
     (r"test_can_wrap", "a decorator makes a task of a function once"),
     (r"test_on_replace", "a name is taken once; the error is `ConfigError`"),
     (r"eager_serialization|uses_task_serializer", "the error is `InvalidPayload`; JSON alone"),

@@ -95,13 +95,22 @@ def test_calls_are_found_with_their_tasks() -> None:
 
 
 def test_what_is_missing_is_ranked_by_the_tasks_that_it_blocks() -> None:
-    found = scanned(TASKS)
+    found = scanned(TASKS + "    plain.chunks([], 2), send.chunks([], 2)\n    send.map([])\n")
     assert found.verdicts() == {"tasks.plain": "unsupported", "shop.send": "unsupported"}
     assert [(each.feature, each.tasks) for each in found.missing()][:2] == [
-        ("call.chain", 2), ("apply_async.link", 1),
+        ("call.chunks", 2), ("call.map", 1),
     ]  # fmt: skip
     assert found.worst == "unsupported"
     assert found.at_most_once == 2
+
+
+def test_a_canvas_is_the_same_but_for_its_errors() -> None:
+    found = scanned(TASKS)
+    assert found.verdicts() == {"tasks.plain": "same", "shop.send": "edit"}  # Its rate_limit.
+    found = scanned(TASKS + "    plain.s().on_error(send.s())\n    group(plain.s() | send.s())()\n")
+    assert found.verdicts()["tasks.plain"] == "edit"
+    [call] = [call for call in found.calls if call.name == "on_error"]
+    assert (call.tasks, call.line) == (("shop.send", "tasks.plain"), 33)
 
 
 @pytest.mark.parametrize(

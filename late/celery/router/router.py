@@ -11,8 +11,11 @@ from uuid import uuid4
 import msgspec
 
 from late.app.app import App
+from late.app.task import Call
 from late.celery.app import Celery
+from late.celery.canvas.draft import Draft
 from late.celery.exceptions import NotSupported
+from late.celery.router import canvas as canvases
 from late.celery.router.flags import Client, FlagShares
 from late.celery.router.message import Message, pack, unpack
 from late.celery.router.shares import Shares, takes
@@ -47,6 +50,8 @@ class Router:
         self.late = Celery(celery_app.main, late_app=late_app, **given)
         knobs = Shares(late_app.url)
         self.shares = knobs if flags is None else FlagShares(flags, knobs)
+        self.tasks: dict[str, Routed] = {}
+        """The tasks of both systems, by name."""
 
     def __repr__(self) -> str:
         return f"<Router {len(self.late.tasks)} tasks on {self.late!r}>"
@@ -61,9 +66,58 @@ class Router:
             app = self.celery_app
             name = options.get("name") or app.gen_task_name(function.__name__, function.__module__)
             both = {**options, "name": name}
-            return Routed(self, name, app.task(**both)(function), *self._taken(function, both))
+            made = Routed(self, name, app.task(**both)(function), *self._taken(function, both))
+            self.tasks[name] = made
+            return made
 
         return make if fn is None else make(fn)
+
+    def delay(self, canvas: Any) -> Any:
+        """Send a canvas of Celery, such as `a.s(1) | b.s()`; see `apply_async`."""
+        return self.apply_async(canvas)
+
+    def apply_async(self, canvas: Any, **options: Any) -> Any:
+        """Send a canvas of Celery to one of the two systems, and return that system's result.
+
+        It is one workflow of `late` if all its tasks are within their shares. If only some are, it
+        stays on Celery, as one that `late` does not support, and is counted.
+
+        Raises:
+            ConfigError: it has no task of this router.
+            Other errors of `Routed.apply_async`.
+        """
+        if self.celery_app.conf.task_always_eager:
+            return canvas.apply_async(**options)
+        call_id, whole = str(uuid4()), canvas.clone(**options)
+        refused, steps = self._canvas(whole)
+        if refused is None:
+            taken = [takes(self.shares.of(name), call_id) for name in canvases.names(whole)]
+            if all(taken):
+                return Draft(steps).send()
+            refused = "mixed" if any(taken) else None
+        first = next(self.tasks[name] for name in canvases.names(whole) if name in self.tasks)
+        return first.order_canvas(call_id, whole, refused)
+
+    def _canvas(self, canvas: Any) -> tuple[str | None, Any]:
+        """Return the reason why a canvas cannot be a workflow, or its steps."""
+        try:
+            tasks = [self.tasks.get(name) for name in canvases.names(canvas)]
+        except NotSupported:
+            raise ConfigError("map, starmap and chunks: send them by themselves") from None
+        if not any(tasks):
+            raise ConfigError("no task of the canvas is made by this router")
+        for task in tasks:
+            if task is None:
+                return "mixed", None
+            if task.late_task is None:
+                return task.refused, None
+        try:
+            whole = canvases.translated(canvas, lambda name: self.tasks[name].late_task)
+            steps = whole.whole((), {}, {})
+            Draft(steps, tell=False)
+        except (ConfigError, InvalidTask) as error:
+            return _word(str(error), ("link_error", "link", "group"), "canvas"), None
+        return None, steps
 
     def _taken(
         self, function: Callable[..., Any], options: Mapping[str, Any]
@@ -93,14 +147,18 @@ class Routed:
         self.name = name
         self._router = router
         self._celery_task = celery_task
-        self._late_task = late_task
-        self._refused = refused
+        self.late_task = late_task
+        self.refused = refused
+        """The reason why there is no `late_task`."""
         self._sender = Task()
         self._sender.bound, self._sender.name = router.late, name
 
-        def publish(id: str, message: Message) -> None:
+        def publish(id: str, message: Message, canvas: bool = False) -> None:
             args, kwargs, options = unpack(message)
-            celery_task.apply_async(args, kwargs, **{"task_id": id, **options})
+            if canvas:
+                router.celery_app.signature(args[0]).apply_async(**options)
+            else:
+                celery_task.apply_async(args, kwargs, **{"task_id": id, **options})
 
         self._message = router.late_app.task(name=PREFIX + name, queue=QUEUE, retry=_RETRY)(publish)
 
@@ -135,27 +193,43 @@ class Routed:
         if router.celery_app.conf.task_always_eager:
             return self._celery_task.apply_async(args, kwargs, **options)
         call_id = str(options.get("task_id") or uuid4())
-        refused = self._refused
-        if self._late_task is not None:
+        refused = self.refused
+        if self.late_task is not None:
             # Prepared for each call: what is not supported is counted before the first share.
             # `send` prepares it once more, with the headers that receivers of its signals set.
-            self._late_task.check(args, kwargs)
+            self.late_task.check(args, kwargs)
             try:
-                self._late_task.prepare(args, kwargs, options)
+                self.late_task.prepare(args, kwargs, options)
             except (ConfigError, InvalidTask) as error:
                 refused = _reason(error, options)
             else:
                 if takes(router.shares.of(self.name), call_id):
-                    return self._late_task.send(args, kwargs, options)
+                    return self.late_task.send(args, kwargs, options)
         message = pack(args, kwargs, options, options.get("serializer") or self.serializer)
-        order = self._message.call(id=call_id, message=message)
+        self._order(self._message.call(id=call_id, message=message), refused)
+        return router.celery_app.AsyncResult(call_id)
+
+    def order_canvas(self, id: str, canvas: Any, refused: str | None) -> Any:
+        """Write the order to hand a canvas to Celery, whose first task is this one."""
+        serializer = self.serializer
+        ((plain,), _, _) = unpack(pack((canvas,), {}, {}, serializer))
+        canvases.give_ids(plain)
+        message = pack((plain,), {}, {}, serializer)
+        self._order(self._message.call(id=id, message=message, canvas=True), refused)
+        return canvases.result_of(plain, self._router.celery_app)
+
+    def _order(self, order: Call, refused: str | None) -> None:
         if refused is not None:
             order = msgspec.structs.replace(order, queue=f"{QUEUE}.{refused}")
         self._sender.insert(order)
-        return router.celery_app.AsyncResult(call_id)
 
 
 def _reason(error: Exception, options: Iterable[str]) -> str:
-    """Return the option that the message names, or `arguments`: a part of the name of a queue."""
-    words = set(re.findall(r"\w+", str(error).partition(": ")[2]))
-    return next((option for option in options if option in words), "arguments")
+    """Return the option that the message names, or `arguments`."""
+    return _word(str(error).partition(": ")[2], options, "arguments")
+
+
+def _word(text: str, known: Iterable[str], other: str) -> str:
+    """Return the first known word that is in the text, for the name of a queue."""
+    words = set(re.findall(r"\w+", text))
+    return next((word for word in known if word in words), other)

@@ -13,6 +13,7 @@ from late.celery.scan.tasks import Finder, Task, Use
 
 SENDS = frozenset(("delay", "apply_async"))
 SIGNATURES = frozenset(("s", "si", "signature", "subtask"))
+LINKS = frozenset(("link", "link_error", "on_error"))
 OF_TASKS = SIGNATURES | {"apply", "chunks", "map", "starmap"}
 CANVAS = frozenset(
     (
@@ -113,6 +114,8 @@ class CallFinder(ast.NodeVisitor):
             self._finder.is_app(self._module, value) or self._task(value) is not None
         ):
             self._call("AsyncResult", node)
+        elif attribute in LINKS and _is_signature(value):
+            self._canvas(attribute, node)
         elif attribute == "get" and self._inside and _sends(value):
             self._call("get_in_task", node)
         elif attribute == "add_periodic_task":
@@ -126,7 +129,7 @@ class CallFinder(ast.NodeVisitor):
             self._call(attribute, node)
 
     def _periodic(self, node: ast.Call) -> None:
-        """`sender.add_periodic_task(30, task.s())`: the signature is no workflow."""
+        """`sender.add_periodic_task(30, task.s())`: the signature is no canvas."""
         call = Call("add_periodic_task", self._module.path, node.lineno)
         call.uses.append(Use("schedule", "add_periodic_task", call.path, call.line))
         for given in node.args:
@@ -174,7 +177,7 @@ class CallFinder(ast.NodeVisitor):
         return call
 
     def _canvas(self, name: str, node: ast.AST) -> None:
-        """A workflow: it is about the task that makes it, and those whose signatures it joins."""
+        """A canvas: it is about the task that makes it, and those whose signatures it joins."""
         call = self._call(name, node)
         joined = [
             task
@@ -269,11 +272,14 @@ class CallFinder(ast.NodeVisitor):
 
 
 def _is_joined(node: ast.BinOp) -> bool:
-    return any(
-        isinstance(side, ast.Call)
-        and isinstance(side.func, ast.Attribute)
-        and side.func.attr in ("s", "si")
-        for side in (node.left, node.right)
+    return any(map(_is_signature, (node.left, node.right)))
+
+
+def _is_signature(node: ast.expr) -> bool:
+    return (
+        isinstance(node, ast.Call)
+        and isinstance(node.func, ast.Attribute)
+        and node.func.attr in SIGNATURES
     )
 
 

@@ -19,9 +19,17 @@ class Feature(NamedTuple):
     """True if it goes on without an error, and means something else."""
 
 
-_WORKFLOWS = "there are no workflows yet: let the first task enqueue the next"
+_CANVAS = "from `late.celery`: one workflow, in your transaction"
+_FIXED = "a workflow does not change once it has begun: call the next task in the one before"
+_LINK = "of a task alone, or of the last one of a chain"
+_ERRBACK = (
+    "let it take the id of the failed task alone, one for all tasks of a chain; a function of"
+    " (request, exc, traceback) is refused"
+)
+_MAPS = "make a group of calls, or let one task go through the list"
+_INSIDE = "it is of Celery's inside: a canvas sets it"
 _BROKER = "there is no broker: the tasks are rows of the database"
-_SIGNATURE = "a call as a value; `|` and links are refused"
+_SIGNATURE = "a call as a value"
 _BEAT = "`late celery beat` reads it"
 _REMOTE = "operate with `late status`, `late cancel`, `late queue`, or the page"
 
@@ -73,8 +81,8 @@ OPTIONS: dict[str, Feature] = {
 ATTRIBUTES: dict[str, Feature] = {
     "request": Feature("same"),
     "request.id": Feature("same"),
-    "request.root_id": Feature("edit", "not there: there are no workflows yet"),
-    "request.parent_id": Feature("edit", "not there: there are no workflows yet"),
+    "request.root_id": Feature("edit", "not there: `late show` has the workflow of a task"),
+    "request.parent_id": Feature("edit", "not there: `late show` has the workflow of a task"),
     "request.retries": Feature("same"),
     "request.args": Feature("same"),
     "request.kwargs": Feature("same"),
@@ -88,11 +96,13 @@ ATTRIBUTES: dict[str, Feature] = {
     "request.delivery_info": Feature("same", "it has the queue as `routing_key`, no exchange"),
     "request.get": Feature("edit", "read the attribute"),
     "request.timelimit": Feature("same"),
-    "request.group": Feature("unsupported", _WORKFLOWS),
-    "request.chain": Feature("unsupported", _WORKFLOWS),
-    "request.chord": Feature("unsupported", _WORKFLOWS),
-    "request.callbacks": Feature("unsupported", _WORKFLOWS),
-    "request.errbacks": Feature("unsupported", _WORKFLOWS),
+    "request.group": Feature("unsupported", "not there: `late show` has the workflow of a task"),
+    "request.chain": Feature("unsupported", "not there: `late show` has the workflow of a task"),
+    "request.chord": Feature("unsupported", "not there: `late show` has the workflow of a task"),
+    "request.callbacks": Feature(
+        "unsupported", "not there: `late show` has the workflow of a task"
+    ),
+    "request.errbacks": Feature("unsupported", "not there: `late show` has the workflow of a task"),
     "request.correlation_id": Feature("edit", "use `request.id`"),
     "request.reply_to": Feature("edit", _BROKER),
     "retry": Feature("same"),
@@ -109,9 +119,9 @@ ATTRIBUTES: dict[str, Feature] = {
     "AsyncResult": Feature("same"),
     "update_state": Feature("edit", "no state but the end is kept: write progress to your tables"),
     "backend": Feature("unsupported", "there is no result backend: use AsyncResult"),
-    "replace": Feature("unsupported", _WORKFLOWS),
-    "add_to_chord": Feature("unsupported", _WORKFLOWS),
-    "chunks": Feature("unsupported", _WORKFLOWS),
+    "replace": Feature("unsupported", _FIXED),
+    "add_to_chord": Feature("unsupported", _FIXED),
+    "chunks": Feature("unsupported", _MAPS),
     "push_request": Feature("unsupported", "it is of Celery's inside"),
     "pop_request": Feature("unsupported", "it is of Celery's inside"),
     "request_stack": Feature("unsupported", "it is of Celery's inside"),
@@ -132,11 +142,11 @@ CALL_OPTIONS: dict[str, Feature] = {
     "ignore_result": Feature("edit", "state it at the task"),
     "time_limit": Feature("edit", "state it at the task"),
     "soft_time_limit": Feature("edit", "state it at the task"),
-    "link": Feature("unsupported", _WORKFLOWS),
-    "link_error": Feature("unsupported", _WORKFLOWS),
-    "chain": Feature("unsupported", _WORKFLOWS),
-    "group_id": Feature("unsupported", _WORKFLOWS),
-    "chord": Feature("unsupported", _WORKFLOWS),
+    "link": Feature("same", _LINK),
+    "link_error": Feature("edit", _ERRBACK),
+    "chain": Feature("unsupported", _INSIDE),
+    "group_id": Feature("unsupported", _INSIDE),
+    "chord": Feature("unsupported", _INSIDE),
     "serializer": Feature("same", "JSON alone"),
     "compression": Feature("same", "no effect: set a codec of the app"),
     "retry": Feature("same", "no effect: the row is part of your transaction"),
@@ -150,7 +160,7 @@ CALL_OPTIONS: dict[str, Feature] = {
     "router": Feature("edit", _BROKER),
     "stamped_headers": Feature("edit", "use `headers`"),
     "**": Feature("edit", "computed keywords: see what they are"),
-    "replaced_task_nesting": Feature("unsupported", _WORKFLOWS),
+    "replaced_task_nesting": Feature("unsupported", _INSIDE),
 }
 """Keywords of `apply_async` and `send_task`."""
 
@@ -164,17 +174,20 @@ CALLS: dict[str, Feature] = {
     "signature": Feature("same", _SIGNATURE),
     "subtask": Feature("same", _SIGNATURE),
     "AsyncResult": Feature("same"),
-    "chain": Feature("unsupported", _WORKFLOWS),
-    "group": Feature("unsupported", _WORKFLOWS),
-    "chord": Feature("unsupported", _WORKFLOWS),
-    "chunks": Feature("unsupported", _WORKFLOWS),
-    "map": Feature("unsupported", _WORKFLOWS),
-    "starmap": Feature("unsupported", _WORKFLOWS),
-    "xmap": Feature("unsupported", _WORKFLOWS),
-    "xstarmap": Feature("unsupported", _WORKFLOWS),
-    "GroupResult": Feature("unsupported", _WORKFLOWS),
-    "ResultSet": Feature("unsupported", _WORKFLOWS),
-    "ResultBase": Feature("unsupported", _WORKFLOWS),
+    "chain": Feature("same", _CANVAS),
+    "group": Feature("same", _CANVAS),
+    "chord": Feature("same", _CANVAS),
+    "link": Feature("same", _LINK),
+    "link_error": Feature("edit", _ERRBACK),
+    "on_error": Feature("edit", _ERRBACK),
+    "chunks": Feature("unsupported", _MAPS),
+    "map": Feature("unsupported", _MAPS),
+    "starmap": Feature("unsupported", _MAPS),
+    "xmap": Feature("unsupported", _MAPS),
+    "xstarmap": Feature("unsupported", _MAPS),
+    "GroupResult": Feature("edit", "of a call of a group; no id, no `save` and `restore`"),
+    "ResultSet": Feature("edit", "read the results one by one"),
+    "ResultBase": Feature("edit", "use the kinds of result"),
     "EagerResult": Feature("same"),
     "allow_join_result": Feature("edit", "leave it out: nothing forbids it here"),
     "control": Feature("edit", _REMOTE),
