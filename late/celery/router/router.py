@@ -15,6 +15,7 @@ from late.celery.app import Celery
 from late.celery.exceptions import NotSupported
 from late.celery.router.flags import Client, FlagShares
 from late.celery.router.message import Message, pack, unpack
+from late.celery.router.settings import Followed
 from late.celery.router.shares import Shares, takes
 from late.celery.task import Task
 from late.control.status.celery_shares import PREFIX, QUEUE
@@ -35,7 +36,8 @@ class Router:
         late_app: the app with the business database.
         celery_app: the app of Celery that the service has.
         flags: a client of OpenFeature, whose flags take the place of the knobs.
-        settings: see `late.celery.Celery`. A call without a transaction opens one of its own.
+        settings: see `late.celery.Celery`. They win over those of `celery_app.conf`, of which a
+            task takes limits, queue, routes and results. A call without a transaction opens one.
     """
 
     def __init__(
@@ -45,6 +47,7 @@ class Router:
         self.celery_app = celery_app
         given = {"late_outside_transaction": "open", **settings}
         self.late = Celery(celery_app.main, late_app=late_app, **given)
+        self._followed = Followed(self.late, celery_app, given)
         knobs = Shares(late_app.url)
         self.shares = knobs if flags is None else FlagShares(flags, knobs)
 
@@ -59,11 +62,22 @@ class Router:
 
         def make(function: Callable[..., Any]) -> Routed:
             app = self.celery_app
+            self._followed.update()
             name = options.get("name") or app.gen_task_name(function.__name__, function.__module__)
             both = {**options, "name": name}
             return Routed(self, name, app.task(**both)(function), *self._taken(function, both))
 
         return make if fn is None else make(fn)
+
+    def import_default_modules(self) -> None:
+        """Import the modules with the tasks of Celery's app, as its worker does.
+
+        Raises:
+            What they raise is passed on.
+        """
+        self.celery_app.loader.import_default_modules()
+        self.celery_app.finalize(auto=True)
+        self._followed.update()
 
     def _taken(
         self, function: Callable[..., Any], options: Mapping[str, Any]
