@@ -2,18 +2,27 @@
 
 from __future__ import annotations
 
+import sqlite3
 import sys
 from collections.abc import Iterator
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
 import celery as celerys
+import celery.result
+import celery.signals
 import pytest
 from celery import _state
 
 import late
 from late.celery.router import Router
 from late.cli.app_loader import load_app
+from late.control import Control
+from late.control.status.celery_shares import read
+from late.errors import ConfigError
+from late.outbox import connect
+from late.testing import drain
 from tests.unit.cli_kit import Cli
 
 MAIN = """
@@ -42,7 +51,8 @@ def forgotten(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(_state, "_on_app_finalizers", set(_state._on_app_finalizers))
 
 
-def job(n: int = 0) -> None: ...
+def job(n: int = 0) -> None:
+    """Do it."""
 
 
 @pytest.fixture
@@ -106,3 +116,75 @@ def test_a_check_warns_of_an_app_without_tasks(cli: Cli, shop: Path, late_db: st
     (shop / "empty.py").write_text(f"import late\napp = late.App({late_db!r})\n")
     assert "shop.empty:app has no tasks" in cli.fine("check", "shop.empty:app").err
     assert "has no tasks" not in cli.fine("check", "shop.celery:router").err
+
+
+def test_a_routed_task_looks_like_its_function_and_keeps_any_name(late_db: str, app: Any) -> None:
+    router = Router(late.App(late_db), app)
+    names = ["my task", "n" * 129, "n" * 130]
+    made = [router.task(name=name)(job) for name in names]
+    for each in made:
+        each.delay(1)
+    assert drain(router.late_app) == {"done": 3}
+    with Control(late_db) as control:
+        found = read(control, since_us=0, group="default")
+    assert [each.unsupported for each in found] == [{"name": 1}] * 3
+    assert found[0].task.startswith("my-task-")
+    assert (made[0].__name__, made[0].__doc__, made[0].__wrapped__) == ("job", "Do it.", job)
+
+
+def test_a_name_that_is_used_twice_names_the_function(late_db: str, app: Any) -> None:
+    router = Router(late.App(late_db), app)
+    router.late.task(name="shop.send")(job)
+    with pytest.raises(ConfigError, match=r"test_celery_router_project\.job already"):
+        router.late.task(name="shop.send")(job)
+
+
+def test_an_id_and_a_name_lead_to_their_side(late_db: str, app: Any) -> None:
+    router = Router(late.App(late_db), app)
+    send = router.task(name="shop.send")(job)
+    on_celery = router.send_task("shop.send", (1,))
+    with Control(late_db) as control:
+        control.queues.change("queue", "celery:shop.send", {"late_share": 1.0})
+    router.shares._read_at = None
+    on_late = router.send_task("shop.send", kwargs={"n": 1})
+    assert isinstance(send.AsyncResult(on_celery.id), celerys.result.AsyncResult)
+    assert isinstance(send.AsyncResult(on_late.id), late.celery.AsyncResult)
+    assert router.AsyncResult(on_late.id).id == on_late.id
+
+
+def test_receivers_of_celerys_signals_hear_of_tasks_on_late(late_db: str, app: Any) -> None:
+    shim = late.celery.Celery("shop", late_app=late.App(late_db), late_outside_transaction="open")
+    etas: list[Any] = []
+    told: list[tuple[str, str]] = []
+
+    @shim.task(bind=True, name="shop.send")
+    def send(self: Any, fails: bool) -> None:
+        etas.append(self.request.eta)
+        if fails:
+            raise ValueError
+
+    def hear(signal: Any, sender: Any, **_: Any) -> None:
+        told.append((signal.name, sender.name))
+
+    signals = [getattr(celerys.signals, name) for name in ("task_prerun", "task_failure")]
+    for each in signals:
+        each.connect(hear)
+    send.delay(True)
+    send.apply_async((False,), eta=datetime.now(UTC).replace(tzinfo=None))
+    drain(shim.late_app)
+    for each in signals:
+        each.disconnect(hear)
+    assert sorted(told) == [
+        ("task_failure", "shop.send"), ("task_prerun", "shop.send"), ("task_prerun", "shop.send"),
+    ]  # fmt: skip
+    assert sorted(eta is None for eta in etas) == [False, True]
+
+
+def test_a_call_beside_an_open_transaction_on_sqlite_says_what_to_do(
+    late_db: str, app: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("late.outbox.connections.BUSY_TIMEOUT_S", 0.0)
+    send = Router(late.App(late_db), app).task(name="shop.send")(job)
+    with connect(late_db), pytest.raises(sqlite3.OperationalError) as caught:
+        send.delay(1)
+    assert "with late.celery.transaction(tx)" in caught.value.__notes__[0]

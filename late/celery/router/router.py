@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import functools
 import logging
 import re
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 from uuid import uuid4
+from zlib import crc32
 
 import msgspec
 
@@ -19,9 +21,10 @@ from late.celery.router.settings import Followed
 from late.celery.router.shares import Shares, takes
 from late.celery.task import Task
 from late.control.status.celery_shares import PREFIX, QUEUE
-from late.errors import ConfigError, InvalidTask
+from late.errors import ConfigError, InvalidName, InvalidTask
 from late.handler.outcomes import ATTEMPTS_MAX, Retry
-from late.model.validation import DELAY_S_MAX
+from late.model.ids import shard_of
+from late.model.validation import DELAY_S_MAX, is_name
 
 logger = logging.getLogger("late.celery")
 
@@ -47,6 +50,7 @@ class Router:
         self.celery_app = celery_app
         given = {"late_outside_transaction": "open", **settings}
         self.late = Celery(celery_app.main, late_app=late_app, **given)
+        self.tasks: dict[str, Routed] = {}
         self._followed = Followed(self.late, celery_app, given)
         knobs = Shares(late_app.url)
         self.shares = knobs if flags is None else FlagShares(flags, knobs)
@@ -65,9 +69,30 @@ class Router:
             self._followed.update()
             name = options.get("name") or app.gen_task_name(function.__name__, function.__module__)
             both = {**options, "name": name}
-            return Routed(self, name, app.task(**both)(function), *self._taken(function, both))
+            made = Routed(self, name, app.task(**both)(function), *self._taken(function, both))
+            self.tasks[name] = made.wrap(function)
+            return made
 
         return make if fn is None else make(fn)
+
+    def send_task(
+        self, name: str, args: Any = None, kwargs: Any = None, **options: Any
+    ) -> Any:
+        """Call a task by its name as its `apply_async` does; one that is not here is Celery's."""
+        if name in self.tasks:
+            return self.tasks[name].apply_async(args, kwargs, **options)
+        return self.celery_app.send_task(name, args, kwargs, **options)
+
+    def AsyncResult(self, id: str) -> Any:
+        """Return the result of a call by its id, from the system that has the call.
+
+        The ids of `late` are UUIDs of version 7, and Celery's of version 4.
+        """
+        try:
+            shard_of(id)
+        except InvalidName:
+            return self.celery_app.AsyncResult(id)
+        return self.late.AsyncResult(id)
 
     def import_default_modules(self) -> None:
         """Import the modules with the tasks of Celery's app, as its worker does.
@@ -86,6 +111,8 @@ class Router:
         # A base class of Celery's tasks needs Celery's worker.
         if options.get("base") is not None:
             return None, "base"
+        if not is_name(PREFIX + options["name"]):
+            return None, "name"
         try:
             task: Task = self.late.task(**options)(function)
         except NotSupported as error:
@@ -116,7 +143,8 @@ class Routed:
             args, kwargs, options = unpack(message)
             celery_task.apply_async(args, kwargs, **{"task_id": id, **options})
 
-        self._message = router.late_app.task(name=PREFIX + name, queue=QUEUE, retry=_RETRY)(publish)
+        register = router.late_app.task(name=_order_name(name), queue=QUEUE, retry=_RETRY)
+        self._message = register(publish)
 
     def __repr__(self) -> str:
         return f"<Routed {self.name}>"
@@ -125,6 +153,15 @@ class Routed:
         if name.startswith("_"):  # A copy that is half made has no `_celery_task` yet.
             raise AttributeError(name)
         return getattr(self._celery_task, name)
+
+    def wrap(self, function: Callable[..., Any]) -> Routed:
+        """Take the name, the text and the module of the user's function, as Celery's task has."""
+        functools.update_wrapper(self, function, updated=())
+        return self
+
+    def AsyncResult(self, task_id: str) -> Any:
+        """Return the result of a call by its id; see `Router.AsyncResult`."""
+        return self._router.AsyncResult(task_id)
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
         """Run the function here."""
@@ -167,6 +204,18 @@ class Routed:
             order = msgspec.structs.replace(order, queue=f"{QUEUE}.{refused}")
         self._sender.insert(order)
         return router.celery_app.AsyncResult(call_id)
+
+
+def _order_name(task: str) -> str:
+    """Return the name under which a worker of `late` has the calls of a task for Celery.
+
+    Names of Celery may be longer, and of any characters.
+    """
+    name = PREFIX + task
+    if is_name(name):
+        return name
+    plain = re.sub(r"[^A-Za-z0-9._:-]+", "-", name)[:110]
+    return f"{plain}-{crc32(task.encode()):08x}"
 
 
 def _reason(error: Exception, options: Iterable[str]) -> str:
