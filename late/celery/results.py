@@ -7,7 +7,7 @@ from typing import Any
 
 from late.celery.exceptions import NotSupported, TaskRevokedError
 from late.celery.values import from_json
-from late.errors import InvalidName, TaskEnded
+from late.errors import ConfigError, InvalidName, TaskEnded
 
 _STATES = {
     "done": "SUCCESS",
@@ -45,10 +45,10 @@ class _Result(ABC):
 class AsyncResult(_Result):
     """The state and the result of one task. Each question is a read of the database."""
 
-    def __init__(self, id: str, app: Any) -> None:
+    def __init__(self, id: str, app: Any = None) -> None:
         self.id = self.task_id = id
-        self.app = app
-        """The `Celery` of the task."""
+        self.app = app or newest_app()
+        """The `Celery` of the task; without one, the one that was made last."""
 
     def __repr__(self) -> str:
         return f"<AsyncResult {self.id}>"
@@ -107,6 +107,19 @@ class AsyncResult(_Result):
         """
         raise NotSupported("a result goes after `result_expires`; a task with ignore_result=True"
                            " keeps none")  # fmt: skip
+
+
+def newest_app() -> Any:
+    """Return the `Celery` that was made last.
+
+    Raises:
+        ConfigError: none was made.
+    """
+    from late.celery.app import _apps  # It needs this module.
+
+    if not _apps:
+        raise ConfigError("there is no late.celery.Celery yet: import the module that makes it")
+    return _apps[-1]
 
 
 class EagerResult(_Result):

@@ -7,6 +7,7 @@ import sys
 from collections.abc import Iterator
 from datetime import UTC, datetime
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import celery as celerys
@@ -16,6 +17,7 @@ import pytest
 from celery import _state
 
 import late
+from late.celery.beat import leave_to_late
 from late.celery.router import Router
 from late.cli.app_loader import load_app
 from late.control import Control
@@ -188,3 +190,26 @@ def test_a_call_beside_an_open_transaction_on_sqlite_says_what_to_do(
     with connect(late_db), pytest.raises(sqlite3.OperationalError) as caught:
         send.delay(1)
     assert "with late.celery.transaction(tx)" in caught.value.__notes__[0]
+
+
+def test_beat_takes_a_router_and_its_routes(cli: Cli, shop: Path) -> None:
+    """Celery's own app and the router of another module, as a project has them."""
+    (shop / "side.py").write_text("from shop.celery import router\n")
+    told = cli.fine("celery", "beat", "shop.celery:celery_app", "--into", "shop.side:router",
+                    "--apply", "--json").json  # fmt: skip
+    assert told["written"] == ["often"]
+    assert told["entries"][0]["zone"] == "Europe/Berlin"
+    router = sys.modules["shop.celery"].router
+    assert router.late_app.schedules[0].queue == "fast"
+    running = {"often": SimpleNamespace(task="shop.tasks.send"), "other": SimpleNamespace(task="t")}
+    service = SimpleNamespace(scheduler=SimpleNamespace(schedule=running))
+    assert leave_to_late(service, router) == ["often"]
+    again = cli.fine("celery", "beat", "shop.celery:router", "--json").json
+    assert [each["verdict"] for each in again["entries"]] == ["late"]
+
+
+def test_a_result_without_an_app_is_of_the_newest_one(late_db: str) -> None:
+    shim = late.celery.Celery("shop", late_app=late.App(late_db), late_outside_transaction="open")
+    send = shim.task(name="shop.send")(job)
+    assert late.celery.AsyncResult(send.delay().id).state == "PENDING"
+    assert late.celery.AsyncResult("any").app is shim

@@ -75,9 +75,7 @@ class Router:
 
         return make if fn is None else make(fn)
 
-    def send_task(
-        self, name: str, args: Any = None, kwargs: Any = None, **options: Any
-    ) -> Any:
+    def send_task(self, name: str, args: Any = None, kwargs: Any = None, **options: Any) -> Any:
         """Call a task by its name as its `apply_async` does; one that is not here is Celery's."""
         if name in self.tasks:
             return self.tasks[name].apply_async(args, kwargs, **options)
