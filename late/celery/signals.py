@@ -93,8 +93,9 @@ class Signal:
                 answer = error
             answers.append((receiver, answer))
         theirs = sys.modules.get("celery.signals") if self.name in _CELERYS_TOO else None
-        if theirs is not None:
-            answers += getattr(theirs, self.name).send(sender=sender, **named)
+        other = getattr(theirs, self.name, self)
+        if other is not self:  # A project may have put these signals in the place of Celery's.
+            answers += other.send(sender=sender, **named)
         return answers
 
 

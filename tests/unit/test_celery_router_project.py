@@ -17,6 +17,7 @@ import pytest
 from celery import _state
 
 import late
+from late.celery import signals
 from late.celery.beat import leave_to_late
 from late.celery.router import Router
 from late.cli.app_loader import load_app
@@ -168,13 +169,13 @@ def test_receivers_of_celerys_signals_hear_of_tasks_on_late(late_db: str, app: A
     def hear(signal: Any, sender: Any, **_: Any) -> None:
         told.append((signal.name, sender.name))
 
-    signals = [getattr(celerys.signals, name) for name in ("task_prerun", "task_failure")]
-    for each in signals:
+    theirs = [getattr(celerys.signals, name) for name in ("task_prerun", "task_failure")]
+    for each in theirs:
         each.connect(hear)
     send.delay(True)
     send.apply_async((False,), eta=datetime.now(UTC).replace(tzinfo=None))
     drain(shim.late_app)
-    for each in signals:
+    for each in theirs:
         each.disconnect(hear)
     assert sorted(told) == [
         ("task_failure", "shop.send"), ("task_prerun", "shop.send"), ("task_prerun", "shop.send"),
@@ -213,3 +214,16 @@ def test_a_result_without_an_app_is_of_the_newest_one(late_db: str) -> None:
     send = shim.task(name="shop.send")(job)
     assert late.celery.AsyncResult(send.delay().id).state == "PENDING"
     assert late.celery.AsyncResult("any").app is shim
+
+
+def test_signals_in_the_place_of_celerys_are_sent_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "celery.signals", signals)
+    told: list[object] = []
+
+    def hear(sender: object, **_: Any) -> None:
+        told.append(sender)
+
+    signals.task_success.connect(hear)
+    signals.task_success.send("me", result=1)
+    signals.task_success.disconnect(hear)
+    assert told == ["me"]
