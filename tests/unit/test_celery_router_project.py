@@ -10,7 +10,7 @@ from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
-import celery as celerys
+import celery
 import celery.result
 import celery.signals
 import pytest
@@ -75,7 +75,7 @@ def shop(late_db: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Itera
 
 @pytest.fixture
 def app() -> Any:
-    return celerys.Celery("shop", broker="memory://", set_as_current=False)
+    return celery.Celery("shop", broker="memory://", set_as_current=False)
 
 
 def test_a_task_on_late_has_the_settings_of_celerys_app(late_db: str, app: Any) -> None:
@@ -150,7 +150,7 @@ def test_an_id_and_a_name_lead_to_their_side(late_db: str, app: Any) -> None:
         control.queues.change("queue", "celery:shop.send", {"late_share": 1.0})
     router.shares._read_at = None
     on_late = router.send_task("shop.send", kwargs={"n": 1})
-    assert isinstance(send.AsyncResult(on_celery.id), celerys.result.AsyncResult)
+    assert isinstance(send.AsyncResult(on_celery.id), celery.result.AsyncResult)
     assert isinstance(send.AsyncResult(on_late.id), late.celery.AsyncResult)
     assert router.AsyncResult(on_late.id).id == on_late.id
 
@@ -169,7 +169,7 @@ def test_receivers_of_celerys_signals_hear_of_tasks_on_late(late_db: str, app: A
     def hear(signal: Any, sender: Any, **_: Any) -> None:
         told.append((signal.name, sender.name))
 
-    theirs = [getattr(celerys.signals, name) for name in ("task_prerun", "task_failure")]
+    theirs = [getattr(celery.signals, name) for name in ("task_prerun", "task_failure")]
     for each in theirs:
         each.connect(hear)
     send.delay(True)
