@@ -139,7 +139,13 @@ def test_a_name_that_is_used_twice_names_the_function(late_db: str, app: Any) ->
     router = Router(late.App(late_db), app)
     router.late.task(name="shop.send")(job)
     with pytest.raises(ConfigError, match=r"test_celery_router_project\.job already"):
-        router.late.task(name="shop.send")(job)
+        router.task(name="shop.send")(job)
+
+
+def test_a_queue_that_late_cannot_have_keeps_the_task_on_celery(late_db: str, app: Any) -> None:
+    router = Router(late.App(late_db), app)
+    assert router.task(name="shop.send", queue="high priority")(job)._refused == "queue"
+    assert "shop.send" not in router.late_app.tasks
 
 
 def test_an_id_and_a_name_lead_to_their_side(late_db: str, app: Any) -> None:

@@ -14,7 +14,6 @@ import msgspec
 
 from late.app.app import App
 from late.celery.app import Celery
-from late.celery.exceptions import NotSupported
 from late.celery.router.flags import Client, FlagShares
 from late.celery.router.message import Message, pack, unpack
 from late.celery.router.settings import Followed
@@ -113,7 +112,9 @@ class Router:
             return None, "name"
         try:
             task: Task = self.late.task(**options)(function)
-        except NotSupported as error:
+        except ConfigError as error:
+            if options["name"] in self.late_app.tasks:  # A name that is used twice.
+                raise
             return None, _reason(error, options)
         return task, None
 
