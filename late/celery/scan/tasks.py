@@ -86,7 +86,8 @@ class Finder:
         self.uses_celery = False
         for module in project.modules:
             origins = set(module.imports.values())
-            self.uses_celery |= any(name.partition(".")[0] == "celery" for name in origins)
+            packages = ("celery.", "late.celery.")
+            self.uses_celery |= any(f"{name}.".startswith(packages) for name in origins)
             self._find_apps(module)
         for _ in range(3):  # a base class of a base class
             for module in project.modules:
