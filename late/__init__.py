@@ -63,7 +63,6 @@ if TYPE_CHECKING:
     from late.payload.codec import Encrypted, Signed
 
 __all__ = [
-    "RESULT",
     "AlreadyDone",
     "App",
     "AsyncContext",
@@ -94,6 +93,7 @@ __all__ = [
     "PayloadTooLarge",
     "PulledTask",
     "QueueFull",
+    "RESULT",
     "Retry",
     "SchemaMismatch",
     "ServerTls",

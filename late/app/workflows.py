@@ -286,7 +286,7 @@ def write(
     plan = Plan(workflow, on_failure)
     for part in plan.parts:
         if _call(part).app is not cast(Enqueuer, app):
-            raise mistakes.not_ours(_call(part))
+            raise mistakes.not_ours(_call(part), app)
     calls = plan.calls()
     stages = plan.stages(app.prepare(calls))
     if app.capture_stages is not None:

@@ -19,6 +19,7 @@ import msgspec
 from late.app.options import settings
 from late.celery.app import Celery
 from late.celery.exceptions import NotSupported
+from late.celery.router import Router
 from late.celery.values import to_json
 from late.control import Control
 from late.errors import ConfigError, LateError
@@ -58,6 +59,23 @@ class Entry(msgspec.Struct, frozen=True):
             return None
         now = time.time_ns() // 1_000
         return next_due_us(self.rule, self.zone or "UTC", anchor_us=now, after_us=now)
+
+
+def sides(source: Any, into: Any = None) -> tuple[Any, Any]:
+    """Return the app that has the `beat_schedule`, and the one that has the tasks.
+
+    Args:
+        source, into: what is named on the command line. A `Router` stands for the apps of its two
+            sides, whose modules are imported. Without `into` it is `source`.
+    """
+    tasks = source if into is None else into
+    for each in (source, tasks):
+        if isinstance(each, Router):
+            each.import_default_modules()
+    return (
+        source.celery_app if isinstance(source, Router) else source,
+        tasks.late if isinstance(tasks, Router) else tasks,
+    )
 
 
 def read(app: Any) -> list[Entry]:
@@ -112,12 +130,12 @@ def apply(entries: Iterable[Entry], app: Celery) -> list[str]:
         return control.schedules.sync(wanted)
 
 
-def leave_to_late(service: Any, app: Celery) -> list[str]:
+def leave_to_late(service: Any, app: Celery | Router) -> list[str]:
     """Take the entries that `late` fires out of a beat of Celery that starts.
 
     Args:
         service: the sender of Celery's signal `beat_init`.
-        app: the app whose database has the schedules.
+        app: the app or the router whose database has the schedules.
 
     Returns:
         The keys that were taken out: those of which the database has a schedule of the same name

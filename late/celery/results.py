@@ -10,7 +10,7 @@ from typing import Any
 
 from late.celery.exceptions import NotSupported, TaskRevokedError
 from late.celery.values import from_json
-from late.errors import InvalidName, TaskEnded
+from late.errors import ConfigError, InvalidName, TaskEnded
 
 _STATES = {
     "done": "SUCCESS",
@@ -50,10 +50,10 @@ class _Result(ABC):
 class AsyncResult(_Result):
     """The state and the result of one task. Each question is a read of the database."""
 
-    def __init__(self, id: str, app: Any, parent: Any = None) -> None:
+    def __init__(self, id: str, app: Any = None, parent: Any = None) -> None:
         self.id = self.task_id = id
-        self.app = app
-        """The `Celery` of the task."""
+        self.app = app or newest_app()
+        """The `Celery` of the task; without one, the one that was made last."""
         self.parent = parent
         """The result of the part of the canvas before it; None for a task alone, and by an id."""
 
@@ -140,6 +140,19 @@ class AsyncResult(_Result):
         """
         raise NotSupported("a result goes after `result_expires`; a task with ignore_result=True"
                            " keeps none")  # fmt: skip
+
+
+def newest_app() -> Any:
+    """Return the `Celery` that was made last.
+
+    Raises:
+        ConfigError: none was made.
+    """
+    from late.celery.app import _apps  # It needs this module.
+
+    if not _apps:
+        raise ConfigError("there is no late.celery.Celery yet: import the module that makes it")
+    return _apps[-1]
 
 
 class EagerResult(_Result):

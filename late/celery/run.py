@@ -37,6 +37,9 @@ def register(task: Task, app: Celery) -> None:
     def handle(context: Context, args: list[Any], kwargs: dict[str, Any]) -> Any:
         return _attempt(task, context, args, kwargs)
 
+    # An error of the app names the user's function.
+    handle.__module__ = task.run.__module__
+    handle.__qualname__ = task.run.__qualname__
     made: Any = app.late_app.task(
         name=task.name,
         queue=app.queue_of(task),
@@ -61,7 +64,7 @@ def _attempt(task: Task, context: Context, args: list[Any], kwargs: dict[str, An
         kwargs=from_json(kwargs),
         retries=context.attempt - 1,
         headers=context.headers,
-        eta=context.due_at.isoformat(),
+        eta=_eta(context),
         expires=None if context.expires_at is None else context.expires_at.isoformat(),
         delivery_info={"routing_key": context.queue, "redelivered": context.deaths > 0},
         called_directly=False,
@@ -85,3 +88,10 @@ def _attempt(task: Task, context: Context, args: list[Any], kwargs: dict[str, An
     except SoftTimeLimit as error:
         raise TimeLimitFailure(f"{task.name}: the soft time limit is over") from error
     return Kept(encoded(value)) if is_stage else value
+
+
+def _eta(context: Context) -> str | None:
+    """Return the time that the caller or a retry asked for, or None, as Celery does."""
+    options = context.own.options
+    asked = options is not None and (options.at_us is not None or options.delay_us > 0)
+    return context.due_at.isoformat() if asked or context.attempt > 1 else None

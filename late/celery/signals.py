@@ -7,12 +7,13 @@
 
 Receivers get keyword arguments only, the same as with Celery, and `signal` and `sender`. They run
 in the thread of what they tell about, and before the record of a task's end. What a receiver raises
-is logged and changes nothing.
+is logged and changes nothing. Receivers of `celery.signals` hear of tasks on `late` as well.
 """
 
 from __future__ import annotations
 
 import logging
+import sys
 import threading
 import weakref
 from collections.abc import Callable, Mapping
@@ -23,6 +24,9 @@ from late import events
 _log = logging.getLogger("late.celery")
 
 Receiver = Callable[..., Any]
+
+_CELERYS_TOO = {"task_prerun", "task_postrun", "task_success", "task_failure", "task_retry"}
+"""Signals that receivers of Celery's own get too, where the process has imported those."""
 
 
 class Signal:
@@ -88,6 +92,10 @@ class Signal:
                 _log.exception("a receiver of %s failed", self.name)
                 answer = error
             answers.append((receiver, answer))
+        theirs = sys.modules.get("celery.signals") if self.name in _CELERYS_TOO else None
+        other = getattr(theirs, self.name, self)
+        if other is not self:  # A project may have put these signals in the place of Celery's.
+            answers += other.send(sender=sender, **named)
         return answers
 
 

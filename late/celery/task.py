@@ -13,7 +13,6 @@ from functools import cached_property
 from traceback import format_exception
 from typing import Any, ClassVar
 from uuid import uuid4
-from zoneinfo import ZoneInfo
 
 import msgspec
 
@@ -281,8 +280,8 @@ class Task:
         return found
 
     def _moment(self, moment: datetime) -> datetime:
-        """Return a time with a zone: one without is in the zone of the settings."""
-        return moment if moment.tzinfo else moment.replace(tzinfo=ZoneInfo(self.app.conf.timezone))
+        """Return a time with a zone: one without is in UTC, as Celery's workers take it."""
+        return moment if moment.tzinfo else moment.replace(tzinfo=UTC)
 
     def retry(
         self,

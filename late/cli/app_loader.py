@@ -16,7 +16,8 @@ if TYPE_CHECKING:
 def load_app(target: str) -> App:
     """Return the `late.App` that `module:name` names; the name is `app` if it is left out.
 
-    A `late.celery.Celery` stands for the app that it carries, with the tasks of all its modules.
+    A `late.celery.Celery` or a `Router` stands for the app that it carries, with the tasks of all
+    its modules.
 
     Raises:
         ConfigError: see `load`; or what is there is no `late.App`.
@@ -30,6 +31,13 @@ def load_app(target: str) -> App:
     if not isinstance(found, App):
         raise ConfigError(f"{target} is a {type(found).__name__}, not a late.App")
     return found
+
+
+def emptiness(app: App, target: str) -> str | None:
+    """Return a warning if an app can run nothing, else None."""
+    if app.tasks or app.routes:
+        return None
+    return f"{target} has no tasks: import the modules that define them"
 
 
 def load(target: str) -> object:

@@ -9,17 +9,16 @@ import typer
 
 from late.cli import options, output
 from late.cli.app_loader import load
-from late.cli.knobs import say
+from late.cli.ramp import ramp
 from late.errors import ConfigError
-from late.model.task import DEFAULT_GROUP
 
 if TYPE_CHECKING:
     from late.celery.beat import Entry
     from late.celery.scan.report import Scan
     from late.celery.scan.tasks import Use
-    from late.control.status.celery_shares import Side
 
 app = typer.Typer(help="Move from Celery.", no_args_is_help=True)
+app.command("ramp")(ramp)
 
 
 @app.command("scan")
@@ -36,6 +35,7 @@ def scan(
 ) -> None:
     """Tell of each Celery task whether it works with `late.celery`, and what stands in its way.
 
+    The verdicts are for `late.celery` alone; with the router, what it lacks stays on Celery.
     `same`: it works as it is. `edit`: a line has to change. `unsupported`: it stays on Celery, or
     is written anew. Source is read and not imported; with MODULE:APP the app is imported too, and
     tasks that it has and the source does not show are listed.
@@ -68,7 +68,7 @@ def beat(
         str | None,
         typer.Option(
             metavar="MODULE:APP",
-            help="The late.celery.Celery that has the tasks; MODULE:APP itself if it is one.",
+            help="The late.celery.Celery or Router that has the tasks; MODULE:APP if it is one.",
             show_default=False,
         ),
     ] = None,
@@ -87,13 +87,13 @@ def beat(
     from late.celery import Celery
     from late.celery import beat as beats
 
-    source = load(target)
-    app = load(into) if into else source
+    source, app = beats.sides(load(target), load(into) if into else None)
     entries = beats.read(source)
     if isinstance(app, Celery):
         entries = beats.declare(entries, app)
     elif into or write:
-        raise ConfigError(f"{into or target} is no late.celery.Celery: name one with --into")
+        raise ConfigError(f"{into or target} is no late.celery.Celery and no Router: name one"
+                          " with --into")  # fmt: skip
     written = beats.apply(entries, app) if write and isinstance(app, Celery) else []
     output.listed(
         json,
@@ -169,6 +169,7 @@ def _show(found: Scan, *, every: bool) -> None:
     counts = found.counts()
     told = ", ".join(f"{counts[verdict]} {verdict}" for verdict in counts)
     typer.echo(f"{len(found.tasks)} tasks: {told}; {len(found.calls)} calls")
+    typer.echo("verdicts for late.celery alone: with the router, what it lacks stays on Celery")
     if every:
         verdicts = found.verdicts()
         output.table(
@@ -207,73 +208,3 @@ def _tell_silent(found: Scan) -> None:
         typer.echo(f"{file.path}:{file.line}: not read: {file.reason}")
     if found.unseen:
         typer.echo("registered, and not found in the source: " + ", ".join(found.unseen))
-
-
-Share = Annotated[
-    str | None,
-    typer.Argument(metavar="PERCENT|on|off", show_default=False,
-                   help="The share of the calls that late takes; off: none until it is on again."),
-]  # fmt: skip
-
-
-@app.command("ramp")
-def ramp(
-    task: Annotated[
-        str | None, typer.Argument(metavar="TASK", help="A task's name.", show_default=False)
-    ] = None,
-    share: Share = None,
-    since: Annotated[
-        str, typer.Option("--since", metavar="TIME", help="Count from here: an age or a time.")
-    ] = "1h",
-    group: options.Group = None,
-    dry_run: options.DryRun = False,
-    url_option: options.Url = None,
-    json: options.Json = False,
-) -> None:
-    """Show how tasks move from Celery to late, or set the share of a task: `ramp shop.send 50`.
-
-    Producers follow within 5 s. The counts are those of late's journal: calls and their ends here,
-    and calls that Celery's broker was given. What Celery's workers do with them Celery knows.
-    """
-    from late.control.status import celery_shares
-
-    with options.control_of(url_option) as control:
-        if task is not None and share is not None:
-            turned = control.queues.change(
-                "queue", celery_shares.PREFIX + task, _asked(share), dry_run=dry_run
-            )
-        else:
-            since_us = options.moment_us(since, "since", control.now())
-            found = celery_shares.read(control, since_us=since_us, group=group or DEFAULT_GROUP)
-    if task is not None and share is not None:
-        say(turned, json, dry_run=dry_run)
-        return
-    shown = [each for each in found if task in (None, each.task)]
-    columns = ("task", "late", "calls>", "errors>", "dead>", "late p50>", "p99>", "Celery: calls>",
-               "errors>", "dead>", "late p50>", "p99>", "not supported")  # fmt: skip
-    rows = [
-        (
-            each.task,
-            f"{100 * each.share:g}%" + ("" if each.on else " off"),
-            *_side(each.late),
-            *_side(each.celery),
-            ", ".join(f"{reason} {n}" for reason, n in sorted(each.unsupported.items())),
-        )
-        for each in shown
-    ]
-    output.listed(json, {"tasks": shown}, "Tasks on their way from Celery", columns, rows)
-
-
-def _asked(share: str) -> dict[str, object]:
-    """Return the knobs for a percentage, `on` or `off`."""
-    if share in ("on", "off"):
-        return {"closed": True if share == "off" else None}
-    try:
-        return {"late_share": float(share.removesuffix("%")) / 100}
-    except ValueError:
-        raise ConfigError(f"the share is 0..100, on or off, got {share[:32]!r}") from None
-
-
-def _side(side: Side) -> tuple[object, ...]:
-    waits = [None if s is None else f"{s:.3f} s" for s in (side.late_p50_s, side.late_p99_s)]
-    return (side.calls, side.errors, side.dead, *waits)

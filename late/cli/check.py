@@ -8,7 +8,7 @@ import msgspec
 import typer
 
 from late.cli import options, output
-from late.cli.app_loader import load_app
+from late.cli.app_loader import emptiness, load_app
 from late.cli.worker import AppArgument
 
 if TYPE_CHECKING:
@@ -35,6 +35,8 @@ def check(
     from late.app.handlers import handlers_of
 
     app = load_app(target)
+    if warning := emptiness(app, target):
+        output.note(warning)
     with options.control_of(url, url_option or (None if url else app.url)) as control:
         found = control.misfits(app.tasks, app.routes, limit=limit)
         fleet = control.compare_handlers(handlers_of(app), group=app.group)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import os
 import sys
 from collections.abc import Callable
@@ -11,7 +12,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from late.cli import options, output
-from late.cli.app_loader import load_app
+from late.cli.app_loader import emptiness, load_app
 from late.errors import ConfigError, UnknownTask
 
 if TYPE_CHECKING:
@@ -123,6 +124,8 @@ def worker(
     child.follow_parent()
     app = load_app(target)
     end_logging = show_log(log_level, json=log_json)
+    if warning := emptiness(app, target):
+        logging.getLogger("late.cli").warning(warning)
     from late.worker.worker import run
 
     try:
@@ -156,8 +159,6 @@ def supervise(
 
 def show_log(level: str, *, json: bool) -> Callable[[], None]:
     """Show the worker's events, and return a function that ends it."""
-    import logging
-
     from late import events
     from late.observability import logs as log
     from late.supervisor import child

@@ -31,6 +31,10 @@ from late.store.sqlite.guard import path_of
 T = TypeVar("T")
 
 BUSY_TIMEOUT_S = 5.0
+_LOCKED = (
+    "late opened a second connection. If this thread has a transaction open already, pass it:"
+    " `with late.celery.transaction(tx):` around calls by Celery's names, or app.enqueue(tx, ...)."
+)
 
 
 @contextmanager
@@ -134,7 +138,11 @@ def _begun(
     if url.startswith("sqlite"):
         connection = _sqlite(url)
         try:
-            connection.execute("begin immediate")
+            try:
+                connection.execute("begin immediate")
+            except sqlite3.OperationalError as error:
+                error.add_note(_LOCKED)
+                raise
             if first is not None:
                 first(connection)
             yield connection

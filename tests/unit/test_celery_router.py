@@ -233,8 +233,13 @@ def test_a_message_keeps_moments_and_values_of_any_serializer() -> None:
 
 
 def test_the_command_sets_shows_and_undoes(cli: Cli) -> None:
-    assert "late_share goes from default to 0.5" in cli.fine("celery", "ramp", NAME, "50").out
-    cli.fine("celery", "ramp", NAME, "off")
+    turned = cli.fine("celery", "ramp", NAME, "50")
+    assert f"{NAME}: 50% of the calls go to late; before: 0% of the calls go to late" in turned.out
+    assert "producers follow within 5 s" in turned.out
+    assert f"no live worker of late runs {NAME}" in turned.err
+    off = cli.fine("celery", "ramp", NAME, "off")
+    assert "off, all calls go to Celery, the share of 50% is kept" in off.out
+    assert "no live worker" not in off.err
     assert "50% off" in cli.fine("celery", "ramp").out
     cli.fine("celery", "ramp", NAME, "on")
     turned = cli.fine("celery", "ramp", NAME, "0.5%", "--json").json
@@ -245,3 +250,17 @@ def test_the_command_sets_shows_and_undoes(cli: Cli) -> None:
     assert (shown["task"], shown["share"], shown["on"]) == (NAME, 0.5, True)
     assert "late_share must be 0..1" in cli.refused("celery", "ramp", NAME, "101")
     assert "0..100, on or off" in cli.refused("celery", "ramp", NAME, "half")
+
+
+def test_several_tasks_are_ramped_at_once(cli: Cli) -> None:
+    cli.fine("celery", "ramp", "shop.a", "mail.b", "1")
+    shown = cli.fine("celery", "ramp", "shop.*", "--json").json
+    assert [each["task"] for each in shown["tasks"]] == ["shop.a"]
+    turned = cli.fine("celery", "ramp", "shop.*", "25", "--json").json["changes"]
+    assert [(each["name"], each["after"]) for each in turned] == [
+        ("celery:shop.a", {"late_share": 0.25}),
+    ]
+    assert "mail.b: 50% of the calls" in cli.fine("celery", "ramp", "--all", "50").out
+    tasks = cli.fine("celery", "ramp", "--json").json["tasks"]
+    assert {each["share"] for each in tasks} == {0.5}
+    assert "no task fits 'none.*'" in cli.refused("celery", "ramp", "none.*", "1")

@@ -295,3 +295,27 @@ def test_the_page_has_the_tables_of_today() -> None:
     page = celery_doc.PAGE.read_text()
     assert page == celery_doc.written(page), "run: python scripts/celery_doc.py"
     assert celery_doc.TITLES.keys() == TABLE.keys()
+
+
+def test_a_router_and_the_names_of_late_make_tasks() -> None:
+    found = scanned("""
+        import late
+        from late.celery import Celery, shared_task
+        from late.celery.router import Router
+
+        app = Celery("shop", late_app=late.App("sqlite:///shop.db"))
+        router = Router(late.App("sqlite:///shop.db"), None)
+
+        @app.task
+        def one(): ...
+
+        @router.task(bind=True)
+        def two(self): ...
+
+        @shared_task
+        def three(): ...
+
+        two.delay()
+    """)
+    assert len(found.tasks) == 3
+    assert len(found.calls) == 1

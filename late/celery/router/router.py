@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import functools
 import logging
 import re
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 from uuid import uuid4
+from zlib import crc32
 
 import msgspec
 
@@ -18,12 +20,14 @@ from late.celery.exceptions import NotSupported
 from late.celery.router import canvas as canvases
 from late.celery.router.flags import Client, FlagShares
 from late.celery.router.message import Message, pack, unpack
+from late.celery.router.settings import Followed
 from late.celery.router.shares import Shares, takes
 from late.celery.task import Task
 from late.control.status.celery_shares import PREFIX, QUEUE
-from late.errors import ConfigError, InvalidTask
+from late.errors import ConfigError, InvalidName, InvalidTask
 from late.handler.outcomes import ATTEMPTS_MAX, Retry
-from late.model.validation import DELAY_S_MAX
+from late.model.ids import shard_of
+from late.model.validation import DELAY_S_MAX, is_name
 
 logger = logging.getLogger("late.celery")
 
@@ -38,7 +42,8 @@ class Router:
         late_app: the app with the business database.
         celery_app: the app of Celery that the service has.
         flags: a client of OpenFeature, whose flags take the place of the knobs.
-        settings: see `late.celery.Celery`. A call without a transaction opens one of its own.
+        settings: see `late.celery.Celery`. They win over those of `celery_app.conf`, of which a
+            task takes limits, queue, routes and results. A call without a transaction opens one.
     """
 
     def __init__(
@@ -48,10 +53,11 @@ class Router:
         self.celery_app = celery_app
         given = {"late_outside_transaction": "open", **settings}
         self.late = Celery(celery_app.main, late_app=late_app, **given)
-        knobs = Shares(late_app.url)
-        self.shares = knobs if flags is None else FlagShares(flags, knobs)
         self.tasks: dict[str, Routed] = {}
         """The tasks of both systems, by name."""
+        self._followed = Followed(self.late, celery_app, given)
+        knobs = Shares(late_app.url)
+        self.shares = knobs if flags is None else FlagShares(flags, knobs)
 
     def __repr__(self) -> str:
         return f"<Router {len(self.late.tasks)} tasks on {self.late!r}>"
@@ -64,10 +70,11 @@ class Router:
 
         def make(function: Callable[..., Any]) -> Routed:
             app = self.celery_app
+            self._followed.update()
             name = options.get("name") or app.gen_task_name(function.__name__, function.__module__)
             both = {**options, "name": name}
             made = Routed(self, name, app.task(**both)(function), *self._taken(function, both))
-            self.tasks[name] = made
+            self.tasks[name] = made.wrap(function)
             return made
 
         return make if fn is None else make(fn)
@@ -119,6 +126,33 @@ class Router:
             return _word(str(error), ("link_error", "link", "group"), "canvas"), None
         return None, steps
 
+    def send_task(self, name: str, args: Any = None, kwargs: Any = None, **options: Any) -> Any:
+        """Call a task by its name as its `apply_async` does; one that is not here is Celery's."""
+        if name in self.tasks:
+            return self.tasks[name].apply_async(args, kwargs, **options)
+        return self.celery_app.send_task(name, args, kwargs, **options)
+
+    def AsyncResult(self, id: str) -> Any:
+        """Return the result of a call by its id, from the system that has the call.
+
+        The ids of `late` are UUIDs of version 7, and Celery's of version 4.
+        """
+        try:
+            shard_of(id)
+        except InvalidName:
+            return self.celery_app.AsyncResult(id)
+        return self.late.AsyncResult(id)
+
+    def import_default_modules(self) -> None:
+        """Import the modules with the tasks of Celery's app, as its worker does.
+
+        Raises:
+            What they raise is passed on.
+        """
+        self.celery_app.loader.import_default_modules()
+        self.celery_app.finalize(auto=True)
+        self._followed.update()
+
     def _taken(
         self, function: Callable[..., Any], options: Mapping[str, Any]
     ) -> tuple[Task | None, str | None]:
@@ -126,9 +160,13 @@ class Router:
         # A base class of Celery's tasks needs Celery's worker.
         if options.get("base") is not None:
             return None, "base"
+        if not is_name(PREFIX + options["name"]):
+            return None, "name"
         try:
             task: Task = self.late.task(**options)(function)
-        except NotSupported as error:
+        except ConfigError as error:
+            if options["name"] in self.late_app.tasks:  # A name that is used twice.
+                raise
             return None, _reason(error, options)
         return task, None
 
@@ -160,7 +198,8 @@ class Routed:
             else:
                 celery_task.apply_async(args, kwargs, **{"task_id": id, **options})
 
-        self._message = router.late_app.task(name=PREFIX + name, queue=QUEUE, retry=_RETRY)(publish)
+        register = router.late_app.task(name=_order_name(name), queue=QUEUE, retry=_RETRY)
+        self._message = register(publish)
 
     def __repr__(self) -> str:
         return f"<Routed {self.name}>"
@@ -169,6 +208,15 @@ class Routed:
         if name.startswith("_"):  # A copy that is half made has no `_celery_task` yet.
             raise AttributeError(name)
         return getattr(self._celery_task, name)
+
+    def wrap(self, function: Callable[..., Any]) -> Routed:
+        """Take the name, the text and the module of the user's function, as Celery's task has."""
+        functools.update_wrapper(self, function, updated=())
+        return self
+
+    def AsyncResult(self, task_id: str) -> Any:
+        """Return the result of a call by its id; see `Router.AsyncResult`."""
+        return self._router.AsyncResult(task_id)
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
         """Run the function here."""
@@ -222,6 +270,18 @@ class Routed:
         if refused is not None:
             order = msgspec.structs.replace(order, queue=f"{QUEUE}.{refused}")
         self._sender.insert(order)
+
+
+def _order_name(task: str) -> str:
+    """Return the name under which a worker of `late` has the calls of a task for Celery.
+
+    Names of Celery may be longer, and of any characters.
+    """
+    name = PREFIX + task
+    if is_name(name):
+        return name
+    plain = re.sub(r"[^A-Za-z0-9._:-]+", "-", name)[:110]
+    return f"{plain}-{crc32(task.encode()):08x}"
 
 
 def _reason(error: Exception, options: Iterable[str]) -> str:

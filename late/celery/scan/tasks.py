@@ -20,13 +20,15 @@ DECORATORS = frozenset(
         "celery.decorators.task",
         "celery.decorators.periodic_task",
         "celery.current_app.task",
+        "late.celery.shared_task",
     )
 )
 TASK_CLASSES = frozenset(
     ("celery.Task", "celery.app.task.Task", "celery.task.Task", "celery.task.base.Task",
-     "celery.task.PeriodicTask", "celery.current_app.Task")
+     "celery.task.PeriodicTask", "celery.current_app.Task", "late.celery.Task")
 )  # fmt: skip
 APPS = frozenset(("celery.Celery", "celery.app.base.Celery", "celery.current_app"))
+ROUTERS = frozenset(("late.celery.router.Router", "late.celery.router.router.Router"))
 APP_NAMES = ("app", "celery", "celery_app", "capp", "current_app")
 
 Function = ast.FunctionDef | ast.AsyncFunctionDef | ast.Lambda
@@ -84,7 +86,8 @@ class Finder:
         self.uses_celery = False
         for module in project.modules:
             origins = set(module.imports.values())
-            self.uses_celery |= any(name.partition(".")[0] == "celery" for name in origins)
+            packages = ("celery.", "late.celery.")
+            self.uses_celery |= any(f"{name}.".startswith(packages) for name in origins)
             self._find_apps(module)
         for _ in range(3):  # a base class of a base class
             for module in project.modules:
@@ -140,7 +143,8 @@ class Finder:
             if not isinstance(node.value, ast.Call):
                 continue
             made = self.project.resolve(module, node.value.func) or ""
-            if "celery" in made.rpartition(".")[2].lower():  # also `make_celery(app)`
+            # Also `make_celery(app)`.
+            if made in ROUTERS or "celery" in made.rpartition(".")[2].lower():
                 for target in node.targets:
                     name = module.dotted(target)
                     if name is not None:
