@@ -18,7 +18,6 @@ from late.handler.enqueuer import Enqueuer
 from late.handler.outcomes import Retry
 from late.model import validation as validate
 from late.model.task import BATCH_POOL, TRANSACTION_POOL, Policy, Schedule
-from late.outbox.shared import check as check_shared
 from late.payload import codec as codecs
 from late.payload import terms
 from late.payload.command import PREFIX
@@ -87,7 +86,10 @@ class TaskRegistry:
             if batch is None:
                 found, target = signature.read(function, label), "local"
                 if given.get("transaction"):
-                    check_shared(self._url, label)
+                    # Producers, which import this module, need no store.
+                    from late.outbox.shared import check
+
+                    check(self._url, label)
                     _check_transaction(found, label, process, given)
                     target = TRANSACTION_POOL
             else:
