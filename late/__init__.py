@@ -63,6 +63,7 @@ if TYPE_CHECKING:
     from late.payload.codec import Encrypted, Signed
 
 __all__ = [
+    "RESULT",
     "AlreadyDone",
     "App",
     "AsyncContext",
@@ -93,7 +94,6 @@ __all__ = [
     "PayloadTooLarge",
     "PulledTask",
     "QueueFull",
-    "RESULT",
     "Retry",
     "SchemaMismatch",
     "ServerTls",
