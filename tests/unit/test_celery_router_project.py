@@ -96,7 +96,7 @@ def test_a_task_on_late_has_the_settings_of_celerys_app(late_db: str, app: Any) 
     assert router.late.conf.timezone == "Europe/Berlin"
     app.conf.task_routes = None
     router.task(name="shop.third")(job)
-    assert router.late.queue_of(slow._late_task) == "main"
+    assert router.late.queue_of(slow.late_task) == "main"
 
 
 def test_a_setting_that_late_cannot_have_is_logged_once(
@@ -144,7 +144,7 @@ def test_a_name_that_is_used_twice_names_the_function(late_db: str, app: Any) ->
 
 def test_a_queue_that_late_cannot_have_keeps_the_task_on_celery(late_db: str, app: Any) -> None:
     router = Router(late.App(late_db), app)
-    assert router.task(name="shop.send", queue="high priority")(job)._refused == "queue"
+    assert router.task(name="shop.send", queue="high priority")(job).refused == "queue"
     assert "shop.send" not in router.late_app.tasks
 
 

@@ -113,7 +113,7 @@ def linked(steps: Steps) -> Steps:
     """Return the steps that the links of the last task are; they follow it.
 
     Raises:
-        NotSupported: another task has a link.
+        NotSupported: another task has a link, or one is no call of a task.
     """
     last = steps[-1]
     for leaf in leaves(steps):
@@ -125,6 +125,9 @@ def linked(steps: Steps) -> Steps:
     links = [] if isinstance(last, Side) else listed(last.options, "link")
     if not links:
         return []
+    for link in links:
+        if not hasattr(link, "steps"):
+            raise NotSupported(f"link is one task, such as task.s(), got {link!r:.60}")
     whole = [_whole(link.steps()) for link in links]
     return whole[0] if len(whole) == 1 else [Side(tuple(whole))]
 
