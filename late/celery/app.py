@@ -9,8 +9,10 @@ from fnmatch import fnmatchcase
 from typing import Any
 
 from late.app.app import App
+from late.celery import ids as own
 from late.celery.exceptions import NotSupported
 from late.celery.modules import Modules
+from late.celery.rates import queue_with, rate_of
 from late.celery.results import AsyncResult
 from late.celery.run import register
 from late.celery.settings import Settings, Source, read
@@ -20,7 +22,6 @@ from late.celery.transactions import joined
 from late.errors import UnknownTask
 
 _REFUSED = {
-    "rate_limit": "rates belong to queues: `late queue set`, docs/knobs.md",
     "pydantic": "annotate the parameters of a task of `late` itself",
 }
 _LONG = {"broker": "broker_url", "backend": "result_backend"}
@@ -175,7 +176,15 @@ class Celery:
         return key
 
     def queue_of(self, task: Task) -> str:
-        """Return the queue of a task: its own, or that of the first route that fits its name."""
+        """Return the queue of a task: its own, or that of the first route that fits its name.
+
+        One with a `rate_limit` has a queue of its own, whose name begins with that.
+        """
+        queue = self._queue_of(task)
+        limited = rate_of(task.name, task.rate_limit) is not None
+        return queue_with(task.name, queue) if limited else queue
+
+    def _queue_of(self, task: Task) -> str:
         if task.queue:
             return task.queue
         for pattern, queue in (self.conf.task_routes or {}).items():
@@ -229,8 +238,8 @@ class Control:
         ids = [task_id] if isinstance(task_id, str | AsyncResult) else task_id
         late_app = self._app.late_app
         with joined(late_app, self._app.conf.late_django_database) as tx:
-            for found in ids:
-                late_app.cancel(tx, str(found))
+            for found in map(str, ids):
+                late_app.cancel(tx, own.found(late_app, found) or found)
 
 
 def shared_task(fn: Callable[..., Any] | None = None, /, **options: Any) -> Any:

@@ -8,9 +8,10 @@ from abc import ABC, abstractmethod
 from collections.abc import Iterator, Sequence
 from typing import Any
 
+from late.celery import ids
 from late.celery.exceptions import NotSupported, TaskRevokedError
 from late.celery.values import from_json
-from late.errors import ConfigError, InvalidName, TaskEnded
+from late.errors import ConfigError, TaskEnded
 
 _STATES = {
     "done": "SUCCESS",
@@ -21,6 +22,8 @@ _STATES = {
     "discarded": "IGNORED",
 }
 _READY = {"SUCCESS", "FAILURE", "REVOKED", "IGNORED"}
+LOOK_S = 0.2
+"""The time between two looks for a task with an id that its caller chose."""
 PARENT_S = 1.0
 """The time between two looks at the tasks before one that is waited for."""
 
@@ -69,10 +72,10 @@ class AsyncResult(_Result):
 
         An id that `late` has not given, such as one of Celery's, is PENDING too.
         """
-        try:
-            return _STATES.get(self.app.late_app.handle(self.id).state(), "PENDING")
-        except InvalidName:
+        task_id = ids.found(self.app.late_app, self.id)
+        if task_id is None:
             return "PENDING"
+        return _STATES.get(self.app.late_app.handle(task_id).state(), "PENDING")
 
     def get(self, timeout: float | None = None, propagate: bool = True) -> Any:
         """Wait for the end of the task, and return its value.
@@ -96,10 +99,14 @@ class AsyncResult(_Result):
 
     def _wait(self, timeout: float | None) -> Any:
         """Wait for the task, and with a parent look whether a task before it has failed."""
-        handle = self.app.late_app.handle(self.id)
-        if self.parent is None:
-            return handle.wait(timeout)
         ends = math.inf if timeout is None else time.monotonic() + timeout
+        while (task_id := ids.found(self.app.late_app, self.id)) is None:
+            if time.monotonic() >= ends:
+                raise TimeoutError(f"no task has the id {self.id:.80}")
+            time.sleep(max(0.0, min(LOOK_S, ends - time.monotonic())))
+        handle = self.app.late_app.handle(task_id)
+        if self.parent is None:
+            return handle.wait(None if timeout is None else max(0.0, ends - time.monotonic()))
         while True:
             try:
                 return handle.wait(max(0.0, min(PARENT_S, ends - time.monotonic())))

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
+from late.celery import ids
 from late.celery.exceptions import Ignore, Reject, TimeLimitFailure
 from late.celery.exceptions import Retry as Asked
+from late.celery.rates import rate_of
 from late.celery.task import Request, Task, finish
 from late.celery.values import from_json, to_json
 from late.errors import SoftTimeLimit
@@ -40,9 +42,12 @@ def register(task: Task, app: Celery) -> None:
     # An error of the app names the user's function.
     handle.__module__ = task.run.__module__
     handle.__qualname__ = task.run.__qualname__
+    queue, rate = app.queue_of(task), rate_of(task.name, task.rate_limit)
+    if rate is not None:
+        app.late_app.first_rates[queue] = rate
     made: Any = app.late_app.task(
         name=task.name,
-        queue=app.queue_of(task),
+        queue=queue,
         retry=Retry(
             ATTEMPTS_MAX if allowed is None else min(allowed + 1, ATTEMPTS_MAX),
             give_up_on=Exception,
@@ -58,7 +63,7 @@ def register(task: Task, app: Celery) -> None:
 def _attempt(task: Task, context: Context, args: list[Any], kwargs: dict[str, Any]) -> Any:
     hard_s, soft_s = task.limits(task.app.conf)
     request = Request(
-        id=context.task_id,
+        id=ids.chosen(context.own.options) or context.task_id,
         task=task.name,
         args=from_json(args),
         kwargs=from_json(kwargs),

@@ -17,7 +17,7 @@ from uuid import uuid4
 import msgspec
 
 from late.app.task import Call
-from late.celery import signals, transactions
+from late.celery import ids, signals, transactions
 from late.celery.canvas.draft import send
 from late.celery.canvas.steps import CALLBACKS
 from late.celery.exceptions import (
@@ -86,6 +86,7 @@ class Task:
     time_limit: float | None = None
     expires: Any = None
     priority: int | None = None
+    rate_limit: Any = None
     typing: bool | None = None
     """Refuse a call whose arguments the function does not take."""
     MaxRetriesExceededError: ClassVar[type[Exception]] = MaxRetriesExceededError
@@ -159,7 +160,7 @@ class Task:
         """Enqueue the task in the transaction that is open, and return its `AsyncResult`.
 
         Args:
-            options: queue, priority (0..9, 9 first), headers, countdown, eta, expires.
+            options: queue, priority (0..9, 9 first), headers, countdown, eta, expires, task_id.
 
         Raises:
             TypeError: the function does not take these arguments.
@@ -205,10 +206,12 @@ class Task:
             return send([self.signature(args, kwargs, **options)])
         conf = self.app.conf
         if conf.task_always_eager:
-            return self.apply(args, kwargs, throw=conf.task_eager_propagates)
+            named = options.get("task_id")
+            return self.apply(args, kwargs, throw=conf.task_eager_propagates, task_id=named)
         args, kwargs = list(args or ()), dict(kwargs or {})
         publication = signals.Publication(self.name, self.queue_for(options), args, kwargs, options)
         task_id = self.insert(self.prepare(args, kwargs, publication.options))
+        task_id = str(publication.options.get("task_id") or task_id)
         publication.tell(task_id)
         return AsyncResult(task_id, self.app)
 
@@ -260,7 +263,7 @@ class Task:
         Raises:
             NotSupported, InvalidPolicy: an option that does not exist here, or is out of bounds.
         """
-        known = {"queue", "priority", "headers", "countdown", "eta", "expires"}
+        known = {"queue", "priority", "headers", "countdown", "eta", "expires", "task_id"}
         for option in sorted(given.keys() - known - _IGNORED):
             if given[option] is not None:
                 raise NotSupported(f"{self.name}: apply_async({option}=...) does not exist here:"
@@ -277,6 +280,9 @@ class Task:
             if priority not in range(10):
                 raise InvalidPolicy(f"{self.name}: priority is 0..9, and 9 starts first")
             found["priority"] = 10 * priority
+        if given.get("task_id") is not None:
+            found["unique_key"] = ids.key_of(self.name, str(given["task_id"]))
+            found["unique_for"] = self.app.conf.result_expires
         return found
 
     def _moment(self, moment: datetime) -> datetime:
@@ -360,10 +366,12 @@ class Task:
         return random.randrange(most + 1) if self.retry_jitter else most  # nosec B311
 
     def apply(
-        self, args: Any = None, kwargs: Any = None, *, throw: bool | None = None, **_: Any
-    ) -> EagerResult:
+        self, args: Any = None, kwargs: Any = None, *, throw: bool | None = None,
+        task_id: str | None = None, **_: Any,
+    ) -> EagerResult:  # fmt: skip
         """Run the task here with its retries at once, and return its outcome."""
-        args, kwargs, task_id = tuple(args or ()), dict(kwargs or {}), str(uuid4())
+        args, kwargs = tuple(args or ()), dict(kwargs or {})
+        task_id = str(task_id or uuid4())
         retries = 0
         hard_s, soft_s = self.limits(self.app.conf)
         while True:

@@ -105,6 +105,22 @@ class QueueControl(Part):
 
         return write(self._database.engine, change)
 
+    def first_rates(self, rates: Mapping[str, float]) -> None:
+        """Set the rate of each queue that has no settings at all.
+
+        Raises:
+            InvalidName, InvalidPolicy: nothing was changed.
+        """
+
+        def change(connection: Connection) -> None:
+            for name, rate in sorted(rates.items()):
+                before = _locked(connection, "queue", name)
+                after = queue_settings.changed(before, {"rate": rate}, "queue")
+                if before == QueueSettings():
+                    _put(connection, "queue", name, before, after, "queue.set")
+
+        write(self._database.engine, change)
+
     def rollback(self, audit_id: str) -> SettingsChange:
         """Undo one change: set its settings to the values that they had before it.
 

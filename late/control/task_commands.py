@@ -82,6 +82,7 @@ class TaskControl(Part):
 
     show = on_engine(task.show)
     result = on_engine(task.result)
+    holder = on_engine(task.holder)
 
     def cancel(self, task_id: str, *, group: str | None = None) -> TaskId:
         """Ask that no attempt of a task starts any more, and return the command's id.

@@ -20,7 +20,7 @@ import asyncio
 import logging
 import math
 import random
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from typing import TYPE_CHECKING, TypeVar
 
@@ -90,8 +90,14 @@ class SettingsSync:
         self._every_s = every_s
         self._control: Control | None = None
 
-    async def open(self, declared: Sequence[Schedule], groups: Sequence[str]) -> None:
-        """Check that the `groups` exist, declare the code's recurring tasks, read the settings.
+    async def open(
+        self,
+        declared: Sequence[Schedule],
+        groups: Sequence[str],
+        rates: Mapping[str, float],
+    ) -> None:
+        """Check that the `groups` exist, declare the code's recurring tasks and the first `rates`
+        of its queues, read the settings.
 
         A group that nobody has created would read the log from a place that nobody chose. The
         settings come before any work, so that a paused queue stays paused through a restart.
@@ -104,6 +110,8 @@ class SettingsSync:
         await in_thread(lambda: control.groups.require(groups))
         if declared and self._on_schedules is not None:
             await in_thread(lambda: control.schedules.sync(declared))
+        if rates:
+            await in_thread(lambda: control.queues.first_rates(rates))
         self._on_settings(await in_thread(control.queues.live))
         self._lanes(await in_thread(control.lanes.layout))
 

@@ -347,7 +347,7 @@ class Worker:
             )
             self.clock.sample(await self._store.now(), time.monotonic())
             await self.dispatchers.start()
-            await self.settings_sync.open(self.app.schedules, self._groups)
+            await self.settings_sync.open(self.app.schedules, self._groups, self.app.first_rates)
         except BaseException:
             self._close_ports()
             await self.dispatchers.stop(0.0)

@@ -20,6 +20,7 @@ from late.celery.signals import Signal
 from late.celery.values import from_json, to_json
 from late.cli.app_loader import load_app
 from late.errors import InvalidPayload, UnknownTask
+from late.model.ids import new_id
 
 VALUES: dict[str, Any] = {
     "datetime": datetime(2026, 1, 2, 3, 4, 5, 6, UTC),
@@ -72,15 +73,29 @@ def made(**settings: Any) -> celery.Celery:
 
 def test_options_that_work_otherwise_are_refused_with_the_way() -> None:
     app = made()
-    with pytest.raises(celery.NotSupported, match="late queue set"):
-        app.task(rate_limit="1/s")(lambda: None)
+    for rate, why in (("1/d", "is a number"), ("1/h", "below"), (-1, "is a number")):
+        with pytest.raises(celery.NotSupported, match=why):
+            app.task(rate_limit=rate, name="limited")(lambda: None)
+    with pytest.raises(celery.NotSupported, match="no name"):
+        app.task(rate_limit="1/s", name="x" * 125)(lambda: None)
     with pytest.raises(celery.NotSupported, match="serializer is json"):
         app.task(serializer="pickle", name="p")(lambda: None)
     task = app.task(name="plain")(lambda: None)
     with pytest.raises(celery.NotSupported, match="link is one task"):
         task.apply_async(link=task)
+    with pytest.raises(celery.NotSupported, match="late's own"):
+        task.apply_async(task_id=new_id(1))
     with pytest.raises(celery.NoTransaction, match="no transaction is open"):
         task.delay()
+
+
+def test_a_rate_gives_a_task_a_queue_of_its_own() -> None:
+    app = made(task_routes={"mail.*": "mail"})
+    app.task(name="mail.send", rate_limit="30/m")(lambda: None)
+    app.task(name="plain", rate_limit=10)(lambda: None)
+    free = app.task(name="free", rate_limit="0")(lambda: None)
+    assert app.late_app.first_rates == {"mail.mail.send": 0.5, "default.plain": 10.0}
+    assert app.queue_of(free) == "default"
 
 
 def test_the_end_of_a_run_is_refused_with_the_way() -> None:

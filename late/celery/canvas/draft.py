@@ -68,6 +68,8 @@ class Draft:
             )
             self._publications.append(publication)
             options = publication.options
+        if options.get("task_id") is not None:
+            raise NotSupported(f"{task.name}: a task of a canvas has no task_id=")
         mark = uuid4().hex if follows and not leaf.immutable else None
         if mark is not None:
             args = (mark, *args)

@@ -162,6 +162,8 @@ class Router:
             return None, "base"
         if not is_name(PREFIX + options["name"]):
             return None, "name"
+        if options.get("rate_limit") is not None:  # Two sides cannot keep one rate.
+            return None, "rate_limit"
         try:
             task: Task = self.late.task(**options)(function)
         except ConfigError as error:
@@ -247,6 +249,8 @@ class Routed:
             # `send` prepares it once more, with the headers that receivers of its signals set.
             self.late_task.check(args, kwargs)
             try:
+                if options.get("task_id") is not None:
+                    raise NotSupported(f"{self.name}: task_id: Celery's side has ids of callers")
                 self.late_task.prepare(args, kwargs, options)
             except (ConfigError, InvalidTask) as error:
                 refused = _reason(error, options)

@@ -24,7 +24,7 @@ from late.control.views import StepView, TaskInGroup, TaskView
 from late.model.ids import made_at_us, shard_of
 from late.model.task import DEFAULT_GROUP, HELD_US, Final, StepDetail, TaskId
 from late.schema.engine import reading
-from late.schema.tables import dead, history, lease, timer
+from late.schema.tables import dead, history, lease, timer, unique
 from late.schema.tables import result as result_table
 from late.store.common.suspects import suspects_of
 
@@ -125,6 +125,15 @@ def result(engine: Engine, task_id: str, group: str) -> bytes | None:
     shard_of(task_id)
     with reading(engine) as connection:
         return _result(connection, task_id, group)
+
+
+def holder(engine: Engine, unique_key: str) -> TaskId | None:
+    """Read which task holds a unique key; None if none does."""
+    with reading(engine) as connection:
+        found = connection.execute(
+            select(unique.c.task_id).where(unique.c.unique_key == unique_key)
+        ).scalar()
+    return None if found is None else TaskId(str(found))
 
 
 def _result(connection: Connection, task_id: str, group: str) -> bytes | None:
