@@ -83,7 +83,7 @@ def test_options_that_work_otherwise_are_refused_with_the_way() -> None:
     task = app.task(name="plain")(lambda: None)
     with pytest.raises(celery.NotSupported, match="link is one task"):
         task.apply_async(link=task)
-    with pytest.raises(celery.NotSupported, match="late's own"):
+    with pytest.raises(celery.NotSupported, match="version 7"):
         task.apply_async(task_id=new_id(1))
     with pytest.raises(celery.NoTransaction, match="no transaction is open"):
         task.delay()

@@ -73,7 +73,7 @@ def test_json_has_every_task_with_its_uses(cli: Cli, shop: Path) -> None:
             "verdict": "edit",
             "path": "tasks.py",
             "line": 8,
-            "note": "set the knob `rate` of its queue: it holds for all workers",
+            "note": "it holds for all workers together: give it more",
         }
     ]
     assert found["counts"] == {"same": 1, "edit": 1, "unsupported": 0}
