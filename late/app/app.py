@@ -25,7 +25,7 @@ from late.app.results import Handle
 from late.app.rows import RowFactory
 from late.app.subjects import write_owned
 from late.app.task import Call, Prepared, Task
-from late.app.workflows import Then, Workflow
+from late.app.workflows import Part, Then, Workflow
 from late.app.write import first, write
 from late.errors import BatchTooLarge, ConfigError, InvalidName
 from late.handler.context import AsyncContext, Context
@@ -277,15 +277,27 @@ class App:
     # --- enqueue ---------------------------------------------------------------------------------
 
     @overload
-    def enqueue(self, tx: SyncTransaction, call: Call, /) -> TaskId: ...
+    def enqueue(self, tx: SyncTransaction, call: Call, /, *, then: Part | None = ...) -> TaskId: ...
     @overload
-    def enqueue(self, tx: AsyncTransaction, call: Call, /) -> Coroutine[Any, Any, TaskId]: ...
-    def enqueue(self, tx: Any = FORGOTTEN, call: Call = FORGOTTEN, /) -> Any:
-        """Insert one `task.call(...)` through the caller's transaction; see `Task.enqueue`."""
+    def enqueue(
+        self, tx: AsyncTransaction, call: Call, /, *, then: Part | None = ...
+    ) -> Coroutine[Any, Any, TaskId]: ...
+    def enqueue(
+        self, tx: Any = FORGOTTEN, call: Call = FORGOTTEN, /, *, then: Part | None = None
+    ) -> Any:
+        """Insert one `task.call(...)` through the caller's transaction; see `Task.enqueue`.
+
+        Args:
+            then: a call, or a chain or group of calls, that starts when this one is done. It makes
+                the two a workflow: see `enqueue_workflow`.
+        """
         try:
             alone = call.settings.autocommit
         except AttributeError:
             raise mistakes.not_a_call(tx, call) from None
+        if then is not None:
+            both = workflows.write(self, tx, workflows.chain(call, then), None)
+            return both[0] if isinstance(both, list) else first(both, call.name)
         if call.app is not self:
             raise mistakes.not_ours(call, self)
         if self._depths:

@@ -112,8 +112,10 @@ async def test_a_workflow_through_an_async_transaction(app: late.App) -> None:
     add = app.tasks["add"]
     async with connect_async(app.url) as tx:
         ids = await app.enqueue_workflow(tx, late.chain(add.call(1, 2), add.then(late.RESULT, 4)))
-    assert drain(app) == {"done": 2}
+        alone = await app.enqueue(tx, add.call(1, 2), then=add.then(late.RESULT, 4))
+    assert drain(app) == {"done": 4}
     assert app.handle(ids[1]).wait(timeout_s=0) == 7
+    assert app.handle(alone).wait(timeout_s=0) == 3
 
 
 def test_what_is_no_workflow_is_refused(app: late.App) -> None:
