@@ -19,7 +19,6 @@ import re
 import shutil
 import subprocess
 import sys
-import tarfile
 import tempfile
 import tomllib
 from collections.abc import Mapping, Sequence
@@ -76,8 +75,7 @@ def build(folder: Path, kind: str, *, other: bool = False) -> Path:
 
 def unpack(sdist: Path, target: Path) -> Path:
     """Return the one folder that a source distribution holds."""
-    with tarfile.open(sdist) as archive:
-        archive.extractall(target, filter="data")
+    shutil.unpack_archive(sdist, target)  # `tarfile` has no filters before Python 3.11.4.
     (folder,) = target.iterdir()
     return folder
 
