@@ -22,6 +22,7 @@ import sys
 import tempfile
 import tomllib
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from pathlib import Path
 
 from scripts.check_tree import tracked
@@ -102,13 +103,28 @@ def check(files: Sequence[Path]) -> None:
     run([sys.executable, "-m", "check_wheel_contents", *config, *wheels], ROOT)
 
 
+def fetch(command: Sequence[str | Path]) -> None:
+    """Run a command that needs packages: those that the project's own environment was made of, and
+    from the network if they are not kept; there it has three tries.
+
+    Raises:
+        SystemExit: all have failed; with the output of the last.
+    """
+    last = {"UV_SYSTEM_CERTS": "true"}
+    for more in ({"UV_OFFLINE": "true"}, {}, last):
+        with suppress(SystemExit):
+            run(command, ROOT, more)
+            return
+    run(command, ROOT, last)
+
+
 def install(python: str, wheel: Path, place: Path) -> Path:
     """Return the `bin` of an empty environment with the wheel, and what it needs, in it."""
     uv = [sys.executable, "-m", "uv"]
     run([*uv, "venv", "--python", python, place], ROOT)
     target = ["--python", place / "bin" / "python"]
     # The versions of the lock, and not a package more: `check` says if one were missing.
-    run([*uv, "pip", "sync", *target, "--require-hashes", "requirements.lock"], ROOT)
+    fetch([*uv, "pip", "sync", *target, "--require-hashes", "requirements.lock"])
     run([*uv, "pip", "install", *target, "--no-deps", wheel], ROOT)
     run([*uv, "pip", "check", *target], ROOT)
     return place / "bin"
