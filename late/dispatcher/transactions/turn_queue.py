@@ -236,7 +236,8 @@ class TurnQueue:
                 given_up = run.over
                 if not given_up:
                     await self._take_in(run, work, commit)
-            if given_up:  # It keeps the settler out no longer.
+            if given_up:  # It keeps out neither the settler nor those that wait.
+                self._fill()
                 await asyncio.wait([work])
                 self.hanging -= 1
                 await self._take_in(run, work)
