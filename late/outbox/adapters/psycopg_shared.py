@@ -186,6 +186,11 @@ class PsycopgShared(SharedPart):
 
     async def undo_async(self) -> bool:
         """Do the same as `undo`, on the loop."""
+        if self.connection.lock.locked():  # The handler has left a statement running.
+            # It waits for a descriptor, which must not be another connection's before it has ended.
+            self.break_off()
+            async with self.connection.lock:
+                return False
         try:
             await self._execute_async(_UNDO)
         except psycopg.Error:
