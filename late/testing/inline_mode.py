@@ -258,7 +258,7 @@ def _in_transaction(
     """Run a task with `transaction=True` in a transaction of its own, of the app's database.
 
     Raises:
-        ConfigError: the app's database is not PostgreSQL.
+        ConfigError: the app's database cannot do it: see docs/effects.md.
     """
     transactions = open_shared(url, task=task.name)
     tx = transactions.begin(False)
