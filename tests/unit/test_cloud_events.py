@@ -327,6 +327,9 @@ async def test_the_queue_of_the_query_is_for_tasks_that_name_none(tmp_path: Path
             assert answer.status == 201, answer.json
             ids = [each["task_id"] for each in answer.json["tasks"]]
             assert [control.tasks.show(each).queue for each in ids] == ["payments", "mail"]
+        # The query is looked at even where no task needs its queue.
+        for queue in ("", "late.x", "a+b"):
+            assert (await it.call("POST", f"/v1/tasks?queue={queue}", {"tasks": []})).status == 400
 
 
 async def test_what_a_task_of_a_batch_refuses_names_its_place_and_the_attribute(

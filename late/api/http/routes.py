@@ -29,6 +29,7 @@ from late.api.service import Service
 from late.concurrency import run_until
 from late.dispatcher.push import responses
 from late.errors import LateError
+from late.model import validation as validate
 from late.model.access.rights import Caller
 from late.observability import traces
 from late.observability.metrics import CONTENT_TYPE
@@ -150,6 +151,8 @@ class _Api:
     async def put_many(self, request: Request, caller: Caller) -> Response:
         body = await self._body(request, caller, limits.BATCH_BYTES, (JSON, BATCH))
         queue = request.query_params.get("queue")
+        if queue is not None:
+            validate.queue(queue)  # Also where no task needs it.
         if kind_of(request) == BATCH:
             puts = puts_of_batch(body, queue)
             accepted = await self._put_events(request, caller, puts)
