@@ -1,4 +1,5 @@
-"""Remove rows that are no longer needed: inbox rows, unique keys, offers, results and histories.
+"""Remove rows that are no longer needed: inbox rows, unique keys, offers, results, histories and
+reports of workers.
 
 A row of the inbox is needed for as long as its task can be delivered again. That is the case while
 its record is in the log (for this group or for a replay), in the timer table, or among the dead
@@ -13,7 +14,7 @@ from functools import partial
 import msgspec
 from sqlalchemy import Connection, Delete, Engine, Table, delete, exists, select
 
-from late.control import offers
+from late.control import offers, reports
 from late.control.sql.rows import log_table_of, now_us
 from late.control.sql.shards import groups_of
 from late.schema.engine import reading, write
@@ -47,6 +48,7 @@ def sweep(
         StoreError: the database failed; rows that were removed before stay removed.
     """
     write(engine, offers.sweep)
+    write(engine, reports.sweep)
     keys = write(engine, _free_keys)
     total = 0
     for _ in range(ROUNDS_MAX):

@@ -17,9 +17,12 @@ from late.control.groups.commands import GroupControl
 from late.control.lanes.commands import LaneControl
 from late.control.offers import OfferControl
 from late.control.queue_settings import QueueControl
+from late.control.reports import ReportControl
 from late.control.schedules import ScheduleControl
 from late.control.sql.rows import now_us
+from late.control.status import snapshot
 from late.control.status.queries import StatusControl
+from late.control.status.snapshot import Snapshot
 from late.control.subject_keys import SubjectKeyControl
 from late.control.task_commands import TaskControl
 from late.control.tokens import TokenControl
@@ -55,6 +58,7 @@ class Control(AbstractContextManager["Control"]):
         self.lanes = LaneControl(database)
         self.offers = OfferControl(database)
         self.queues = QueueControl(database)
+        self.reports = ReportControl(database)
         self.schedules = ScheduleControl(database)
         self.status = StatusControl(database, self.groups)
         self.subject_keys = SubjectKeyControl(database)
@@ -88,7 +92,11 @@ class Control(AbstractContextManager["Control"]):
 
     def doctor(self) -> list[Check]:
         """Check connection, versions, schema, guards, clock, leases and journal. Raises nothing."""
-        return doctor.examine(self._database.unchecked, self._database.url)
+        return doctor.examine(self._database.unchecked, self._database.url, self.look)
+
+    def look(self) -> Snapshot:
+        """Look at queues, groups, shards, workers and their reports, once."""
+        return snapshot.look(self)
 
     def verify(self, *, group: str | None = None, shard_id: int | None = None) -> Verified:
         """Check that every task of the log is in exactly one place. This reads all tables."""

@@ -11,6 +11,7 @@ from typing import Literal
 import msgspec
 
 from late.model.task import AttemptError, Schedule, StepDetail
+from late.model.worker_report import WorkerReport
 
 
 class Count(msgspec.Struct, frozen=True):
@@ -91,6 +92,21 @@ class WorkerStatus(msgspec.Struct, frozen=True):
     """The number of (group, shard) pairs that it owns."""
 
 
+class Reported(msgspec.Struct, frozen=True):
+    """The last report of one worker."""
+
+    report: WorkerReport
+    at_us: int
+    age_s: float
+    live: bool
+    """Its heartbeat says that it is alive. One that stalls lives too, and says that it is gone."""
+
+    @property
+    def fresh(self) -> bool:
+        """True if the process was alive lately: it should have written again only now."""
+        return self.age_s < 3 * max(self.report.every_s, 5.0)
+
+
 class UnhandledTasks(msgspec.Struct, frozen=True):
     """Parked tasks of one name that no live worker could run when they were last tried."""
 
@@ -106,6 +122,15 @@ class UnhandledTasks(msgspec.Struct, frozen=True):
     others have no handler."""
 
 
+class LimitedTasks(msgspec.Struct, frozen=True):
+    """Parked tasks of one name that a limit holds back: a setting, or a target that fails."""
+
+    group: str
+    queue: str
+    task: str
+    waiting: Count
+
+
 class Status(msgspec.Struct, frozen=True):
     """The content of `late status`."""
 
@@ -117,6 +142,7 @@ class Status(msgspec.Struct, frozen=True):
     workers: tuple[WorkerStatus, ...]
     groups: tuple[GroupView, ...] = ()
     unhandled: tuple[UnhandledTasks, ...] = ()
+    limited: tuple[LimitedTasks, ...] = ()
 
     def stale_s(self, group: str) -> float | None:
         """Return the staleness of a group's stalest shard; None if the group has no shard."""

@@ -105,6 +105,12 @@ class Settler:
         self._unresolved: list[Settlement] = []
         """Collected settlements whose result is unknown: always first, always the same ones."""
         self._latencies_s: deque[float] = deque(maxlen=_LATENCIES)
+        self._began_s: float | None = None
+
+    @property
+    def writing_s(self) -> float:
+        """The age of the settlement that the store has not answered yet; 0 if there is none."""
+        return 0.0 if self._began_s is None else max(0.0, self._monotonic() - self._began_s)
 
     def wait_s(self, *, urgent: bool) -> float:
         """Return the time that what comes now waits for others.
@@ -262,6 +268,13 @@ class Settler:
         Raises:
             StoreError: one that is not transient.
         """
+        self._began_s = self._monotonic()
+        try:
+            return await self._write(settlements)
+        finally:
+            self._began_s = None
+
+    async def _write(self, settlements: Sequence[Settlement]) -> list[SettleResult]:
         while True:
             began = self._monotonic()
             try:

@@ -208,6 +208,14 @@ worker = Table(
     Column("handlers", Text),
 )
 
+worker_report = Table(
+    "late_worker_report",  # The last report of a worker that has something to tell, alive or not.
+    metadata,
+    Column("worker_id", Text, primary_key=True),
+    Column("at_us", BigInteger, nullable=False),
+    Column("report", Text, nullable=False),  # JSON of late.model.worker_report.WorkerReport.
+)
+
 timer = Table(
     "late_timer",
     metadata,

@@ -5,36 +5,10 @@ from __future__ import annotations
 from collections.abc import Sequence
 from datetime import UTC, datetime
 
-from late.control.views import Count
+from late.control.findings.wording import age, count, number
 
-NOTHING = "–"
-_STEPS = ((86_400.0, "d"), (3_600.0, "h"), (60.0, "min"), (1.0, "s"))
+__all__ = ["age", "count", "fitting", "number", "short", "size", "when"]
 _YEAR_9999_US = 253_402_300_799_000_000
-
-
-def age(seconds: float | None) -> str:
-    """Format a duration as `4.2 s`, `12 min`, `3.5 h`; a dash for None."""
-    if seconds is None:
-        return NOTHING
-    for size, unit in _STEPS:
-        if seconds >= size:
-            value = seconds / size
-            return f"{value:.1f} {unit}" if value < 10 else f"{value:,.0f} {unit}"
-    return f"{seconds * 1_000:.0f} ms" if seconds > 0 else "0 s"
-
-
-def count(value: Count) -> str:
-    """Format a count as `1,200`, or as `1,000+` if counting stopped there."""
-    return f"{value.n:,}+" if value.capped else f"{value.n:,}"
-
-
-def number(value: float | None) -> str:
-    """Format a number with separators and few decimals; a dash for None."""
-    if value is None:
-        return NOTHING
-    if value == int(value) or abs(value) >= 100:
-        return f"{value:,.0f}"
-    return f"{value:,.1f}" if abs(value) >= 10 else f"{value:,.2f}"
 
 
 def size(octets: float) -> str:

@@ -11,18 +11,15 @@ import asyncio
 import logging
 import time
 from collections import deque
-from collections.abc import Mapping
 from contextlib import suppress
 
-import msgspec
-
-from late.autoscaler.keda.demand import Signals
 from late.concurrency import in_thread
 from late.control import Control
 from late.control.status.celery_shares import is_routed
-from late.control.views import GroupView, Status
+from late.control.status.snapshot import Snapshot, look
 from late.errors import LateError
-from late.model.queue_settings import QueueSettings
+
+__all__ = ["Point", "Snapshot", "SnapshotReader", "point_of"]
 
 logger = logging.getLogger("late.web")
 
@@ -34,27 +31,10 @@ PATIENCE_S = 1.0
 """The same after a visitor has changed something, or if the last look is old."""
 OLD_S = 60.0
 """A look is old from this age on, unless looks are less frequent than that."""
-LIMIT = 1_000
-"""Counting the depth of one group and shard stops at this number."""
 POINTS = 300
 """Points of the chart: ten minutes of looks."""
 SHARE = 0.1
 """The part of all time that looks may take: if a look takes long, looks are less frequent."""
-
-
-class Snapshot(msgspec.Struct, frozen=True):
-    """The result of one look."""
-
-    status: Status
-    signals: Mapping[str, Signals]
-    """Signals by group."""
-    groups: tuple[GroupView, ...]
-    queues: Mapping[str, QueueSettings]
-    """Settings of the queues that have any."""
-    targets: Mapping[str, QueueSettings] = {}
-    """Settings of the targets that have any."""
-    paces: Mapping[tuple[str, str], Signals] = {}
-    """Signals by (group, queue), of those that have tasks."""
 
 
 Point = tuple[float, int, float]
@@ -163,13 +143,7 @@ class SnapshotReader:
         self.points.append(point_of(seen))
 
     def _read(self) -> Snapshot:
-        status, signals, paces = self._control.status.detailed(limit=LIMIT)
-        groups = tuple(
-            msgspec.structs.replace(each, stale_s=status.stale_s(each.name))
-            for each in self._control.groups.all(seen=status)
-        )
-        settings = self._control.queues.live()
-        return Snapshot(status, signals, groups, settings.queues, settings.targets, paces)
+        return look(self._control)
 
 
 def point_of(seen: Snapshot) -> Point:

@@ -32,6 +32,7 @@ if TYPE_CHECKING:
     from late.control.status.server import Server
     from late.control.views import Status
     from late.dispatcher.dispatcher import Dispatcher
+    from late.dispatcher.settler import Settler
     from late.scheduler.pools import Pool
     from late.scheduler.scheduler import Scheduler
     from late.tailer.tailer import Tailer
@@ -57,6 +58,10 @@ class WorkerView(Protocol):
     @property
     def id(self) -> str: ...
     @property
+    def address(self) -> str: ...
+    @property
+    def groups(self) -> tuple[str, ...]: ...
+    @property
     def settings(self) -> WorkerConfig: ...
     @property
     def clock(self) -> DatabaseClock: ...
@@ -64,6 +69,8 @@ class WorkerView(Protocol):
     def dispatcher(self) -> Dispatcher: ...
     @property
     def scheduler(self) -> Scheduler: ...
+    @property
+    def settler(self) -> Settler: ...
     @property
     def tailer(self) -> Tailer: ...
     @property
@@ -191,6 +198,7 @@ def of_worker(worker: WorkerView) -> Iterator[Value]:
     yield "late_slots_stuck", (), slots.stuck.count
     yield "late_slots_waiting", (), slots.waiting
     yield "late_unrecorded", (), scheduler.unrecorded
+    yield "late_settling_seconds", (), worker.settler.writing_s
     for name, pool in worker.pools.items():
         yield "late_target_room", (name,), pool.room
     for key, core in scheduler.cores.items():
@@ -216,6 +224,8 @@ def of_worker(worker: WorkerView) -> Iterator[Value]:
 
 
 def _of_limiter(labels: tuple[str, str], limiter: Limiter, now_us: int) -> Iterator[Value]:
+    yield "late_limit_calls_total", (*labels, "good"), limiter.good
+    yield "late_limit_calls_total", (*labels, "bad"), limiter.bad
     yield "late_limit_running", labels, limiter.running
     yield "late_paused", labels, float(bool(limiter.settings.paused))
     limit = limiter.limit(now_us)

@@ -56,6 +56,7 @@ from late.worker.watch.fence_report import FenceReport
 from late.worker.watch.health import Health, State
 from late.worker.watch.lag_alarm import LagAlarm, lag_alarm_job
 from late.worker.watch.progress import SLOTS, Duty
+from late.worker.watch.reporter import reporter_of
 from late.worker.watch.stall_monitor import StallMonitor
 
 if TYPE_CHECKING:
@@ -113,7 +114,7 @@ class Worker:
         self.settings = settings or config.load()
         self.id = f"w-{secrets.token_hex(8)}"
         self._rng = rng or random.Random()
-        self._groups = tuple(groups or (app.group,))
+        self.groups = tuple(groups or (app.group,))
         self._store: Store = open_store(app.url)
         step_us = max(1, round(self._store.features.time_resolution_s * 1_000_000))
         self.clock = DatabaseClock(resolution_us=step_us, confirmed_s=self.settings.lease_ttl_s)
@@ -136,7 +137,7 @@ class Worker:
         self.pools: dict[str, Pool] = {**remote, **self.pulls.by_name}
         policies = assembly.runnable_policies(self.pulls.placed(self._policies), self.pools)
         self._declared = assembly.declared_handlers(app, policies)
-        self.offers = offers_of(self, store, self._groups, policies, remote, self._rng)
+        self.offers = offers_of(self, store, self.groups, policies, remote, self._rng)
         self.pools[ELSEWHERE] = self.offers
         self.dispatcher = Dispatcher(
             app.tasks,
@@ -197,7 +198,7 @@ class Worker:
             partial(assembly.add_refused, self.control),
         )
         # A tick is one row of the log, for all groups: the default one's owners fire it.
-        fires = DEFAULT_GROUP in self._groups
+        fires = DEFAULT_GROUP in self.groups
         self.settings_sync = SettingsSync(
             self.control,
             on_settings=self._change_settings,
@@ -207,7 +208,7 @@ class Worker:
             waits=lambda: self.scheduler.gated,
             rng=self._rng,
         )
-        self.backlog = BacklogPublisher(self.control, self._groups, mine=self.is_maintainer)
+        self.backlog = BacklogPublisher(self.control, self.groups, mine=self.is_maintainer)
         self.beats, self.background = assembly.background(self._background_jobs(), self._rng)
 
     def _change_settings(self, live: Live) -> None:
@@ -256,9 +257,11 @@ class Worker:
             standby_s=settings.standby_s,
             rng=self._rng,
         )
+        info = assembly.worker_info(self.id, self.groups, settings, self._declared)
+        self.address = info.address
         self.heartbeat = Heartbeat(
             app.url,
-            assembly.worker_info(self.id, self._groups, settings, self._declared),
+            info,
             ttl_s=settings.lease_ttl_s,
             every_s=settings.beat_every_s,
             margin_s=config.margin_s(settings, self._store.features.lease_margin_min_s),
@@ -290,12 +293,13 @@ class Worker:
             on_change=self._stalled,
             wait=lambda most_s: self.heartbeat.beats.within(most_s),
         )
+        reporter = reporter_of(self, self.stall_monitor)
         self.health: Health | None = None
         host, port, fd = settings.health_host, settings.health_port, settings.health_fd
         if port is None and fd is None:
-            return [self.stall_monitor.run]
+            return [self.stall_monitor.run, reporter.run]
         self.health = Health(host, port or 0, self._state, metrics=self.telemetry.page, fd=fd)
-        return [self.stall_monitor.run, self.health.run]
+        return [self.stall_monitor.run, reporter.run, self.health.run]
 
     def _duties(self) -> Sequence[Duty]:
         return assembly.duties(
@@ -347,7 +351,7 @@ class Worker:
             )
             self.clock.sample(await self._store.now(), time.monotonic())
             await self.dispatchers.start()
-            await self.settings_sync.open(self.app.schedules, self._groups, self.app.first_rates)
+            await self.settings_sync.open(self.app.schedules, self.groups, self.app.first_rates)
         except BaseException:
             self._close_ports()
             await self.dispatchers.stop(0.0)
@@ -480,19 +484,17 @@ class Worker:
     def is_maintainer(self) -> bool:
         """Tell whether this worker does what one must do for all. Several may: see note 0019."""
         lowest = self.keeper.lowest_shard
-        return any((group, lowest) in self.scheduler.cores for group in self._groups)
+        return any((group, lowest) in self.scheduler.cores for group in self.groups)
 
     def _background_jobs(self) -> Iterator[BackgroundJob]:
         settings = self.settings
         yield self.refusals.job
         yield backlog_job(self.backlog)
         yield prune_job(self._store, is_maintainer=self.is_maintainer, settings=settings)
-        yield sweep_job(
-            self._sweep, is_maintainer=self.is_maintainer, recheck_s=settings.prune_every_s
+        sweep = partial(
+            in_thread, lambda: self.control().sweep(history_keep_s=settings.journal_keep_s)
         )
+        yield sweep_job(sweep, is_maintainer=self.is_maintainer, recheck_s=settings.prune_every_s)
         if settings.lag_alarm_s:
-            alarm = LagAlarm(self._groups)
+            alarm = LagAlarm(self.groups)
             yield lag_alarm_job(alarm, self.control, is_maintainer=self.is_maintainer)
-
-    async def _sweep(self) -> None:
-        await in_thread(lambda: self.control().sweep(history_keep_s=self.settings.journal_keep_s))

@@ -24,6 +24,7 @@ from late.payload.codec import Encrypted
 from late.payload.subject_keys import SubjectKeyNeeded
 from late.schema import migrate
 from late.schema.engine import make_engine, writing
+from late.schema.version import SCHEMA_VERSION
 from late.testing import assert_enqueued, drain, inline
 from tests.integration import subject_tasks
 from tests.integration.test_migrate import urls
@@ -177,10 +178,10 @@ def test_the_way_back_is_closed_while_there_are_keys(urls: Any) -> None:
         app.tasks["mail"].options(subject="ada").enqueue(tx, 1)
     with pytest.raises(Exception, match="late_subject_key has keys"):
         migrate.downgrade(url, "0014")
-    assert migrate.current(url) == "0016"
+    assert migrate.current(url) == SCHEMA_VERSION
     with Control(url) as control:
         control.subject_keys.drop("ada")
-    assert migrate.downgrade(url, "0014") == ["0016", "0015"]
+    assert migrate.downgrade(url, "0014") == ["0017", "0016", "0015"]
     engine = make_engine(url)
     assert not sqlalchemy.inspect(engine).has_table("late_subject_key")
     engine.dispose()

@@ -80,7 +80,7 @@ def _groups(connection: Connection) -> Check:
     return Check(
         "groups", "warning",
         f"{', '.join(found[:5])}: the log keeps what they have not read. Start workers with "
-        "--group, or late group delete",
+        "--group (late worker MODULE:APP --group NAME)",
     )  # fmt: skip
 
 

@@ -11,7 +11,7 @@ import asyncio
 import platform
 import sqlite3
 import time
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from importlib import metadata
 from itertools import pairwise
@@ -21,11 +21,13 @@ from sqlalchemy import Connection, Engine, func, select
 
 from late.config import member_name
 from late.control.doctor import configuration
+from late.control.findings.findings import findings
 from late.control.lanes import lanes
 from late.control.sql import beyond_cursor
 from late.control.sql.last_settlement import Journal, journals
 from late.control.sql.rows import COCKROACH, SPANNER, now_us, open_of, seconds
 from late.control.sql.shards import groups_of, survey
+from late.control.status.snapshot import Snapshot
 from late.control.views import Check
 from late.errors import LateError, StoreError
 from late.schema.engine import reading, shown
@@ -43,8 +45,9 @@ NAMES_SHOWN = 5
 SQLITE_WAL_FIXED = (3, 51, 3)
 
 
-def examine(engine: Engine, url: str) -> list[Check]:
-    """Make all checks, in the order in which they build on each other.
+def examine(engine: Engine, url: str, look: Callable[[], Snapshot]) -> list[Check]:
+    """Make all checks, in the order in which they build on each other, and last what the overview
+    finds in a `look`.
 
     The first failure of a connection or a schema ends the list, because nothing after it could be
     judged.
@@ -73,9 +76,19 @@ def examine(engine: Engine, url: str) -> list[Check]:
                 configuration.examine,
             ):
                 found += list(part(connection))
+        found += _findings(look())
     except LateError as error:
         found.append(Check("tables", "failed", str(error)))
     return found
+
+
+def _findings(seen: Snapshot) -> Iterator[Check]:
+    found = findings(seen)
+    for each in found:
+        text = f"{each.what}. {each.detail}"
+        yield Check("attention", "warning", f"{text} Run: {each.command}" if each.command else text)
+    if not found:
+        yield Check("attention", "ok", "the overview has nothing to show")
 
 
 def _versions() -> Check:

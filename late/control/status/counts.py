@@ -29,6 +29,8 @@ class Tally:
         self.oldest: dict[tuple[str, str], int] = {}
         self.unhandled: dict[tuple[str, str, str], UnhandledTasks] = {}
         """By group, queue and name of the task."""
+        self.limited: dict[tuple[str, str, str], Count] = defaultdict(Count)
+        """Parked tasks that a limit holds back, by the same."""
 
     def add(self, key: tuple[str, str], field: str, n: int, *, capped: bool = False) -> None:
         """`n` more tasks of one (group, queue); `field` is one of `QueueStatus`."""
@@ -57,9 +59,16 @@ class Tally:
         def leg(name: Value, shard_id: Value, most: int) -> Select[Any]:
             # Errors may be long, and are read of these rows only.
             unhandled = timer.c.reason == "unknown"
-            task, errors = case((unhandled, timer.c.name)), case((unhandled, timer.c.errors))
+            told = timer.c.reason.in_(("unknown", "limited"))
+            task, errors = case((told, timer.c.name)), case((unhandled, timer.c.errors))
+            limited = case((timer.c.reason == "limited", 1), else_=0)
             first = (
-                select(timer.c.queue, task.label("task"), errors.label("errors"))
+                select(
+                    timer.c.queue,
+                    task.label("task"),
+                    limited.label("limited"),
+                    errors.label("errors"),
+                )
                 .where(timer.c.consumer_group == name, timer.c.shard_id == shard_id)
                 # Along the key: a planner that expects them everywhere would read the table.
                 .order_by(timer.c.due_at_us)
@@ -69,12 +78,14 @@ class Tally:
             # The text begins with the attempt and the time of the first error: the least one is
             # of a task that was refused early, mostly of the earliest.
             of_one = func.min(first.c.errors).label("errors")
-            found = select(first.c.queue, first.c.task, func.count().label("n"), of_one)
-            return found.group_by(first.c.queue, first.c.task)
+            by = (first.c.queue, first.c.task, first.c.limited)
+            return select(*by, func.count().label("n"), of_one).group_by(*by)
 
         for (name, _), row, capped in self._counted(connection, leg, of, limit):
             self.add((name, row.queue), "parked", row.n, capped=capped)
-            if row.task is not None:
+            if row.task is not None and row.limited:
+                self.limited[name, row.queue, row.task] += Count(row.n, capped)
+            elif row.task is not None:
                 key = (name, row.queue, row.task)
                 self._add_unhandled(key, Count(row.n, capped), errors_of(row.errors))
 

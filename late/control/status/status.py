@@ -24,7 +24,7 @@ from late.control.sql.rows import now_us, open_of, seconds
 from late.control.sql.shards import Shard, Shards, groups_of, parked, survey
 from late.control.status import backlog
 from late.control.status.counts import Tally
-from late.control.views import ShardStatus, Status, UnhandledTasks, WorkerStatus
+from late.control.views import LimitedTasks, ShardStatus, Status, UnhandledTasks, WorkerStatus
 from late.control.workers import count, declared
 from late.errors import ConfigError
 from late.model.task import OpenTask, Reads
@@ -77,6 +77,11 @@ def seen(connection: Connection, *, queue: str | None = None, limit: int = LIMIT
             msgspec.structs.replace(w, shards=holds.get(w.worker_id, 0)) for w in workers
         ),
         unhandled=_unhandled(connection, tally, queue),
+        limited=tuple(
+            LimitedTasks(*key, n)
+            for key, n in sorted(tally.limited.items())
+            if queue in (None, key[1])
+        ),
     )
 
 

@@ -33,10 +33,15 @@ class StuckRuns:
         """The number that has ended after all."""
 
     @property
-    def attempts(self) -> list[Attempt]:
+    def runs(self) -> list[tuple[Attempt, int]]:
+        """The attempts that are stuck, and when each began, in microseconds."""
         # A thread may ask (`holds_its_share`), while the loop clears a slot.
-        found = [slot.attempt for slot in self._slots if slot.stuck]
-        return [attempt for attempt in found if attempt is not None]
+        found = [(slot.attempt, slot.started_us) for slot in self._slots if slot.stuck]
+        return [(attempt, at_us) for attempt, at_us in found if attempt is not None]
+
+    @property
+    def attempts(self) -> list[Attempt]:
+        return [attempt for attempt, _ in self.runs]
 
     @property
     def everywhere(self) -> bool:

@@ -125,6 +125,9 @@ class RemotePool(Dispatcher):
     ) -> None:
         """Make the slots, as `Dispatcher`; `tasks` are the registered ones that go to `target`."""
         rng = rng or random.Random()
+        self.target = target
+        self.names = sorted(tasks)
+        """The registered tasks that go there."""
         self._caller = caller or caller_of(target, rng=rng, scrub=scrub)
         super().__init__(
             RemoteHandlers(tasks, self._caller, codec),

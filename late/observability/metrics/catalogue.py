@@ -205,6 +205,8 @@ _look("worker", "late_slots_busy", "Attempts that run now.")
 _look("worker", "late_slots_stuck", "Slots held by handlers that do not end.")
 _look("worker", "late_slots_waiting", "Attempts that wait for a slot.")
 _look("worker", "late_unrecorded", "Tasks ended or to be parked that are not in the journal yet.")
+_look("worker", "late_settling_seconds", "Age of the settlement that the database has not answered "
+      "yet; 0 if none is under way.", merge="max")  # fmt: skip
 _look("worker", "late_target_room", "Attempts that a target takes beyond those it has.", "target")
 _SHARD = "group shard"
 _look("worker", "late_shard_ready", "Tasks that could start now.", _SHARD)
@@ -218,6 +220,8 @@ _look("worker", "late_tail_lag_seconds", "Age by commit of the first record that
 _LIMIT = "scope limited"
 _look("worker", "late_limit_running", "Attempts that run under a queue's or target's limits.",
       _LIMIT)  # fmt: skip
+_look("worker", "late_limit_calls_total", "Attempts that ended under them. result: good, if its "
+      "executor works by it; bad, if it fails.", f"{_LIMIT} result")  # fmt: skip
 _look("worker", "late_limit_concurrency", "How many may, in this worker.", _LIMIT)
 _look("worker", "late_limit_tokens", "Starts that the rate allows at once.", _LIMIT)
 _look("worker", "late_retry_budget", "Retries that may start at once.", _LIMIT)

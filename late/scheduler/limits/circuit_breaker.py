@@ -30,6 +30,9 @@ class CircuitBreaker:
         self.state: Literal["closed", "open", "half-open"] = "closed"
         self.opened = 0
         """Number of times that it has opened."""
+        self.open_since_us: int | None = None
+        """The time since when it has not been closed; None while it is."""
+        self._at_opening = (0, 0)
         self._opened_at_us = self._until_us = 0
         self._pause_s = open_s
         self._probe_at_us: int | None = None
@@ -77,12 +80,24 @@ class CircuitBreaker:
         bad, good = sum(self._bad), sum(self._good)
         return bad + good >= calls and bad >= ratio * (bad + good)
 
+    def recent(self, now_us: int) -> tuple[int, int]:
+        """Return how many calls ended in the last ten seconds, and how many of them failed; of a
+        circuit that is not closed those before it opened, because hardly any are made since."""
+        if self.state != "closed":
+            return self._at_opening
+        self._forget(now_us)
+        bad = sum(self._bad)
+        return sum(self._good) + bad, bad
+
     @property
     def until_us(self) -> int:
         """The time at which an open circuit is tried next."""
         return self._until_us
 
     def _open(self, now_us: int) -> None:
+        if self.open_since_us is None:
+            self._at_opening = self.recent(now_us)
+            self.open_since_us = now_us
         self.state = "open"
         self.opened += 1
         self._probe_at_us = None
@@ -91,12 +106,17 @@ class CircuitBreaker:
         self._pause_s = min(OPEN_MAX_S, self._pause_s * 2)
 
     def _close(self) -> None:
-        self.state = "closed"
+        self.state, self.open_since_us = "closed", None
         self._probe_at_us = None
         self._pause_s = self.open_s
         self._good, self._bad = [0] * BUCKETS, [0] * BUCKETS
 
     def _count(self, good: bool, now_us: int) -> None:
+        self._forget(now_us)
+        (self._good if good else self._bad)[self._slot % BUCKETS] += 1
+
+    def _forget(self, now_us: int) -> None:
+        """Empty the buckets of the seconds that have passed."""
         width_us = SPAN_US // BUCKETS
         slot = now_us // width_us
         if was_set_back(now_us, self._slot * width_us):
@@ -104,4 +124,3 @@ class CircuitBreaker:
         for passed in range(self._slot + 1, min(slot, self._slot + BUCKETS) + 1):
             self._good[passed % BUCKETS] = self._bad[passed % BUCKETS] = 0
         self._slot = max(slot, self._slot)
-        (self._good if good else self._bad)[self._slot % BUCKETS] += 1

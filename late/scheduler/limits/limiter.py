@@ -86,6 +86,10 @@ class Limiter:
         self.breaker: CircuitBreaker | None = None
         self.adaptive: AdaptiveLimit | None = None
         self.slow = SlowStart(settings.slow_start_s or 0.0, now_us)
+        self.good = self.bad = 0
+        """Attempts since the start that showed that their executor works, or that it does not."""
+        self.last_error = ("", 0)
+        """The error of the last of the bad ones, and the time at which it ended."""
         self._streak: set[TaskId] = set()
         self._share = (1, 1)
         self.set(settings, now_us)
@@ -183,9 +187,13 @@ class Limiter:
                 self.breaker.undone()
             return
         if good:
+            self.good += 1
             self._streak.clear()
-        elif len(self._streak) < STREAK:
-            self._streak.add(outcome.attempt.record.task_id)
+        else:
+            self.bad += 1
+            self.last_error = (outcome.error or outcome.reason or outcome.kind, now_us)
+            if len(self._streak) < STREAK:
+                self._streak.add(outcome.attempt.record.task_id)
         if self.adaptive is not None:
             if outcome.overloaded:
                 self.adaptive.overloaded(now_us)

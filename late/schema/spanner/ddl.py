@@ -284,6 +284,12 @@ WORKFLOWS = (
     "CREATE UNIQUE INDEX IF NOT EXISTS late_stage_task ON late_stage (task_id)",
 )
 
+WORKER_REPORTS = """CREATE TABLE IF NOT EXISTS late_worker_report (
+  worker_id STRING(MAX) NOT NULL,
+  at_us INT64 NOT NULL,
+  report STRING(MAX) NOT NULL
+) PRIMARY KEY (worker_id)"""
+
 STATEMENTS = {
     "0001": FIRST,
     "0002": SUSPECTS,
@@ -301,5 +307,6 @@ STATEMENTS = {
     "0014": ("ALTER TABLE late_secret ADD COLUMN IF NOT EXISTS created_at_us INT64",),
     "0015": (SUBJECT_KEYS,),
     "0016": WORKFLOWS,
+    "0017": (WORKER_REPORTS,),
 }
 """The statements of each version, in order. They never change: a new schema is a new version."""

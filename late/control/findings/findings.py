@@ -1,0 +1,120 @@
+"""Find what is wrong in one look at a deployment: what, its cause, and the command that helps.
+
+The overview, `late top` and `late doctor` show this list, so they never disagree. Its limits are
+those of the alerts (`late.observability.alerts`). What causes others comes first within its level:
+a target that is away, workers that stand still, before the queues that are late because of them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from urllib.parse import quote
+
+from late.control.findings import targets, workers
+from late.control.findings.finding import Finding, Level
+from late.control.findings.wording import age, count, number
+from late.control.status.snapshot import Snapshot
+from late.control.views import GroupView, QueueStatus
+from late.model.queue_settings import QueueSettings
+from late.observability.alerts.rules import FRESHNESS_S, OBJECTIVE_S
+
+FAILING, FAILING_BAD = 0.05, 0.5
+"""Parts of attempts that fail: from the first on it is a warning, from the second on an outage."""
+
+
+def findings(seen: Snapshot) -> list[Finding]:
+    """List everything that an operator should look at: the worst first, causes before effects."""
+    found = [
+        *workers.find(seen),
+        *targets.find(seen),
+        *(each for group in seen.groups for each in _of_group(group, seen)),
+        *_unhandled(seen),
+        *(
+            each
+            for queue in seen.status.queues
+            for each in _of_queue(queue, seen.queues.get(queue.queue, QueueSettings()))
+        ),
+    ]
+    return sorted(found, key=lambda each: each.level != "bad")
+
+
+def failing(share: float) -> Level:
+    """Return the level of a part of attempts that fails."""
+    return "bad" if share >= FAILING_BAD else "warn" if share >= FAILING else "ok"
+
+
+def _unhandled(seen: Snapshot) -> Iterator[Finding]:
+    for of in seen.status.unhandled:
+        text = f"{count(of.waiting)} of queue {of.queue} wait, the first for {age(of.since_s)}."
+        text += _able(of.handlers)
+        yield Finding("bad", f"No worker of {of.group} can run {of.task}", text, "timers",
+                      "late check MODULE:APP")  # fmt: skip
+
+
+def _able(handlers: int | None) -> str:
+    """Say how many live workers have a handler, where that is known."""
+    if handlers is None:
+        return ""
+    words = "worker has" if handlers == 1 else "workers have"
+    return f" {handlers or 'No'} live {words} a handler."
+
+
+def _of_group(group: GroupView, seen: Snapshot) -> Iterator[Finding]:
+    where = f"groups/{quote(group.name, safe='')}"
+    ours = [shard for shard in seen.status.shards if shard.group == group.name]
+    homeless = sum(not shard.owner_live for shard in ours)
+    start = f"late worker MODULE:APP --group {group.name}"
+    if group.state == "paused":
+        if group.lag.n:
+            text = f"{count(group.lag)} wait, the oldest for {age(group.lag_s)}."
+            yield Finding("warn", f"Group {group.name} is paused", text, where,
+                          f"late group resume {group.name}")  # fmt: skip
+        return
+    if group.state == "unregistered":
+        text = "It has no row of its own."
+        yield Finding("warn", f"Group {group.name} is not registered", text, where,
+                      f"late group create {group.name}")  # fmt: skip
+    if homeless and group.workers:
+        text = f"{homeless} of {len(ours)} shards have no live owner."
+        link = f"shards?group={quote(group.name, safe='')}"
+        yield Finding("bad", f"Shards of {group.name} are not worked", text, link,
+                      "late status --owners")  # fmt: skip
+    elif homeless and group.lag.n and not workers.standing(seen, group.name):
+        text = f"No live worker serves it; {count(group.lag)} wait."
+        yield Finding("bad", f"Nobody works group {group.name}", text, "workers", start)
+    pace = seen.signals.get(group.name)
+    if pace is not None and pace.rate and failing(pace.failed / pace.rate) != "ok":
+        share = pace.failed / pace.rate
+        text = f"{number(pace.failed)}/s, {share:.0%} of its attempts, in the last minute."
+        yield Finding(failing(share), f"Tasks of {group.name} fail", text, "dead",
+                      f"late dead list --group {group.name}")  # fmt: skip
+    if group.lagging:
+        text = f"The oldest that it has not read is {age(group.lag_s)} old."
+        yield Finding("bad", f"Group {group.name} lags", text, where, "late groups")
+    elif group.stale_s is not None and group.stale_s > FRESHNESS_S:
+        text = f"Only what is older than {age(group.stale_s)} is done."
+        yield Finding("warn", f"Group {group.name} is stale", text, where, "late groups")
+
+
+def _of_queue(queue: QueueStatus, settings: QueueSettings) -> Iterator[Finding]:
+    where = f"queues/{quote(queue.queue, safe='')}"
+    name = f"{queue.queue} ({queue.group})"
+    waits = queue.depth + queue.in_flight
+    objective_s = settings.objective_s or OBJECTIVE_S
+    if settings.paused and waits.n:
+        text = f"{count(waits)} wait, the oldest for {age(queue.oldest_age_s)}."
+        yield Finding("warn", f"Queue {name} is paused", text, where,
+                      f"late queue resume {queue.queue}")  # fmt: skip
+    elif queue.oldest_age_s is not None and queue.oldest_age_s > objective_s:
+        text = f"The oldest is {age(queue.oldest_age_s)} old; its objective is {age(objective_s)}."
+        level: Level = "bad" if settings.severity == "page" else "warn"
+        yield Finding(level, f"Queue {name} is behind", text, where,
+                      f"late status --queue {queue.queue}")  # fmt: skip
+    if settings.closed:
+        yield Finding("warn", f"Queue {name} is closed", "It refuses new tasks.", where,
+                      f"late queue set {queue.queue} closed=off")  # fmt: skip
+    if queue.dead.n:
+        link = f"dead?queue={quote(queue.queue, safe='')}&group={quote(queue.group, safe='')}"
+        text = f"{count(queue.dead)} wait for a decision."
+        yield Finding("warn", f"Dead letters in {name}", text, link,
+                      f"late dead list --queue {queue.queue} --group {queue.group}")  # fmt: skip

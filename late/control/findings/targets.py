@@ -1,0 +1,115 @@
+"""Findings about targets, by what the workers that call them report. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from urllib.parse import quote
+
+import msgspec
+
+from late.control.findings.finding import Finding
+from late.control.findings.wording import age
+from late.control.status.snapshot import Snapshot
+from late.control.views import Count, Reported
+from late.model.worker_report import TargetReport
+
+CALLS_MIN = 5
+"""Calls in the last seconds below which a share of failures says nothing."""
+FAILING = 0.25
+
+
+class TargetView(msgspec.Struct, frozen=True):
+    """One target as all workers together see it."""
+
+    name: str
+    kind: str
+    where: str
+    workers: int
+    """Workers that report it."""
+    calls: int
+    failed: int
+    error: str
+    """The latest error of a call."""
+    error_at_us: int
+    open_in: int
+    """Workers in which its circuit is open."""
+    open_since_us: int | None
+    """The time since when it is open somewhere."""
+    waiting: Count
+    """Tasks that wait for it: in workers' memory, and parked because it fails."""
+    tasks: tuple[str, ...]
+
+    @property
+    def share(self) -> float:
+        """The part of its last calls that failed."""
+        return self.failed / self.calls if self.calls else 0.0
+
+
+def targets_of(
+    seen: Iterable[Reported], parked: dict[str, Count] | None = None
+) -> list[TargetView]:
+    """Join what the workers report, ascending by name.
+
+    Args:
+        parked: tasks that a limit holds in the timer table, by their name.
+    """
+    told: dict[str, list[TargetReport]] = {}
+    for each in seen:
+        if each.fresh:
+            for target in each.report.targets:
+                told.setdefault(target.name, []).append(target)
+    return [_join(name, told[name], parked or {}) for name in sorted(told)]
+
+
+def _join(name: str, told: list[TargetReport], parked: dict[str, Count]) -> TargetView:
+    last = max(told, key=lambda each: each.error_at_us)
+    opened = [each.open_since_us for each in told if each.open_since_us is not None]
+    tasks = sorted({task for each in told for task in each.tasks})
+    in_memory = Count(sum(each.waiting for each in told))
+    return TargetView(
+        name=name,
+        kind=last.kind,
+        where=last.where,
+        workers=len(told),
+        calls=sum(each.calls for each in told),
+        failed=sum(each.failed for each in told),
+        error=last.error,
+        error_at_us=last.error_at_us,
+        open_in=len(opened),
+        open_since_us=min(opened, default=None),
+        waiting=sum((parked.get(task, Count()) for task in tasks), in_memory),
+        tasks=tuple(tasks),
+    )
+
+
+def find(seen: Snapshot) -> Iterator[Finding]:
+    """Yield a finding for each target that fails."""
+    now_us = seen.status.now_us
+    for each in targets_of(seen.reports, parked_by_task(seen)):
+        opened = each.open_since_us is not None
+        if not opened and (each.calls < CALLS_MIN or each.share < FAILING):
+            continue
+        parts = [f"{each.share:.0%} of its last {each.calls} calls failed."] if each.calls else []
+        if each.error:
+            ago_s = max(0.0, (now_us - each.error_at_us) / 1e6)
+            parts.append(f"The last error, {age(ago_s)} ago: {each.error}.")
+        if each.open_since_us is not None:
+            since_s = max(0.0, (now_us - each.open_since_us) / 1e6)
+            parts.append(
+                f"Its circuit is open for {age(since_s)}, in {each.open_in} of {each.workers}"
+                " workers: they only try it."
+            )
+        parts.append(f"{each.waiting} tasks wait for it.")
+        what = f"Target {each.name} is away" if opened else f"Target {each.name} fails"
+        yield Finding(
+            "bad" if opened or each.share >= 0.5 else "warn", what, " ".join(parts),
+            f"targets/{quote(each.name, safe='')}", "late target list --check",
+        )  # fmt: skip
+
+
+def parked_by_task(seen: Snapshot) -> dict[str, Count]:
+    """Return the tasks that a limit holds in the timer table, by name, over all groups."""
+    found: dict[str, Count] = {}
+    for each in seen.status.limited:
+        found[each.task] = found.get(each.task, Count()) + each.waiting
+    return found

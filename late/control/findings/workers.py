@@ -1,0 +1,108 @@
+"""Findings about workers: alive, standing still, or gone. Pure.
+
+A worker that stands still gives its shards up by a heartbeat that says that it is gone, so no list
+of live workers has it. Its own report tells that the process lives.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from urllib.parse import quote
+
+from late.control.findings.finding import Finding
+from late.control.findings.wording import age
+from late.control.status.snapshot import Snapshot
+from late.control.views import Reported
+from late.model.worker_report import StuckRun
+
+NAMED = 3
+"""Workers, or tasks, that a finding names; the others are counted."""
+DUTIES = {
+    "answer": "its event loop is blocked",
+    "read": "the database does not answer its reads",
+    "settle": "the database takes no settlement of it",
+    "slots": "handlers that do not end hold every slot",
+    "start": "tasks are ready and none starts",
+}
+"""The meaning of a duty that is left undone; see `late.worker.watch.progress`."""
+
+
+def standing(seen: Snapshot, group: str | None = None) -> list[Reported]:
+    """Return the workers that stand still and were heard of lately, of one group or of all."""
+    return [
+        each
+        for each in seen.reports
+        if each.report.stalled and each.fresh and group in (None, *each.report.groups)
+    ]
+
+
+def find(seen: Snapshot) -> Iterator[Finding]:
+    """Yield what there is to say of the workers."""
+    still = standing(seen)
+    alive = len(seen.status.workers)
+    if still:
+        working = alive - sum(each.live for each in still)
+        what = f"{len(still)} of {working + len(still)} workers stand still"
+        texts = [_still(each, seen.status.now_us) for each in still[:NAMED]]
+        if len(still) > NAMED:
+            texts.append(f"And {len(still) - NAMED} more.")
+        text = " ".join(texts)
+        runs = [run for each in still for run in each.report.stuck]
+        yield Finding("bad", what, text, _link(runs) if runs else "workers", _look(runs, still[0]))
+    elif not alive:
+        quiet = [each for each in seen.reports if each.report.stalled]
+        text = "Nothing runs until one starts."
+        if quiet:
+            text += (
+                f" {quiet[0].report.address} stood still when it was last heard of,"
+                f" {age(quiet[0].age_s)} ago: its process may live."
+            )
+        yield Finding("bad", "No worker is alive", text, "workers", "late worker MODULE:APP")
+    for each in seen.reports:
+        if each.fresh and each.report.stuck and not each.report.stalled:
+            yield _stuck(each, seen.status.now_us)
+
+
+def _still(each: Reported, now_us: int) -> str:
+    """Describe one worker that stands still."""
+    told = each.report
+    why = ", ".join(DUTIES.get(duty, f"it owes {duty}") for duty in told.stalled)
+    since_s = max(0.0, (now_us - (told.stalled_since_us or now_us)) / 1e6)
+    text = f"{told.address}: {why} ({' '.join(told.stalled)}), for {age(since_s)}."
+    if told.stuck:
+        text += f" {_runs(told.stuck, now_us)}"
+    if told.unrecorded:
+        text += f" {told.unrecorded} ends are not recorded: its death repeats these tasks."
+    return text
+
+
+def _stuck(each: Reported, now_us: int) -> Finding:
+    told = each.report
+    text = f"{_runs(told.stuck, now_us)} Each holds a slot; {told.slots} there are."
+    return Finding(
+        "warn", f"Handlers of {told.address} do not end", text, _link(told.stuck),
+        _look(told.stuck, each),
+    )  # fmt: skip
+
+
+def _runs(stuck: tuple[StuckRun, ...], now_us: int) -> str:
+    """Name the runs that do not end, the oldest first."""
+    runs = sorted(stuck, key=lambda run: run.since_us)
+    first = [
+        f"{run.task} of queue {run.queue} (task {run.task_id}) runs for"
+        f" {age(max(0.0, (now_us - run.since_us) / 1e6))}"
+        for run in runs[:NAMED]
+    ]
+    more = f", and {len(runs) - NAMED} more" if len(runs) > NAMED else ""
+    return "; ".join(first) + f"{more}."
+
+
+def _look(runs: list[StuckRun] | tuple[StuckRun, ...], each: Reported) -> str:
+    if runs:
+        return f"late show {runs[0].task_id}"
+    pid = each.report.address.rpartition(":")[2]
+    return f"py-spy dump --pid {pid}"
+
+
+def _link(runs: list[StuckRun] | tuple[StuckRun, ...]) -> str:
+    return f"tasks/{quote(runs[0].task_id, safe='')}"

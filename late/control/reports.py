@@ -1,0 +1,62 @@
+"""The reports of workers, in their rows. See `late.model.worker_report`."""
+
+from __future__ import annotations
+
+from sqlalchemy import Connection, delete, insert, select, update
+
+from late.control.database import Part
+from late.control.sql.rows import now_us, seconds
+from late.control.views import Reported
+from late.model import worker_report as report
+from late.model.worker_report import WorkerReport
+from late.schema.engine import reading, write
+from late.schema.tables import worker, worker_report
+
+SHOWN_US = 600_000_000
+"""A report that is older is of nobody who lives."""
+REPORTS_MAX = 1_000
+
+
+class ReportControl(Part):
+    """Reports of workers. See `Control` for what all methods raise."""
+
+    def write(self, told: WorkerReport) -> None:
+        """Write the report of one worker in place of its last one."""
+        text = report.encode(told)
+
+        def put(connection: Connection) -> None:
+            values = {"at_us": now_us(connection), "report": text}
+            mine = update(worker_report).where(worker_report.c.worker_id == told.worker_id)
+            if not connection.execute(mine.values(values)).rowcount:
+                connection.execute(insert(worker_report).values(worker_id=told.worker_id, **values))
+
+        write(self._database.engine, put)
+
+    def all(self) -> tuple[Reported, ...]:
+        """Return the reports of the last ten minutes, the latest first, ended workers included."""
+        with reading(self._database.engine) as connection:
+            return reports(connection)
+
+
+def sweep(connection: Connection) -> None:
+    """Remove the reports that nobody is shown any more."""
+    old = worker_report.c.at_us < now_us(connection) - SHOWN_US
+    connection.execute(delete(worker_report).where(old))
+
+
+def reports(connection: Connection) -> tuple[Reported, ...]:
+    """See `ReportControl.all`; those that cannot be read are left out."""
+    now = now_us(connection)
+    rows = connection.execute(
+        select(worker_report.c.at_us, worker_report.c.report, worker.c.expires_at_us)
+        .join(worker, worker.c.worker_id == worker_report.c.worker_id, isouter=True)
+        .where(worker_report.c.at_us > now - SHOWN_US)
+        .order_by(worker_report.c.at_us.desc())
+        .limit(REPORTS_MAX)
+    ).all()
+    found = [(row, report.decode(row.report)) for row in rows]
+    return tuple(
+        Reported(told, row.at_us, seconds(now - row.at_us), (row.expires_at_us or 0) > now)
+        for row, told in found
+        if told is not None
+    )

@@ -1,0 +1,105 @@
+"""The report of a worker: what it calls, how that answers, and what of its own work stands still.
+
+A worker writes it while it has something to tell, in a row of its own (`late_worker_report`), also
+while it has given its shards up and its heartbeat says that it is gone. So an operator sees a
+process that lives and does not get on. Fields have defaults and are left out where they hold them:
+a report of another version stays readable.
+"""
+
+from __future__ import annotations
+
+import msgspec
+
+from late.errors import LateError
+
+ERROR_MAX = 300
+"""Characters of an error that a report keeps."""
+NAMES_MAX = 50
+"""A report names this many tasks of one target, and this many stuck runs."""
+
+
+class TargetReport(msgspec.Struct, frozen=True, omit_defaults=True):
+    """One target as one worker sees it. Times are the database's, in microseconds."""
+
+    name: str
+    kind: str = ""
+    """`http` or `grpc`."""
+    where: str = ""
+    """The address, for display."""
+    calls: int = 0
+    """Calls that ended in the last ten seconds, or in those before the circuit opened."""
+    failed: int = 0
+    """Those of them that failed."""
+    error: str = ""
+    """The error of the last call that failed."""
+    error_at_us: int = 0
+    open_since_us: int | None = None
+    """The time since when the circuit has not been closed; None while it is."""
+    waiting: int = 0
+    """Tasks in this worker's memory that wait for the target."""
+    tasks: tuple[str, ...] = ()
+    """Names of tasks that go there."""
+
+
+class StuckRun(msgspec.Struct, frozen=True, omit_defaults=True):
+    """A handler that runs on after its time-out."""
+
+    group: str
+    queue: str
+    task: str
+    task_id: str
+    since_us: int = 0
+    """The time at which its attempt began."""
+
+
+class WorkerReport(msgspec.Struct, frozen=True, omit_defaults=True):
+    """What one worker tells of itself."""
+
+    worker_id: str
+    address: str
+    """Host and process id."""
+    groups: tuple[str, ...] = ()
+    every_s: float = 0.0
+    """The longest time until it is written again."""
+    stalled: tuple[str, ...] = ()
+    """The duties that are left undone, see `late.worker.watch.progress`."""
+    stalled_since_us: int | None = None
+    slots: int = 0
+    running: int = 0
+    unrecorded: int = 0
+    """Ends of tasks that are in no settlement of the database yet: a death repeats these tasks."""
+    stuck: tuple[StuckRun, ...] = ()
+    targets: tuple[TargetReport, ...] = ()
+    settling_since_us: int | None = None
+    """The time since when a settlement is under way and unanswered; None if none is."""
+
+    @property
+    def matters(self) -> bool:
+        """True if an operator needs it beside what the database shows anyway."""
+        return bool(self.stalled or self.stuck or self.targets or self.settling_since_us)
+
+    @property
+    def troubled(self) -> bool:
+        """True if something in it goes wrong: then it is written more often."""
+        return bool(
+            self.stalled
+            or self.stuck
+            or self.settling_since_us
+            or any(each.failed or each.open_since_us for each in self.targets)
+        )
+
+
+_decoder = msgspec.json.Decoder(WorkerReport)
+
+
+def encode(report: WorkerReport) -> str:
+    """Return the text of its row."""
+    return msgspec.json.encode(report).decode()
+
+
+def decode(text: str) -> WorkerReport | None:
+    """Read the text of a row; None if it is not of this form."""
+    try:
+        return _decoder.decode(text)
+    except (msgspec.MsgspecError, LateError):
+        return None

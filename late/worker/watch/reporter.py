@@ -1,0 +1,179 @@
+"""The reporter: writes what a worker tells of itself, also while its loop is blocked.
+
+It runs in the heartbeat's thread. Every two seconds it asks the worker's loop for the facts
+(`report_of`) and does not wait for them: a loop that is blocked leaves the last ones, and the duty
+`answer` beside them. A worker without trouble writes every fifteen seconds if it calls targets,
+and else nothing.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import time
+from collections.abc import Callable
+from typing import TYPE_CHECKING
+
+import msgspec
+
+from late.clock import Monotonic
+from late.concurrency import in_thread
+from late.dispatcher.push.pool import RemotePool
+from late.errors import LateError
+from late.model.worker_report import ERROR_MAX, NAMES_MAX, StuckRun, TargetReport, WorkerReport
+
+if TYPE_CHECKING:
+    from late.scheduler.limits.limiter import Limiter
+    from late.worker.metrics import WorkerView
+    from late.worker.watch.stall_monitor import StallMonitor
+
+logger = logging.getLogger("late.worker")
+
+LOOK_EVERY_S = 2.0
+WRITE_EVERY_S = 15.0
+UNANSWERED_S = 2.0
+"""A settlement that takes longer is told of."""
+
+
+class Reporter:
+    """Reports from `run` on.
+
+    Args:
+        call: calls a function in the worker's loop, soon, from any thread.
+        take: the facts, except for the stall; called in the worker's loop.
+        stalled: the duties that are left undone; called in the reporter's thread.
+        now_us: the database's time, as far as it is known.
+        write: writes a report; it blocks, and runs in a thread.
+    """
+
+    def __init__(
+        self,
+        *,
+        call: Callable[[Callable[[], object]], None],
+        take: Callable[[], WorkerReport],
+        stalled: Callable[[], frozenset[str]],
+        now_us: Callable[[], int],
+        write: Callable[[WorkerReport], None],
+        monotonic: Monotonic = time.monotonic,
+    ) -> None:
+        self._call = call
+        self._take = take
+        self._stalled = stalled
+        self._now_us = now_us
+        self._write = write
+        self._monotonic = monotonic
+        self._facts: WorkerReport | None = None
+        self._asked = False
+        self._stalled_since_us: int | None = None
+        self._said: WorkerReport | None = None
+        self._said_s = 0.0
+        self._failed = False
+
+    async def run(self) -> None:
+        """Look and write until cancelled."""
+        while True:
+            if not self._asked:
+                self._asked = True
+                self._call(self._answer)
+            await asyncio.sleep(LOOK_EVERY_S)
+            told = self.complete()
+            if told is not None and self.is_due(told):
+                await self._tell(told)
+
+    def _answer(self) -> None:
+        """Take the facts; runs in the worker's loop."""
+        self._facts, self._asked = self._take(), False
+
+    def complete(self) -> WorkerReport | None:
+        """Return the facts with what this thread knows; None before there are any."""
+        if self._facts is None:
+            return None
+        duties = tuple(sorted(self._stalled()))
+        if not duties:
+            self._stalled_since_us = None
+        elif self._stalled_since_us is None:
+            self._stalled_since_us = self._now_us()
+        return msgspec.structs.replace(
+            self._facts, stalled=duties, stalled_since_us=self._stalled_since_us
+        )
+
+    def is_due(self, told: WorkerReport) -> bool:
+        """Return whether it is to be written now: what changes while there is trouble, at once."""
+        if self._said is None:
+            return told.matters
+        if not told.matters:
+            return self._said.matters  # once, to say that it is over
+        if self._monotonic() >= self._said_s + WRITE_EVERY_S:
+            return True
+        return told != self._said and (told.troubled or self._said.troubled)
+
+    async def _tell(self, told: WorkerReport) -> None:
+        try:
+            await in_thread(self._write, told)
+        except LateError as error:
+            if not self._failed:
+                logger.warning("the report could not be written, it is tried again: %s", error)
+            self._failed = True
+        else:
+            self._said, self._said_s, self._failed = told, self._monotonic(), False
+
+
+def reporter_of(worker: WorkerView, stalls: StallMonitor) -> Reporter:
+    """Make the reporter of a worker, which is not running yet."""
+    return Reporter(
+        call=stalls.call,
+        take=lambda: report_of(worker),
+        stalled=lambda: stalls.stalled,
+        now_us=worker.clock.now_us,
+        write=lambda told: worker.control().reports.write(told),
+    )
+
+
+def report_of(worker: WorkerView) -> WorkerReport:
+    """Return what a worker tells of itself, except for a stall."""
+    slots, settling_s, now_us = worker.dispatcher, worker.settler.writing_s, worker.clock.now_us()
+    targets = {name: part for scope, name, part in worker.scheduler.limits.limiters()
+               if scope == "target"}  # fmt: skip
+    return WorkerReport(
+        worker.id,
+        worker.address,
+        groups=worker.groups,
+        every_s=WRITE_EVERY_S,
+        slots=worker.settings.concurrency,
+        running=slots.running,
+        unrecorded=worker.scheduler.unrecorded,
+        stuck=tuple(
+            StuckRun(each.group, each.record.queue, each.record.name, each.record.task_id, since_us)
+            for each, since_us in slots.stuck.runs[:NAMES_MAX]
+        ),
+        targets=tuple(
+            _of_target(worker, name, pool, targets[name], now_us)
+            for name, pool in sorted(worker.pools.items())
+            if isinstance(pool, RemotePool) and name in targets
+        ),
+        settling_since_us=(
+            now_us - round(settling_s * 1_000_000) if settling_s > UNANSWERED_S else None
+        ),
+    )
+
+
+def _of_target(
+    worker: WorkerView, name: str, pool: RemotePool, limiter: Limiter, now_us: int
+) -> TargetReport:
+    breaker = limiter.breaker
+    calls, failed = (0, 0) if breaker is None else breaker.recent(now_us)
+    error, at_us = limiter.last_error
+    return TargetReport(
+        name,
+        kind=pool.target.kind,
+        where=pool.target.where,
+        calls=calls,
+        failed=failed,
+        error=" ".join(error.split())[:ERROR_MAX],
+        error_at_us=at_us,
+        open_since_us=None if breaker is None else breaker.open_since_us,
+        waiting=sum(
+            core.state.ready_queues.ready_for(name) for core in worker.scheduler.cores.values()
+        ),
+        tasks=tuple(pool.names[:NAMES_MAX]),
+    )
