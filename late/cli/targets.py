@@ -1,7 +1,8 @@
-"""`late target list`: the services that execute tasks, as this process is configured."""
+"""`late target list`: the services that execute tasks, as configured here and as workers report."""
 
 from __future__ import annotations
 
+import os
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
@@ -10,7 +11,12 @@ from late.cli import options, output
 from late.cli.app_loader import load_app
 
 if TYPE_CHECKING:
+    from late.app.app import App
+    from late.control.findings.targets import TargetView
     from late.model.targets import Target
+
+ELSEWHERE = "not configured here"
+"""The answer of `--check` for a target of workers that this process has no settings of."""
 
 
 def list_(
@@ -21,50 +27,117 @@ def list_(
         ),
     ] = None,
     check: Annotated[
-        bool, typer.Option("--check", help="Connect to each; 1 if one cannot be reached.")
+        bool,
+        typer.Option(
+            "--check", help="Ask each that is configured here; 1 if one does not answer, or fails."
+        ),
     ] = False,
+    url_option: options.Url = None,
     json: options.Json = False,
 ) -> None:
-    """List the targets of the file that LATE_TARGETS names and of an app. No task is sent, and no
-    secret is shown."""
+    """List targets: those of the file that LATE_TARGETS names and of an app, and those that workers
+    report, with how their calls end. No task is sent, and no secret is shown."""
     from late.model.targets import configured
 
     loaded = None if app is None else load_app(app)
     targets = configured(() if loaded is None else loaded.targets.values())
-    goes: dict[str, list[str]] = {}
-    if loaded is not None:
-        for name, task in sorted(loaded.tasks.items()):
-            goes.setdefault(task.policy.target, []).append(name)
-        for queue, policy in sorted(loaded.routes.items()):
-            goes.setdefault(policy.target, []).append(f"queue {queue}")
+    goes = _tasks_of(loaded)
+    reported, trouble = _reported(url_option)
     found = _checked(targets) if check else {}
-    rows = [
-        {
-            "name": name,
-            "kind": target.kind,
-            "where": target.where,
-            "protection": target.protection,
-            "concurrency": target.concurrency,
-            "tasks": goes.get(name, []),
-            **({"error": found[name]} if check else {}),
-        }
-        for name, target in sorted(targets.items())
-    ]
+    rows = []
+    for name in sorted({*targets, *reported}):
+        target, seen = targets.get(name), reported.get(name)
+        rows.append(_row(name, target, seen, goes.get(name, [])))
+        if check:
+            rows[-1]["error"] = found.get(name, ELSEWHERE)
+    if trouble:
+        output.note(f"late: what workers report is not known: {trouble}")
     if json:
         output.as_json({"targets": rows})
     else:
-        columns = ["name", "kind", "where", "protection", "concurrency", "tasks"]
-        shown: list[list[Any]] = [
-            [*(row[key] for key in columns[:-1]), ", ".join(goes.get(str(row["name"]), []))]
-            for row in rows
-        ]
-        if check:
-            columns.append("reached")
-            for row, cells in zip(rows, shown, strict=True):
-                cells.append(row["error"] or "yes")
-        output.table("Targets", columns, shown)
-    if any(found.values()):
+        _print(rows, check)
+    failing = any(each["failing"] for each in rows)
+    if check and (failing or any(found.values())):
         raise typer.Exit(1)
+
+
+def _tasks_of(app: App | None) -> dict[str, list[str]]:
+    """Return the tasks and queues of an app that go to each target."""
+    goes: dict[str, list[str]] = {}
+    if app is not None:
+        for name, task in sorted(app.tasks.items()):
+            goes.setdefault(task.policy.target, []).append(name)
+        for queue, policy in sorted(app.routes.items()):
+            goes.setdefault(policy.target, []).append(f"queue {queue}")
+    return goes
+
+
+def _reported(url: str | None) -> tuple[dict[str, TargetView], str]:
+    """Return what workers report, by target, and why that is not known. Without a database nothing
+    is asked: the settings of this process are the answer then."""
+    from late.control.findings.targets import parked_by_task, targets_of
+    from late.errors import LateError
+
+    if not (url or os.environ.get("LATE_URL", "").strip()):
+        return {}, ""
+    try:
+        with options.control_of(url) as control:
+            seen = control.look()
+    except LateError as error:
+        return {}, str(error)
+    return {each.name: each for each in targets_of(seen.reports, parked_by_task(seen))}, ""
+
+
+def _row(
+    name: str, target: Target | None, seen: TargetView | None, tasks: list[str]
+) -> dict[str, Any]:
+    row: dict[str, Any] = {
+        "name": name,
+        "kind": target.kind if target else seen.kind if seen else "",
+        "where": target.where if target else seen.where if seen else "",
+        "protection": target.protection if target else None,
+        "concurrency": target.concurrency if target else None,
+        "tasks": tasks or (list(seen.tasks) if seen else []),
+        "workers": 0,
+        "failing": False,
+    }
+    if seen is not None:
+        row |= {
+            "workers": seen.workers,
+            "failing": seen.failing,
+            "calls": seen.calls,
+            "failed": seen.failed,
+            "open_since_us": seen.open_since_us,
+            "waiting": seen.waiting,
+            "last_error": seen.error,
+        }
+    return row
+
+
+def _print(rows: list[dict[str, Any]], check: bool) -> None:
+    columns = ["name", "kind", "where", "protection", "tasks", "workers>", "failed", "circuit",
+               "waiting>", "last error"]  # fmt: skip
+    if check:
+        columns.append("reached")
+    cells = []
+    for row in rows:
+        known = "calls" in row
+        opened = output.moment(row["open_since_us"]) if known else None
+        share = f"{row['failed']} of {row['calls']}" if known else "-"
+        cells.append(
+            [
+                *(row[key] for key in ("name", "kind", "where", "protection")),
+                ", ".join(row["tasks"]),
+                row["workers"],
+                share,
+                f"open since {opened}" if opened else "closed" if known else "-",
+                row.get("waiting", "-"),
+                row.get("last_error") or "-",
+            ]
+        )
+        if check:
+            cells[-1].append(row["error"] or "yes")
+    output.table("Targets", columns, cells)
 
 
 def _checked(targets: dict[str, Target]) -> dict[str, str | None]:

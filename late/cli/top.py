@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from late.cli import options
+from late.cli import options, output
 from late.cli.output import moment, plain
 
 if TYPE_CHECKING:
@@ -45,6 +45,7 @@ def top(
     once: Annotated[
         bool, typer.Option("--once", help="One look; also where the output is no terminal.")
     ] = False,
+    json: options.Json = False,
 ) -> None:
     """Show what needs attention, the flow and the busiest queues, live, until `q`.
 
@@ -52,8 +53,28 @@ def top(
     while the database does not answer, the last one stays and says how old it is.
     """
     with options.watching(url, url_option) as control, suppress(KeyboardInterrupt):
+        if json:
+            _as_json(control, queue)
+            return
         live = not once and sys.stdout.isatty()
         asyncio.run(_run(control, queue, every, live=live))
+
+
+def _as_json(control: Control, text: str) -> None:
+    """Print one look for programs."""
+    from late.web.models.overview import overview
+
+    seen = control.look()
+    model = overview(seen, most=None)
+    output.as_json(
+        {
+            "now_us": seen.status.now_us,
+            "figures": model.tiles,
+            "attention": model.attention,
+            "workers": seen.status.workers,
+            "queues": [q for q in seen.status.queues if text.lower() in q.queue.lower()],
+        }
+    )
 
 
 async def _run(control: Control, text: str, every_s: float, *, live: bool) -> None:
@@ -71,7 +92,7 @@ async def _run(control: Control, text: str, every_s: float, *, live: bool) -> No
     try:
         await look.seen()
         if not live:
-            console.print(await _frame(look, control.url, text, 1_000))
+            console.print(await _frame(look, control.url, text, 1_000, whole=True))
             return
         with _keys(stop.set), Live(console=console, screen=True, auto_refresh=False) as shown:
             while not stop.is_set():
@@ -113,11 +134,13 @@ def _keys(stop: Callable[[], None]) -> Iterator[None]:
         termios.tcsetattr(fd, termios.TCSADRAIN, before)
 
 
-async def _frame(look: SnapshotReader, where: str, text: str, height: int) -> RenderableType:
+async def _frame(
+    look: SnapshotReader, where: str, text: str, height: int, *, whole: bool = False
+) -> RenderableType:
     seen = await look.seen()
     return frame(
         seen, list(look.points), where=where, text=text, height=height,
-        trouble=look.trouble, age_s=look.age_s,
+        trouble=look.trouble, age_s=look.age_s, whole=whole,
     )  # fmt: skip
 
 
@@ -130,6 +153,7 @@ def frame(
     height: int = 40,
     trouble: str = "",
     age_s: float = 0.0,
+    whole: bool = False,
 ) -> RenderableType:
     """Return one screenful of at most `height` lines. No text drives the terminal or is read as
     markup."""
@@ -146,7 +170,7 @@ def frame(
     ]
     if trouble:
         parts.append(Text(f"{trouble} What you see is {shape.age(age_s)} old.", "bold red"))
-    parts += [_tiles(model), *_flow(points), *_attention(model)]
+    parts += [_tiles(model), *_flow(points), *_attention(model, whole=whole)]
     rows = [row for row in queues.rows(seen) if text.lower() in row.status.queue.lower()]
     rows.sort(key=lambda row: -(row.status.depth.n + row.status.in_flight.n))
     room = max(1, height - len(parts) - 4)
@@ -186,16 +210,19 @@ def bars(values: Sequence[float]) -> str:
     return "".join(BARS[min(len(BARS) - 1, int(value / most * len(BARS)))] for value in values)
 
 
-def _attention(model: Overview) -> list[RenderableType]:
+def _attention(model: Overview, *, whole: bool) -> list[RenderableType]:
+    """Return the lines of what needs attention; `whole`: nothing of a line is cut off."""
     from rich.text import Text
 
     if not model.attention:
         return [Text("Nothing needs attention.", "green")]
     lines: list[RenderableType] = []
     for each in model.attention[:ATTENTION]:
-        line = Text(no_wrap=True, overflow="ellipsis")
+        line = Text(no_wrap=not whole, overflow="ellipsis")
         line.append("● ", COLORS[each.level]).append(plain(each.what), "bold")
         lines.append(line.append(f"  {plain(each.detail)}"))
+        if each.command:
+            lines.append(Text(f"  run: {plain(each.command)}", "cyan", no_wrap=True))
     more = len(model.attention) - ATTENTION + model.more
     return [*lines, Text(f"  and {more} more", "dim")] if more > 0 else lines
 

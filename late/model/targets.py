@@ -148,6 +148,8 @@ class HttpTarget:
         proxy: URL of a proxy for the requests. The environment's proxy variables are not read.
         insecure: allow `http://` to another machine.
         connect_s: the longest time to connect.
+        probe: a path, such as `/healthz`, that answers a GET with a status below 400 while the
+            service works. `late target list --check` asks it; workers do not.
 
     Raises:
         ConfigError: a value is wrong.
@@ -165,6 +167,7 @@ class HttpTarget:
     proxy: str | None = field(default=None, repr=False)
     insecure: bool = False
     connect_s: float = CONNECT_S
+    probe: str | None = None
 
     kind = "http"
 
@@ -192,6 +195,10 @@ class HttpTarget:
             raise ConfigError(
                 f"target {self.name!r}: source is a URI, for format='cloudevents' alone"
             )
+        if self.probe is not None and not (
+            isinstance(self.probe, str) and self.probe.startswith("/") and _is_path(self.probe)
+        ):
+            raise ConfigError(f"target {self.name!r}: probe is a path, such as /healthz")
         for key in self.headers:
             _check_header(self.name, key)
 
@@ -312,6 +319,11 @@ def is_loopback(host: str) -> bool:
 def is_uri_reference(text: str) -> bool:
     """Tell whether `text` has only characters of a URI or of a reference to one, and any."""
     return _URI_REFERENCE.fullmatch(text) is not None
+
+
+def _is_path(text: str) -> bool:
+    # Two slashes at the beginning would name another host.
+    return is_uri_reference(text) and not text.startswith("//")
 
 
 def _target(path: str, name: str, table: Any) -> Target:

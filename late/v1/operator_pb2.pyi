@@ -899,7 +899,7 @@ class Removed(_message.Message):
     def __init__(self, removed: _Optional[str] = ...) -> None: ...
 
 class Status(_message.Message):
-    __slots__ = ("now_us", "schema_version", "deployment", "queues", "shards", "workers", "groups", "unhandled")
+    __slots__ = ("now_us", "schema_version", "deployment", "queues", "shards", "workers", "groups", "unhandled", "limited")
     NOW_US_FIELD_NUMBER: _ClassVar[int]
     SCHEMA_VERSION_FIELD_NUMBER: _ClassVar[int]
     DEPLOYMENT_FIELD_NUMBER: _ClassVar[int]
@@ -908,6 +908,7 @@ class Status(_message.Message):
     WORKERS_FIELD_NUMBER: _ClassVar[int]
     GROUPS_FIELD_NUMBER: _ClassVar[int]
     UNHANDLED_FIELD_NUMBER: _ClassVar[int]
+    LIMITED_FIELD_NUMBER: _ClassVar[int]
     now_us: int
     schema_version: str
     deployment: str
@@ -916,7 +917,8 @@ class Status(_message.Message):
     workers: _containers.RepeatedCompositeFieldContainer[WorkerStatus]
     groups: _containers.RepeatedCompositeFieldContainer[GroupView]
     unhandled: _containers.RepeatedCompositeFieldContainer[UnhandledTasks]
-    def __init__(self, now_us: _Optional[int] = ..., schema_version: _Optional[str] = ..., deployment: _Optional[str] = ..., queues: _Optional[_Iterable[_Union[QueueStatus, _Mapping]]] = ..., shards: _Optional[_Iterable[_Union[ShardStatus, _Mapping]]] = ..., workers: _Optional[_Iterable[_Union[WorkerStatus, _Mapping]]] = ..., groups: _Optional[_Iterable[_Union[GroupView, _Mapping]]] = ..., unhandled: _Optional[_Iterable[_Union[UnhandledTasks, _Mapping]]] = ...) -> None: ...
+    limited: _containers.RepeatedCompositeFieldContainer[LimitedTasks]
+    def __init__(self, now_us: _Optional[int] = ..., schema_version: _Optional[str] = ..., deployment: _Optional[str] = ..., queues: _Optional[_Iterable[_Union[QueueStatus, _Mapping]]] = ..., shards: _Optional[_Iterable[_Union[ShardStatus, _Mapping]]] = ..., workers: _Optional[_Iterable[_Union[WorkerStatus, _Mapping]]] = ..., groups: _Optional[_Iterable[_Union[GroupView, _Mapping]]] = ..., unhandled: _Optional[_Iterable[_Union[UnhandledTasks, _Mapping]]] = ..., limited: _Optional[_Iterable[_Union[LimitedTasks, _Mapping]]] = ...) -> None: ...
 
 class QueueStatus(_message.Message):
     __slots__ = ("group", "queue", "depth", "in_flight", "parked", "dead", "oldest_age_s", "held")
@@ -1001,6 +1003,18 @@ class UnhandledTasks(_message.Message):
     since_s: float
     handlers: int
     def __init__(self, group: _Optional[str] = ..., queue: _Optional[str] = ..., task: _Optional[str] = ..., waiting: _Optional[_Union[Count, _Mapping]] = ..., since_s: _Optional[float] = ..., handlers: _Optional[int] = ...) -> None: ...
+
+class LimitedTasks(_message.Message):
+    __slots__ = ("group", "queue", "task", "waiting")
+    GROUP_FIELD_NUMBER: _ClassVar[int]
+    QUEUE_FIELD_NUMBER: _ClassVar[int]
+    TASK_FIELD_NUMBER: _ClassVar[int]
+    WAITING_FIELD_NUMBER: _ClassVar[int]
+    group: str
+    queue: str
+    task: str
+    waiting: Count
+    def __init__(self, group: _Optional[str] = ..., queue: _Optional[str] = ..., task: _Optional[str] = ..., waiting: _Optional[_Union[Count, _Mapping]] = ...) -> None: ...
 
 class Owners(_message.Message):
     __slots__ = ("now_us", "fenced_total", "late_total", "shards")

@@ -11,6 +11,8 @@ from starlette.responses import HTMLResponse, RedirectResponse, Response
 
 from late.concurrency import in_thread
 from late.control.dead_letters.dry_run import LOOKED
+from late.control.findings.targets import parked_by_task, targets_of
+from late.control.findings.workers import standing
 from late.errors import ConfigError
 from late.model.access.rules import check_queue, seen_by
 from late.model.queue_settings import LOCAL, REMOTE, Kind, QueueSettings, encode
@@ -70,7 +72,8 @@ class Screens:
         return await self._settings_page(request, visitor, "queue", **more)
 
     async def targets(self, request: Request, visitor: Visitor) -> Response:
-        """Show the targets with settings; with a name, redirect to that target."""
+        """Show the targets that workers call and those with settings; with a name, redirect to
+        that target."""
         name = request.query_params.get("name", "").strip()
         if name:
             return RedirectResponse(f"{ROOT}targets/{quote(name[:128], safe='')}", 303)
@@ -80,8 +83,9 @@ class Screens:
             for name, settings in sorted(seen.targets.items())[:LINES]
         }
         return self._context.page(
-            request, visitor, "targets.html", "Targets", targets=found, **seen_at(seen)
-        )
+            request, visitor, "targets.html", "Targets", targets=found, live=True,
+            reported=targets_of(seen.reports, parked_by_task(seen))[:LINES], **seen_at(seen)
+        )  # fmt: skip
 
     async def target(self, request: Request, visitor: Visitor, **more: Any) -> Response:
         """Show one target; `more` as in `queue`."""
@@ -239,7 +243,7 @@ class Screens:
         return self._context.page(
             request, visitor, "workers.html", "Workers", live=True,
             workers=seen.status.workers[:LINES], others=seen.status.workers[LINES:],
-            vanished=places.vanished(seen)[:LINES], **seen_at(seen),
+            vanished=places.vanished(seen)[:LINES], still=standing(seen)[:LINES], **seen_at(seen),
         )  # fmt: skip
 
     async def autoscaler(self, request: Request, visitor: Visitor) -> Response:

@@ -5,6 +5,8 @@ from __future__ import annotations
 import json
 import re
 import shlex
+import shutil
+import subprocess
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -107,6 +109,32 @@ def test_prometheus_gets_what_it_loads() -> None:
         assert rule.keys() == {"alert", "expr", "for", "labels", "annotations"}
         assert re.fullmatch(r"\d+[smh]", rule["for"])
         assert rule["labels"]["severity"] in ("page", "ticket")
+
+
+def test_promtool_finds_nothing_in_rules_of_several_objectives(tmp_path: Path) -> None:
+    """Without promtool the same is asked of the rules themselves: no two of one name and labels."""
+    queues = {name: QueueSettings(objective_s=30) for name in ("payments", "mail", "a b{}")}
+    text = prometheus.render(rules(queues, Settings(runbooks="https://example.org/runbooks")))
+    made = yaml.safe_load(text)["groups"][0]["rules"]
+    names = [(rule["alert"], tuple(sorted(rule["labels"].items()))) for rule in made]
+    assert len(set(names)) == len(names)
+    assert all(rule["annotations"]["runbook_url"].startswith("https://") for rule in made)
+    if promtool := shutil.which("promtool"):
+        (tmp_path / "late.rules.yml").write_text(text)
+        command = (promtool, "check", "rules", "--lint=all", "--lint-fatal", "late.rules.yml")
+        ended = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, check=False)
+        assert ended.returncode == 0, ended.stdout + ended.stderr
+
+
+def test_a_folder_of_runbooks_is_no_url() -> None:
+    [first, *_] = rules({})
+    assert first.annotations["runbook"] == "docs/runbooks/no-workers.md"
+    assert "runbook_url" not in first.annotations
+
+
+def test_the_cause_pages_and_not_only_its_symptoms() -> None:
+    causes = {"LateBreakerOpen", "LateOutage", "LateTargetFails", "LateSettlementUnanswered"}
+    assert {each.name for each in ALERTS if each.severity == "page"} >= causes
 
 
 def test_terraform_gets_a_module() -> None:

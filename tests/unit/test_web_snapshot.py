@@ -25,7 +25,7 @@ class Database:
         self.answers = threading.Event()
         self.answers.set()
         self.asked = 0
-        self.status = self.groups = self.queues = self
+        self.status = self.groups = self.queues = self.reports = self
 
     def detailed(self, *, limit: int) -> Any:
         self.asked += 1
@@ -33,7 +33,7 @@ class Database:
         assert self.answers.wait(PATIENCE_S)
         return Status(number, 1, "here", (), (), ()), {}, {}
 
-    def all(self, *, seen: Status) -> list[Any]:
+    def all(self, *, seen: Status | None = None) -> list[Any]:
         return []
 
     def live(self) -> Any:

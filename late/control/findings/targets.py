@@ -44,6 +44,12 @@ class TargetView(msgspec.Struct, frozen=True):
         """The part of its last calls that failed."""
         return self.failed / self.calls if self.calls else 0.0
 
+    @property
+    def failing(self) -> bool:
+        """True if its circuit is open, or enough of its calls failed to say so."""
+        enough = self.calls >= CALLS_MIN and self.share >= FAILING
+        return self.open_since_us is not None or enough
+
 
 def targets_of(
     seen: Iterable[Reported], parked: dict[str, Count] | None = None
@@ -87,7 +93,7 @@ def find(seen: Snapshot) -> Iterator[Finding]:
     now_us = seen.status.now_us
     for each in targets_of(seen.reports, parked_by_task(seen)):
         opened = each.open_since_us is not None
-        if not opened and (each.calls < CALLS_MIN or each.share < FAILING):
+        if not each.failing:
             continue
         parts = [f"{each.share:.0%} of its last {each.calls} calls failed."] if each.calls else []
         if each.error:

@@ -107,6 +107,29 @@ class HttpCaller:
             return responses.unavailable(self._where, f"{type(error).__name__}: {error}")
         return responses.http_status(status, found, after_s, self._where, self._scrub)
 
+    async def status_of(self, path: str) -> int:
+        """Return the status of a GET of `path` at the target's host, with its headers.
+
+        Raises:
+            OSError, TimeoutError: no answer. aiohttp's errors of a connection are `OSError`s.
+        """
+        import aiohttp
+        import yarl
+
+        assert self._session is not None
+        tls = self.target.tls
+        try:
+            async with self._session.get(
+                self._url.origin().join(yarl.URL(path, encoded=True)),
+                headers=self._headers,
+                allow_redirects=False,
+                proxy=self.target.proxy,
+                server_hostname=tls.server_name if tls else None,
+            ) as response:
+                return response.status
+        except aiohttp.ClientError as error:
+            raise OSError(f"{type(error).__name__}: {error}") from None
+
     def _body_of(self, job: Job) -> bytes:
         if not self._is_event:
             return body_of(job)

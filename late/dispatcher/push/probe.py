@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import random
 import ssl
+from collections.abc import Callable
 from urllib.parse import urlsplit
 
 from late.errors import ConfigError
@@ -15,8 +16,8 @@ from late.model.targets import GrpcTarget, HttpTarget, Target, Tls
 async def probe(target: Target) -> str | None:
     """Return why `target` cannot be reached, or None.
 
-    Every endpoint of a gRPC target must be up. To an HTTP target a connection must be possible,
-    with TLS if it uses that. A wrong secret is not noticed.
+    Every endpoint of a gRPC target must be up. The `probe` of an HTTP target must answer; without
+    one a connection must be possible, with TLS if it uses that. A wrong secret is not noticed.
     """
     try:
         if isinstance(target, GrpcTarget):
@@ -50,22 +51,28 @@ async def _http(target: HttpTarget) -> str | None:
 
     caller = HttpCaller(target)
     await caller.start()  # For its secrets.
-    await caller.close()
-    parts = urlsplit(target.url)
-    tls: ssl.SSLContext | None = None
-    if parts.scheme == "https":
-        tls = tls_context(target.tls or Tls())
     try:
         async with asyncio.timeout(target.connect_s):
-            _, writer = await asyncio.open_connection(
-                parts.hostname,
-                parts.port or (443 if tls else 80),
-                ssl=tls,
-                server_hostname=target.tls.server_name if tls and target.tls else None,
-            )
+            if target.probe is not None:
+                status = await caller.status_of(target.probe)
+                return None if status < 400 else f"GET {target.probe} answers {status}"
+            await _connect(target, tls_context)
     except TimeoutError:
-        return f"no connection within {target.connect_s:g} s"
+        return f"no answer within {target.connect_s:g} s"
     except OSError as error:
         return clean(str(error))
-    writer.close()
+    finally:
+        await caller.close()
     return None
+
+
+async def _connect(target: HttpTarget, tls_context: Callable[[Tls], ssl.SSLContext]) -> None:
+    parts = urlsplit(target.url)
+    tls = tls_context(target.tls or Tls()) if parts.scheme == "https" else None
+    _, writer = await asyncio.open_connection(
+        parts.hostname,
+        parts.port or (443 if tls else 80),
+        ssl=tls,
+        server_hostname=target.tls.server_name if tls and target.tls else None,
+    )
+    writer.close()

@@ -75,13 +75,19 @@ ALERTS: tuple[Alert, ...] = (
           'late_outcomes_total{{outcome=~"retried|stalled|dead",{queues}}}[10m]))'
           " / sum by (group, queue) (rate(late_attempts_total{{{queues}}}[10m])) > 0.5",
           "10m", "More than half of the attempts of {{ $labels.queue }} fail.", per_queue=True),
-    Alert("LateOutage", "ticket", "max by (group, queue, task) (late_outage) > 0", "2m",
+    Alert("LateOutage", "page", "max by (group, queue, task) (late_outage) > 0", "1m",
           "Most tasks {{ $labels.task }} of {{ $labels.queue }} fail: is what they need away?"),
     Alert("LateTasksUnknown", "ticket",
           "sum by (group, queue, task) (increase(late_unknown_tasks_total[15m])) > 0", "5m",
           "No worker has a handler for {{ $labels.task }}: its tasks are parked."),
-    Alert("LateBreakerOpen", "ticket", "max by (scope, limited) (late_breaker_state) == 2", "5m",
+    # Half-open too: it is that for the time of each probe, and a look may fall into it.
+    Alert("LateBreakerOpen", "page", "max by (scope, limited) (late_breaker_state) >= 1", "1m",
           "Calls of the {{ $labels.scope }} {{ $labels.limited }} fail: its circuit is open."),
+    Alert("LateTargetFails", "page",
+          'sum by (limited) (rate(late_limit_calls_total{scope="target",result="bad"}[2m]))'
+          ' / sum by (limited) (rate(late_limit_calls_total{scope="target"}[2m])) > 0.25',
+          "1m", "{{ $value | humanizePercentage }} of the calls of the target "
+          "{{ $labels.limited }} fail."),
     Alert("LateTargetDown", "ticket",
           "sum by (target) (increase(late_target_down_total[10m])) > 3", "0m",
           "Endpoints of the target {{ $labels.target }} go down again and again."),
@@ -106,6 +112,9 @@ ALERTS: tuple[Alert, ...] = (
           "sum by (group, shard) (increase(late_settlements_refused_total[10m])) > 2", "0m",
           "The shard {{ $labels.shard }} of the group {{ $labels.group }} runs its tasks again and "
           "again: the database takes no settlement of it."),
+    Alert("LateSettlementUnanswered", "page", "max by (instance) (late_settling_seconds) > 10",
+          "0m", "The database has not answered a settlement of {{ $labels.instance }} for "
+          "{{ $value | humanizeDuration }}: a lock, or a slow disk."),
     Alert("LateSettlesSlowly", "ticket",
           "histogram_quantile(0.99, sum by (le) (rate(late_settle_seconds_bucket[10m]))) > 1",
           "10m", "One group commit in a hundred takes longer than a second."),

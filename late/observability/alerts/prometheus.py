@@ -22,7 +22,9 @@ def _lines(rules: Iterable[Rule]) -> Iterator[str]:
         yield f"      - alert: {rule.alert.name}\n"
         yield f"        expr: {text(rule.expr)}\n"
         yield f"        for: {rule.alert.hold}\n"
-        yield from _pairs("labels", rule.labels)
+        # The queue too: promtool takes rules of one name with the same labels for duplicates.
+        of_queue = {} if rule.queue is None else {"queue": rule.queue}
+        yield from _pairs("labels", rule.labels | of_queue)
         yield from _pairs("annotations", rule.annotations)
 
 

@@ -23,7 +23,8 @@ class Settings(msgspec.Struct, frozen=True):
     owner: str = ""
     """The owner of rules whose queue has none of its own."""
     runbooks: str = "docs/runbooks"
-    """The place of the runbooks: a folder or the beginning of a URL."""
+    """The place of the runbooks: the beginning of a URL, or a folder. Only a URL becomes the
+    annotation `runbook_url`, which a pager opens; a path becomes `runbook`."""
 
 
 class Rule(msgspec.Struct, frozen=True):
@@ -45,7 +46,9 @@ class Rule(msgspec.Struct, frozen=True):
 
     @property
     def annotations(self) -> dict[str, str]:
-        return {"summary": self.alert.summary, "runbook_url": self.runbook}
+        is_url = self.runbook.startswith(("http://", "https://"))
+        key = "runbook_url" if is_url else "runbook"
+        return {"summary": self.alert.summary, key: self.runbook}
 
 
 def rules(queues: Mapping[str, QueueSettings], settings: Settings | None = None) -> list[Rule]:

@@ -9,7 +9,7 @@ from collections.abc import Mapping
 
 import msgspec
 
-from late.control.views import Status
+from late.control.views import Reported, Status
 from late.model.access.rights import Caller
 from late.model.access.rules import ADMIN, ADMIN_WHOLE, LANE, OPERATE, VIEW, WHOLE, Rule
 from late.model.queue_settings import QueueSettings
@@ -68,7 +68,15 @@ def narrowed(seen: Snapshot, caller: Caller) -> Snapshot:
         groups=(),
         queues=_settings(seen.queues, caller),
         paces=paces,
+        reports=tuple(_report(each, caller) for each in seen.reports),
     )
+
+
+def _report(reported: Reported, caller: Caller) -> Reported:
+    """What a worker reports, without targets and without tasks of other queues."""
+    stuck = tuple(run for run in reported.report.stuck if caller.may("view", run.queue))
+    report = msgspec.structs.replace(reported.report, targets=(), stuck=stuck)
+    return msgspec.structs.replace(reported, report=report)
 
 
 def narrowed_status(status: Status, caller: Caller) -> Status:
@@ -77,6 +85,7 @@ def narrowed_status(status: Status, caller: Caller) -> Status:
         status,
         queues=tuple(each for each in status.queues if caller.may("view", each.queue)),
         unhandled=tuple(each for each in status.unhandled if caller.may("view", each.queue)),
+        limited=tuple(each for each in status.limited if caller.may("view", each.queue)),
         shards=(),
         groups=(),
     )

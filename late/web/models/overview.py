@@ -42,14 +42,14 @@ class Overview(msgspec.Struct, frozen=True):
     busiest: tuple[QueueStatus, ...]
 
 
-def overview(seen: Snapshot) -> Overview:
-    """Make the model from a snapshot."""
+def overview(seen: Snapshot, *, most: int | None = SHOWN) -> Overview:
+    """Make the model from a snapshot, with `most` problems; None: with all."""
     found = findings(seen)
     busiest = sorted(seen.status.queues, key=lambda q: (-q.depth.n - q.in_flight.n, q.queue))
     return Overview(
         tiles=tuple(_tiles(seen)),
-        attention=tuple(found[:SHOWN]),
-        more=max(0, len(found) - SHOWN),
+        attention=tuple(found[:most]),
+        more=len(found) - len(found[:most]),
         busiest=tuple(busiest[:BUSIEST]),
     )
 
