@@ -17,7 +17,7 @@ PYTEST_WORKERS ?= 3
 ARGS ?=
 
 .DEFAULT_GOAL := help
-.PHONY: attack consumers dist docs docs-serve help setup demo demo-postgres demo-spanner test test-rest test-long test-servers soak chaos defects lint format types contracts tree duplicates dead-code mutants coverage quick browser screenshots check bench bench-alone bench-guard bench-peers bench-placement bench-restarts bench-signals bench-spark bench-steady bench-waking bench-reading protos overload lock sbom audit clean bench-page bench-shapes bench-scale
+.PHONY: attack consumers dist docs docs-serve help setup demo demo-postgres demo-spanner test test-rest test-long test-servers soak chaos drills defects lint format types contracts tree duplicates dead-code mutants coverage quick browser screenshots check bench bench-alone bench-guard bench-peers bench-placement bench-restarts bench-signals bench-spark bench-steady bench-waking bench-reading protos overload lock sbom audit clean bench-page bench-shapes bench-scale
 
 ### Use
 
@@ -126,6 +126,10 @@ chaos: ## kill storms of the full size on every store; a tenth is part of `make 
 defects: ## break late in each of the known ways and see it found (ARGS="D7 clock-ahead" for some)
 	$(DEV)
 	@$(BIN)/python -m tests.defects $(ARGS)
+
+drills: ## make incidents for real on PostgreSQL, and see who names each, and after how long (ARGS="target")
+	$(DEV)
+	@$(BIN)/python -m tests.drills $(ARGS)
 
 attack: ## attack a running server on SQLite and PostgreSQL, and print what held (ARGS=--save, ARGS="--only contract")
 	$(DEV)

@@ -227,6 +227,7 @@ QUIET = (
     "chaos/test_*",
     "consumers/test_consumers",
     "integration/test_*kill*",
+    "integration/test_drills",
     "integration/test_pauses",
     "integration/test_poison",
     "integration/test_restarts",

@@ -95,21 +95,22 @@ def _text(value: object) -> str:
     return f"{value:g}" if isinstance(value, float) else str(value)
 
 
-def _is_target(name: str) -> bool:
-    """Return True if the target is known here; that of an app's code needs the app's module."""
+def _is_target(name: str, url: str | None) -> bool:
+    """Return True if the target is known here, or to a worker."""
+    from late.cli.targets import reported_by_workers
     from late.model.targets import configured, is_known
 
-    return is_known(name, configured(()))
+    return is_known(name, configured(())) or name in reported_by_workers(url)[0]
 
 
 def _show(kind: Kind, name: str, url: str | None, json: bool) -> None:
     """Print every knob with its value, which is the default of its kind unless it is set."""
     with options.control_of(url) as control:
         found = next((each for each in control.queues.settings(kind) if each.name == name), None)
-    if found is None and kind == "target" and not _is_target(name):
+    if found is None and kind == "target" and not _is_target(name, url):
         raise ConfigError(
-            f"no target {name[:128]!r}: no knob of it is set, and the file that LATE_TARGETS names "
-            "does not have it"
+            f"no target {name[:128]!r}: no knob of it is set, no worker reports it, and the file "
+            "that LATE_TARGETS names does not have it"
         )
     chosen = QueueSettings() if found is None else found.knobs
     defaults = LOCAL if kind == "queue" or name == "local" else REMOTE
@@ -139,7 +140,7 @@ HELP: dict[Kind, dict[str, str]] = {
         "pause": "Call it no more until it is resumed.",
         "resume": "Call it again.",
         "show": "Show every knob of a target, set or by default. A target is known by its knobs, "
-        "or by the file that LATE_TARGETS names.",
+        "by the workers that call it, or by the file that LATE_TARGETS names.",
     },
 }
 

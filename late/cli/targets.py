@@ -42,7 +42,7 @@ def list_(
     loaded = None if app is None else load_app(app)
     targets = configured(() if loaded is None else loaded.targets.values())
     goes = _tasks_of(loaded)
-    reported, trouble = _reported(url_option)
+    reported, trouble = reported_by_workers(url_option)
     found = _checked(targets) if check else {}
     rows = []
     for name in sorted({*targets, *reported}):
@@ -72,7 +72,7 @@ def _tasks_of(app: App | None) -> dict[str, list[str]]:
     return goes
 
 
-def _reported(url: str | None) -> tuple[dict[str, TargetView], str]:
+def reported_by_workers(url: str | None) -> tuple[dict[str, TargetView], str]:
     """Return what workers report, by target, and why that is not known. Without a database nothing
     is asked: the settings of this process are the answer then."""
     from late.control.findings.targets import parked_by_task, targets_of

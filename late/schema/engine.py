@@ -34,6 +34,8 @@ from late.schema.sqlstates import error_of
 T = TypeVar("T")
 
 CONNECT_TIMEOUT_S = 5
+LOCK_TIMEOUT_S = 3
+"""The time that a read waits for a lock on PostgreSQL; then it raises `StoreUnavailable`."""
 REPEAT_S = 20.0
 """The time for which a transaction that the database aborts is repeated."""
 _PAUSE_MIN_S, _PAUSE_MAX_S = 0.02, 0.5
@@ -266,7 +268,10 @@ def reading(engine: Engine) -> Iterator[Connection]:
             # PostgreSQL compiles queries that it estimates as large, which takes longer than any of
             # these statements. The setting is for this transaction only: behind a pooler the
             # session belongs to others too.
-            connection.exec_driver_sql("set local jit = off")
+            # And nobody who looks waits for a lock without end: a held table is a finding.
+            connection.exec_driver_sql(
+                f"set local jit = off; set local lock_timeout = '{LOCK_TIMEOUT_S}s'"
+            )
         yield connection
 
 

@@ -62,6 +62,8 @@ class SnapshotReader:
 
         It does not repeat the database's message, which may name hosts and users.
         """
+        if self._failure is None and self._seen is not None and self._seen.partial:
+            return "The tables cannot be read: the overview says who holds them."
         if self._failure is None:
             return "The database is slow to answer." if self._old else ""
         if isinstance(self._failure, LateError):
@@ -140,7 +142,8 @@ class SnapshotReader:
         self._seen, self._at, self._failure = seen, began, None
         self._took_s = time.monotonic() - began
         self.version += 1
-        self.points.append(point_of(seen))
+        if not seen.partial:
+            self.points.append(point_of(seen))
 
     def _read(self) -> Snapshot:
         return look(self._control)

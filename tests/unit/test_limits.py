@@ -72,6 +72,25 @@ def test_a_breaker_opens_probes_and_closes() -> None:
     assert breaker.admits(18 * S)
 
 
+def test_a_breaker_tells_of_its_last_calls_and_since_when_it_is_open() -> None:
+    breaker = CircuitBreaker(0.5, 4, 5.0)
+    for good in (True, False):
+        breaker.ended(good, 0)
+    assert (breaker.recent(S), breaker.open_since_us) == ((2, 1), None)
+    assert breaker.recent(11 * S) == (0, 0), "those of long ago are forgotten"
+    for _ in range(4):
+        breaker.ended(False, 12 * S)
+    assert breaker.admits(17 * S)
+    breaker.started(17 * S)
+    breaker.ended(False, 18 * S)
+    assert breaker.recent(60 * S) == (4, 4), "probes are no calls, and time makes it no better"
+    assert breaker.open_since_us == 12 * S, "a probe that fails begins nothing new"
+    assert breaker.admits(60 * S)
+    breaker.started(60 * S)
+    breaker.ended(True, 61 * S)
+    assert (breaker.recent(61 * S), breaker.open_since_us) == ((0, 0), None)
+
+
 def test_an_open_breaker_says_when_it_is_tried_and_a_probe_does_not() -> None:
     limiter = Limiter(QueueSettings(breaker=0.5, breaker_calls=1, breaker_open_s=5.0), 0)
     assert limiter.breaker is not None

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import select
 import subprocess
@@ -80,6 +81,21 @@ def test_one_look_goes_into_a_pipe(cli: Cli) -> None:
     assert "No worker is alive" in ended.out
     assert any(line.split()[:1] == ["mail"] for line in ended.out.splitlines())
     assert "no database file" in cli.refused("top", "sqlite:///never.db", code=1)
+
+
+def test_one_look_for_programs(cli: Cli) -> None:
+    insert(cli.url, task(0, queue="mail"), task(1, queue="post"))
+    found = json.loads(cli.fine("top", "--json", "--queue", "ma").out)
+    assert found.keys() == {"now_us", "figures", "attention", "workers", "queues"}
+    assert found["attention"][0]["what"] == "No worker is alive"
+    assert found["attention"][0]["command"] == "late worker MODULE:APP"
+    assert [each["queue"] for each in found["queues"]] == ["mail"]
+
+
+def test_a_finding_comes_with_its_command() -> None:
+    lines = shown(seen(workers=()))
+    at = next(n for n, line in enumerate(lines) if "No worker is alive" in line)
+    assert lines[at + 1].strip() == "run: late worker MODULE:APP"
 
 
 def test_q_ends_it_and_leaves_the_terminal_as_it_was(tmp_path: Path) -> None:

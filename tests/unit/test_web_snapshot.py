@@ -36,6 +36,9 @@ class Database:
     def all(self, *, seen: Status | None = None) -> list[Any]:
         return []
 
+    def lock_holders(self) -> tuple[Any, ...]:
+        return ()
+
     def live(self) -> Any:
         class Live:
             queues: dict[str, QueueSettings] = {}  # noqa: RUF012

@@ -76,9 +76,12 @@ def examine(engine: Engine, url: str, look: Callable[[], Snapshot]) -> list[Chec
                 configuration.examine,
             ):
                 found += list(part(connection))
-        found += _findings(look())
     except LateError as error:
         found.append(Check("tables", "failed", str(error)))
+    try:
+        found += _findings(look())
+    except LateError as error:
+        found.append(Check("attention", "failed", str(error)))
     return found
 
 

@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from urllib.parse import quote
 
-from late.control.findings import targets, workers
+from late.control.findings import database, targets, workers
 from late.control.findings.finding import Finding, Level
 from late.control.findings.wording import age, count, number
 from late.control.status.snapshot import Snapshot
@@ -24,7 +24,10 @@ FAILING, FAILING_BAD = 0.05, 0.5
 
 def findings(seen: Snapshot) -> list[Finding]:
     """List everything that an operator should look at: the worst first, causes before effects."""
+    if seen.partial:  # nothing else is known: that there is no worker, for one
+        return [*database.find(seen), *workers.reported(seen)]
     found = [
+        *database.find(seen),
         *workers.find(seen),
         *targets.find(seen),
         *(each for group in seen.groups for each in _of_group(group, seen)),

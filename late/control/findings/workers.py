@@ -39,6 +39,21 @@ def standing(seen: Snapshot, group: str | None = None) -> list[Reported]:
 def find(seen: Snapshot) -> Iterator[Finding]:
     """Yield what there is to say of the workers."""
     still = standing(seen)
+    if not still and not seen.status.workers:
+        quiet = [each for each in seen.reports if each.report.stalled]
+        text = "Nothing runs until one starts."
+        if quiet:
+            text += (
+                f" {quiet[0].report.address} stood still when it was last heard of,"
+                f" {age(quiet[0].age_s)} ago: its process may live."
+            )
+        yield Finding("bad", "No worker is alive", text, "workers", "late worker MODULE:APP")
+    yield from reported(seen)
+
+
+def reported(seen: Snapshot) -> Iterator[Finding]:
+    """Yield what the workers' reports say of them, whether or not the rest is known."""
+    still = standing(seen)
     alive = len(seen.status.workers)
     if still:
         working = alive - sum(each.live for each in still)
@@ -49,15 +64,6 @@ def find(seen: Snapshot) -> Iterator[Finding]:
         text = " ".join(texts)
         runs = [run for each in still for run in each.report.stuck]
         yield Finding("bad", what, text, _link(runs) if runs else "workers", _look(runs, still[0]))
-    elif not alive:
-        quiet = [each for each in seen.reports if each.report.stalled]
-        text = "Nothing runs until one starts."
-        if quiet:
-            text += (
-                f" {quiet[0].report.address} stood still when it was last heard of,"
-                f" {age(quiet[0].age_s)} ago: its process may live."
-            )
-        yield Finding("bad", "No worker is alive", text, "workers", "late worker MODULE:APP")
     for each in seen.reports:
         if each.fresh and each.report.stuck and not each.report.stalled:
             yield _stuck(each, seen.status.now_us)

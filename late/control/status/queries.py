@@ -7,6 +7,7 @@ import msgspec
 from late.control.database import Database, Part, on_engine
 from late.control.groups.commands import GroupControl
 from late.control.status import (
+    locks,
     owners,
     scaling_signals,
     server,
@@ -38,6 +39,10 @@ class StatusControl(Part):
     def server(self) -> server.Server:
         """Sizes, transactions and rows, as the database server counts them."""
         return server.look(self._database.unchecked)
+
+    def lock_holders(self) -> tuple[locks.LockHolder, ...]:
+        """Sessions that hold a lock which others of `late` wait for; PostgreSQL only."""
+        return locks.holders(self._database.unchecked)
 
     overview = on_engine(scaling_signals.overview)
     detailed = on_engine(scaling_signals.detailed)

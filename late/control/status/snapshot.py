@@ -3,13 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from contextlib import suppress
 from typing import TYPE_CHECKING
 
 import msgspec
 
 from late.autoscaler.keda.demand import Signals
+from late.control.status.locks import LockHolder
 from late.control.views import GroupView, Reported, Status
+from late.errors import StoreError
 from late.model.queue_settings import QueueSettings
+from late.schema.version import SCHEMA_VERSION
 
 if TYPE_CHECKING:
     from late.control.control import Control
@@ -33,10 +37,27 @@ class Snapshot(msgspec.Struct, frozen=True):
     """Signals by (group, queue), of those that have tasks."""
     reports: tuple[Reported, ...] = ()
     """The reports of workers of the last ten minutes, the latest first."""
+    holders: tuple[LockHolder, ...] = ()
+    """Sessions of the database that others wait for."""
+    partial: bool = False
+    """True if the tables could not be read, as somebody holds them: then `status` is empty."""
 
 
 def look(control: Control, *, limit: int = LIMIT) -> Snapshot:
-    """Look once; see `Control` for what it raises."""
+    """Look once; see `Control` for what it raises. While somebody holds the tables, the answer is
+    partial and says who."""
+    holders = control.status.lock_holders()
+    try:
+        return msgspec.structs.replace(_whole(control, limit), holders=holders)
+    except StoreError:
+        # Who holds them now: the first look may have been before.
+        holders = control.status.lock_holders()
+        if not holders:
+            raise
+        return _partial(control, holders)
+
+
+def _whole(control: Control, limit: int) -> Snapshot:
     status, signals, paces = control.status.detailed(limit=limit)
     groups = tuple(
         msgspec.structs.replace(each, stale_s=status.stale_s(each.name))
@@ -46,3 +67,11 @@ def look(control: Control, *, limit: int = LIMIT) -> Snapshot:
     return Snapshot(
         status, signals, groups, settings.queues, settings.targets, paces, control.reports.all()
     )
+
+
+def _partial(control: Control, holders: tuple[LockHolder, ...]) -> Snapshot:
+    status = Status(control.now(), SCHEMA_VERSION, "", (), (), ())
+    reports: tuple[Reported, ...] = ()
+    with suppress(StoreError):
+        reports = control.reports.all()
+    return Snapshot(status, {}, (), {}, reports=reports, holders=holders, partial=True)

@@ -47,7 +47,8 @@ def overview(seen: Snapshot, *, most: int | None = SHOWN) -> Overview:
     found = findings(seen)
     busiest = sorted(seen.status.queues, key=lambda q: (-q.depth.n - q.in_flight.n, q.queue))
     return Overview(
-        tiles=tuple(_tiles(seen)),
+        # What could not be read is not zero.
+        tiles=() if seen.partial else tuple(_tiles(seen)),
         attention=tuple(found[:most]),
         more=len(found) - len(found[:most]),
         busiest=tuple(busiest[:BUSIEST]),

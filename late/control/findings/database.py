@@ -1,0 +1,53 @@
+"""Findings about the database: who holds it up, and what it has not answered. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from late.control.findings.finding import Finding
+from late.control.findings.wording import age
+from late.control.status.snapshot import Snapshot
+
+WAITS_S = 3.0
+"""Locks are waited for all the time, and for moments."""
+UNANSWERED_S = 5.0
+
+
+def find(seen: Snapshot) -> Iterator[Finding]:
+    """Yield who holds locks for long, and the settlements that are not answered."""
+    for holder in seen.holders:
+        if holder.waits_s < WAITS_S:
+            continue
+        who = holder.application or "a session"
+        state = f", {holder.state}" if holder.state else ""
+        opened = "" if holder.open_s is None else f", its transaction open for {age(holder.open_s)}"
+        what = f"Process {holder.pid} of the database holds a lock on {holder.table or 'rows'}"
+        text = (
+            f"It is {who}{state}{opened}. {holder.waiting} sessions of late wait for it, the "
+            f"longest for {age(holder.waits_s)}."
+        )
+        yield Finding("bad", what, text, "workers",
+                      f"psql -c 'select pg_terminate_backend({holder.pid})'")  # fmt: skip
+    yield from _unanswered(seen)
+    if seen.partial:
+        text = "Its tables cannot be read now: queues, groups and shards are not known."
+        yield Finding("bad", "The database does not answer", text, "", "late doctor")
+
+
+def _unanswered(seen: Snapshot) -> Iterator[Finding]:
+    waits = [
+        (max(0.0, (seen.status.now_us - each.report.settling_since_us) / 1e6), each.report)
+        for each in seen.reports
+        if each.fresh and each.report.settling_since_us is not None
+    ]
+    long = sorted((each for each in waits if each[0] >= UNANSWERED_S), key=lambda each: -each[0])
+    if not long:
+        return
+    unrecorded = sum(told.unrecorded for _, told in long)
+    oldest_s, first = long[0]
+    text = (
+        f"{first.address} waits for {age(oldest_s)} for the answer. {unrecorded} ends of tasks are "
+        "not recorded: the death of a worker repeats its part of them, so do not restart it."
+    )
+    what = f"Settlements of {len(long)} workers are not answered"
+    yield Finding("bad", what, text, "workers", "late doctor")

@@ -1,0 +1,65 @@
+"""Who holds a lock that sessions of `late` wait for: PostgreSQL only.
+
+It reads the server's own views and none of `late`'s tables, so it answers while somebody holds
+these. Without the rights of `pg_monitor` the state of other roles' sessions is hidden, their number
+is not.
+"""
+
+from __future__ import annotations
+
+import msgspec
+from sqlalchemy import Engine, text
+
+from late.schema.engine import reading
+
+# `pg_blocking_pids` takes locks of the server for a moment, so it is asked for those who wait only.
+# A session that waits for a row waits for its writer's transaction, which names no table.
+_BLOCKED = text("""
+with waiting as (
+  select l.pid, c.relname,
+         coalesce(extract(epoch from clock_timestamp() - a.query_start), 0)::float8 as waits_s
+    from pg_locks l
+    join pg_stat_activity a on a.pid = l.pid
+    left join pg_class c on c.oid = l.relation
+   where not l.granted and a.datname = current_database()
+     and (c.relname like 'late\\_%' or a.application_name like 'late%')
+   limit 200
+), pairs as (
+  select w.*, unnest(pg_blocking_pids(w.pid)) as holder from waiting w
+)
+select p.holder as pid, coalesce(a.application_name, '') as application,
+       coalesce(a.state, '') as state,
+       extract(epoch from clock_timestamp() - a.xact_start)::float8 as open_s,
+       max(p.relname) as table, count(distinct p.pid) as waiting, max(p.waits_s) as waits_s
+  from pairs p left join pg_stat_activity a on a.pid = p.holder
+ where p.holder not in (select pid from waiting)
+ group by p.holder, a.application_name, a.state, a.xact_start
+ order by waits_s desc limit 20
+""")
+
+
+class LockHolder(msgspec.Struct, frozen=True):
+    """A session of the database that others wait for, and that waits for nobody."""
+
+    pid: int
+    """The process of the server."""
+    application: str
+    state: str
+    """As `pg_stat_activity` has it; empty if it is hidden."""
+    open_s: float | None
+    """The age of its transaction; None if it is hidden."""
+    table: str | None
+    """One table that it holds; None if it is a row of one."""
+    waiting: int
+    """The number of sessions that wait for it."""
+    waits_s: float
+    """The longest of these waits."""
+
+
+def holders(engine: Engine) -> tuple[LockHolder, ...]:
+    """Return who holds up sessions of `late`, the longest wait first."""
+    if engine.dialect.name != "postgresql":
+        return ()
+    with reading(engine) as connection:
+        rows = connection.execute(_BLOCKED).all()
+    return tuple(LockHolder(**row._mapping) for row in rows)

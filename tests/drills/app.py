@@ -1,0 +1,34 @@
+"""The app of the workers in drills."""
+
+from __future__ import annotations
+
+import os
+import time
+
+import late
+
+BANK = os.environ.get("LATE_DRILL_BANK", "http://127.0.0.1:9/")
+app = late.App(
+    os.environ.get("LATE_URL", "sqlite:///unused.db"),
+    targets=[late.HttpTarget("bank", BANK, probe="/healthz")],
+)
+charge = app.remote(
+    "charge", target="bank", queue="payments", retry=late.Retry(max_attempts=50, base=0.2, cap=1.0)
+)
+
+
+@app.task(queue="mail")
+def note(number: int) -> None:
+    """End at once."""
+
+
+@app.task(queue="reports", timeout_s=1.0)
+def hang(number: int) -> None:
+    """Run on after its time-out, in a thread that nobody can end."""
+    time.sleep(3_600)
+
+
+@app.task(queue="invoices", timeout_s=1.0)
+def hang_too(number: int) -> None:
+    """Do the same: two tasks that hang hold every slot."""
+    time.sleep(3_600)

@@ -1,0 +1,110 @@
+"""`late target list`: what is configured here beside what workers report, and a real probe."""
+
+from __future__ import annotations
+
+import json
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from late.control import Control
+from late.errors import ConfigError
+from late.model.targets import HttpTarget
+from late.model.worker_report import TargetReport, WorkerReport
+from tests.drills.kit import Bank
+from tests.unit.cli_kit import Cli
+
+BANK = TargetReport(
+    "bank", kind="http", where="https://bank.internal/", calls=20, failed=20,
+    error="HTTP 500", error_at_us=1, open_since_us=1_800_000_000_000_000, waiting=3,
+    tasks=("charge",),
+)  # fmt: skip
+
+
+@contextmanager
+def bank(failing: float) -> Iterator[Bank]:
+    server = Bank()
+    server.failing = failing
+    try:
+        yield server
+    finally:
+        server.shutdown()
+        server.server_close()
+
+
+def report(url: str, *targets: TargetReport) -> None:
+    with Control(url) as control:
+        told = WorkerReport("w1", "host:1", ("default",), 15.0, targets=targets)
+        control.reports.write(told)
+        control.reports.write(told)  # the second one takes the place of the first
+        assert len(control.reports.all()) == 1
+
+
+def listed(cli: Cli, *words: str, code: int = 0) -> list[dict[str, Any]]:
+    ended = cli("target", "list", *words, "--json")
+    assert ended.code == code, ended
+    found: list[dict[str, Any]] = json.loads(ended.out)["targets"]
+    return found
+
+
+def test_targets_that_workers_call_are_listed_though_nobody_configures_them_here(cli: Cli) -> None:
+    report(cli.url, BANK)
+    [row] = listed(cli)
+    assert (row["name"], row["where"], row["workers"]) == ("bank", "https://bank.internal/", 1)
+    assert (row["calls"], row["failed"], row["last_error"]) == (20, 20, "HTTP 500")
+    assert (row["tasks"], row["failing"]) == (["charge"], True)
+    [row] = listed(cli, "--check", code=1)
+    assert row["error"] == "not configured here"
+    shown = cli("target", "list").out
+    for part in ("open since 2027-01-15 08:00:00Z", "20 of 20", "HTTP 500", "charge"):
+        assert part in shown
+
+
+def test_no_address_of_the_database_is_called(cli: Cli) -> None:
+    with bank(0.0) as server:
+        calls = threading.Event()
+        server.process_request = lambda *_: calls.set()  # type: ignore[method-assign]
+        report(cli.url, TargetReport("bank", kind="http", where=server.url))
+        [row] = listed(cli, "--check")
+        assert row["error"] == "not configured here"
+        assert not calls.is_set()
+
+
+def test_a_probe_is_asked_and_a_connection_alone_says_little(
+    cli: Cli, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with bank(1.0) as server:
+        path = tmp_path / "targets.toml"
+        monkeypatch.setenv("LATE_TARGETS", str(path))
+        path.write_text(f'[bank]\nkind = "http"\nurl = "{server.url}"\n')
+        assert [row["error"] for row in listed(cli, "--check")] == [None]
+        path.write_text(f'[bank]\nkind = "http"\nurl = "{server.url}"\nprobe = "/healthz"\n')
+        [row] = listed(cli, "--check", code=1)
+        assert row["error"] == "GET /healthz answers 503"
+        server.failing = 0.0
+        assert [row["error"] for row in listed(cli, "--check")] == [None]
+        # It answers its probe, and the calls of workers fail: that is a finding too.
+        report(cli.url, BANK)
+        [row] = listed(cli, "--check", code=1)
+        assert (row["error"], row["failing"], row["where"]) == (None, True, server.url)
+
+
+@pytest.mark.parametrize("probe", ["healthz", "//other.example/", "/two words", "https://a/", 7])
+def test_a_probe_is_a_path(probe: Any) -> None:
+    with pytest.raises(ConfigError, match="probe is a path"):
+        HttpTarget("bank", "https://bank.internal/", probe=probe)
+
+
+def test_without_a_database_the_settings_of_this_process_are_the_answer(
+    cli: Cli, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("LATE_URL", "")
+    assert listed(cli) == []
+    monkeypatch.setenv("LATE_URL", "sqlite:///never.db")
+    ended = cli("target", "list", "--json")
+    assert ended.code == 0
+    assert "what workers report is not known: no database file" in ended.err

@@ -1,0 +1,163 @@
+"""What is found in one look: what is wrong, its cause, and a command that helps."""
+
+from __future__ import annotations
+
+import shlex
+from typing import Any
+
+import msgspec
+import pytest
+
+from late.control.findings.findings import findings
+from late.control.findings.targets import parked_by_task, targets_of
+from late.control.status.snapshot import Snapshot
+from late.control.views import Count, LimitedTasks, QueueStatus, Reported
+from late.model import worker_report
+from late.model.queue_settings import QueueSettings
+from late.model.worker_report import StuckRun, TargetReport, WorkerReport
+from tests.unit.test_alerts import commands_of_late
+from tests.unit.test_web_views import NOW_US, group, seen
+
+TASK = "0190a000-0000-7000-8000-000000000001"
+STUCK = StuckRun("default", "mail", "app.send", TASK, NOW_US - 300_000_000)
+
+
+def target(**changes: Any) -> TargetReport:
+    given: dict[str, Any] = {
+        "kind": "http", "where": "https://bank/", "calls": 40, "failed": 24,
+        "error": "HttpError: target bank: 500", "error_at_us": NOW_US - 2_000_000,
+        "waiting": 7, "tasks": ("charge",),
+    }  # fmt: skip
+    return TargetReport("bank", **(given | changes))
+
+
+def reported(*, number: int = 1, age_s: float = 1.0, live: bool = True, **changes: Any) -> Reported:
+    told = WorkerReport(
+        f"w{number}", f"host:{number}", ("default",), 15.0, slots=4, running=4, **changes
+    )
+    return Reported(told, NOW_US - round(age_s * 1e6), age_s, live)
+
+
+def with_reports(found: Snapshot, *reports: Reported) -> Snapshot:
+    return msgspec.structs.replace(found, reports=reports)
+
+
+def stalled(number: int = 1, **changes: Any) -> Reported:
+    given: dict[str, Any] = {
+        "stalled": ("slots",), "stalled_since_us": NOW_US - 120_000_000, "stuck": (STUCK,),
+    }  # fmt: skip
+    return reported(number=number, **(given | changes))
+
+
+def test_a_target_that_fails_is_named_with_its_rate_and_its_last_error() -> None:
+    [found] = findings(with_reports(seen(), reported(targets=(target(),))))
+    assert (found.level, found.what) == ("bad", "Target bank fails")
+    assert found.detail == (
+        "60% of its last 40 calls failed. The last error, 2.0 s ago: HttpError: target bank: 500. "
+        "7 tasks wait for it."
+    )
+    assert found.command == "late target list --check"
+
+
+def test_an_open_circuit_says_since_when_where_and_what_waits_in_the_database_too() -> None:
+    opened = target(calls=20, failed=20, open_since_us=NOW_US - 90_000_000)
+    status = msgspec.structs.replace(
+        seen().status, limited=(LimitedTasks("default", "payments", "charge", Count(1_000, True)),)
+    )
+    look = with_reports(
+        msgspec.structs.replace(seen(), status=status),
+        reported(targets=(opened,)), reported(number=2, targets=(target(calls=0, failed=0),)),
+    )  # fmt: skip
+    [found] = findings(look)
+    assert found.what == "Target bank is away"
+    assert "Its circuit is open for 1.5 min, in 1 of 2 workers" in found.detail
+    assert found.detail.endswith(">= 1,014 tasks wait for it.")
+    [view] = targets_of(look.reports, parked_by_task(look))
+    assert (view.workers, view.open_in, view.tasks) == (2, 1, ("charge",))
+
+
+@pytest.mark.parametrize(
+    ("changes", "level"),
+    [
+        ({"calls": 4, "failed": 4}, None),
+        ({"calls": 100, "failed": 24}, None),
+        ({"calls": 100, "failed": 25}, "warn"),
+        ({"calls": 100, "failed": 50}, "bad"),
+    ],
+)
+def test_few_failures_are_no_finding(changes: dict[str, int], level: str | None) -> None:
+    found = findings(with_reports(seen(), reported(targets=(target(**changes),))))
+    assert [each.level for each in found] == ([level] if level else [])
+
+
+def test_a_report_of_long_ago_says_nothing_of_a_target() -> None:
+    assert findings(with_reports(seen(), reported(age_s=46.0, targets=(target(),)))) == []
+
+
+def test_workers_that_stand_still_are_named_with_duty_and_task() -> None:
+    look = with_reports(seen(workers=(), groups=(group(lag=Count(9)),)), stalled(live=False))
+    found = findings(look)
+    assert [each.what for each in found] == ["1 of 1 workers stand still"]
+    assert found[0].detail == (
+        "host:1: handlers that do not end hold every slot (slots), for 2.0 min. app.send of queue "
+        f"mail (task {TASK}) runs for 5.0 min."
+    )
+    assert found[0].command == f"late show {TASK}"
+
+
+def test_what_a_death_would_repeat_is_said() -> None:
+    blocked = stalled(stalled=("answer",), stuck=(), unrecorded=3)
+    [found] = findings(with_reports(seen(), blocked))
+    assert "its event loop is blocked (answer)" in found.detail
+    assert "3 ends are not recorded: its death repeats these tasks." in found.detail
+    assert found.command == "py-spy dump --pid 1"
+
+
+def test_a_process_that_was_heard_of_lately_may_live() -> None:
+    [found] = findings(with_reports(seen(workers=()), stalled(age_s=100.0, live=False)))
+    assert found.what == "No worker is alive"
+    assert "host:1 stood still when it was last heard of, 1.7 min ago" in found.detail
+
+
+def test_one_task_that_hangs_is_a_warning() -> None:
+    [found] = findings(with_reports(seen(), stalled(stalled=(), stalled_since_us=None)))
+    assert (found.level, found.what) == ("warn", "Handlers of host:1 do not end")
+
+
+def everything() -> list[Any]:
+    """Findings of every kind."""
+    queue = QueueStatus("default", "mail", Count(3), dead=Count(2), oldest_age_s=5_000.0)
+    paused = msgspec.structs.replace(queue, queue="slow")
+    look = seen(
+        queue, paused,
+        groups=(group(lagging=True, lag_s=900.0), group(name="b", state="unregistered"),
+                group(name="c", state="paused", lag=Count(1))),
+        settings={"slow": QueueSettings(paused=True, closed=True)},
+    )  # fmt: skip
+    more = with_reports(seen(workers=()), stalled(), reported(number=2, targets=(target(),)))
+    return findings(look) + findings(more) + findings(seen(workers=()))
+
+
+def test_each_command_is_one_that_there_is_and_none_destroys() -> None:
+    found = everything()
+    assert len(found) > 10
+    for each in found:
+        assert each.command, each.what
+        assert not {"delete", "purge", "remove", "reset"} & set(each.command.split()), each.what
+        words = shlex.split(each.command)
+        if words[0] != "late":
+            continue
+        node = commands_of_late()
+        while len(words) > 1 and words[1] in getattr(node, "commands", {}):
+            node = node.commands[words.pop(1)]
+        if not hasattr(node, "commands"):
+            node.make_context(each.command, words[1:])
+
+
+def test_a_report_of_another_version_is_read_as_far_as_it_goes() -> None:
+    told = stalled().report
+    assert worker_report.decode(worker_report.encode(told)) == told
+    newer = worker_report.encode(told)[:-1] + ',"tides":[1]}'
+    assert worker_report.decode(newer) == told
+    assert worker_report.decode('{"worker_id":"w","address":"h:1"}') is not None
+    assert worker_report.decode("[]") is None

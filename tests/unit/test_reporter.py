@@ -1,0 +1,74 @@
+"""When a worker's report is written, and what it says while the worker's loop is blocked."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import msgspec
+
+from late.model.worker_report import TargetReport, WorkerReport
+from late.worker.watch.reporter import WRITE_EVERY_S, Reporter
+
+CALM = WorkerReport("w1", "host:1", ("default",))
+CALLING = msgspec.structs.replace(CALM, targets=(TargetReport("bank", calls=3),))
+
+
+class Kit:
+    """A reporter whose time and whose worker are set by hand."""
+
+    def __init__(self) -> None:
+        self.now_s = 100.0
+        self.facts = CALM
+        self.duties: frozenset[str] = frozenset()
+        self.asked: list[Callable[[], object]] = []
+        self.reporter = Reporter(
+            call=self.asked.append,
+            take=lambda: self.facts,
+            stalled=lambda: self.duties,
+            now_us=lambda: int(self.now_s * 1e6),
+            write=lambda told: None,
+            monotonic=lambda: self.now_s,
+        )
+
+    def look(self, facts: WorkerReport | None = None) -> WorkerReport | None:
+        """Give the facts as the worker's loop would, unless it is blocked; return what is due."""
+        if facts is not None:
+            self.facts = facts
+            self.reporter._answer()
+        told = self.reporter.complete()
+        if told is None or not self.reporter.is_due(told):
+            return None
+        self.reporter._said, self.reporter._said_s = told, self.now_s
+        return told
+
+
+def test_a_worker_with_nothing_to_tell_writes_nothing() -> None:
+    kit = Kit()
+    assert kit.look() is None
+    assert kit.look(CALM) is None
+
+
+def test_targets_are_told_of_now_and_then_and_trouble_at_once() -> None:
+    kit = Kit()
+    assert kit.look(CALLING) == CALLING
+    more = msgspec.structs.replace(CALLING, running=2)
+    assert kit.look(more) is None
+    kit.now_s += WRITE_EVERY_S
+    assert kit.look(more) == more
+    bad = msgspec.structs.replace(CALLING, targets=(TargetReport("bank", calls=3, failed=1),))
+    assert kit.look(bad) == bad
+    assert kit.look(CALLING) == CALLING, "that it is over is told at once, too"
+
+
+def test_a_stall_is_told_of_while_the_loop_is_blocked_and_when_it_is_over() -> None:
+    kit = Kit()
+    kit.look(CALM)
+    kit.duties = frozenset({"answer"})
+    told = kit.look()
+    assert told is not None
+    assert (told.stalled, told.stalled_since_us) == (("answer",), 100_000_000)
+    kit.now_s += 5
+    assert kit.look() is None, "nothing has changed"
+    kit.duties = frozenset()
+    assert kit.look() == CALM
+    assert kit.look(CALM) is None
