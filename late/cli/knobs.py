@@ -52,7 +52,7 @@ def _why_unknown(control: Control, turned: SettingsChange) -> str | None:
         return None
     try:
         if turned.kind == "target":
-            known = _is_target(turned.name)
+            known = _is_target(turned.name, control)
             others = "the file that LATE_TARGETS names does not have it; an app's own code may"
         else:
             queues = sorted({each.queue for each in control.status.read(limit=LOOK).queues})
@@ -95,19 +95,49 @@ def _text(value: object) -> str:
     return f"{value:g}" if isinstance(value, float) else str(value)
 
 
-def _is_target(name: str, url: str | None) -> bool:
+def _is_target(name: str, control: Control) -> bool:
     """Return True if the target is known here, or to a worker."""
-    from late.cli.targets import reported_by_workers
     from late.model.targets import configured, is_known
 
-    return is_known(name, configured(())) or name in reported_by_workers(url)[0]
+    if is_known(name, configured(())):
+        return True
+    return any(name == each.name for told in control.reports.all() for each in told.report.targets)
+
+
+def _refuse_unknown(name: str, url: str | None) -> None:
+    """Refuse a queue that has never had a task, a knob or a schedule, as far as is still known.
+
+    Raises:
+        ConfigError: nothing tells of it.
+    """
+    subject = f"queue:{name}"
+    with options.control_of(url) as control:
+        known = (
+            any(each.name == name for each in control.queues.settings("queue"))
+            or any(name == each.queue for each in control.status.read(limit=LOOK).queues)
+            or any(name == each.queue for each in control.schedules.all())
+            or bool(control.audit.entries(subject=subject, limit=1))
+            or _ran_lately(control, name)
+        )
+    if not known:
+        raise ConfigError(
+            f"no queue {name[:128]!r}: it has no task, no knob and no schedule, and none of its "
+            "tasks ran within a day; --force pauses it all the same"
+        )
+
+
+def _ran_lately(control: Control, name: str) -> bool:
+    """Return True if the journal of the last day has a task of this queue, as far as one look."""
+    found = control.status.usage_since(control.now() - 86_400_000_000, {})
+    return any(usage.queue == name for _, usage in found.usage)
 
 
 def _show(kind: Kind, name: str, url: str | None, json: bool) -> None:
     """Print every knob with its value, which is the default of its kind unless it is set."""
     with options.control_of(url) as control:
         found = next((each for each in control.queues.settings(kind) if each.name == name), None)
-    if found is None and kind == "target" and not _is_target(name, url):
+        known = found is not None or kind == "queue" or _is_target(name, control)
+    if not known:
         raise ConfigError(
             f"no target {name[:128]!r}: no knob of it is set, no worker reports it, and the file "
             "that LATE_TARGETS names does not have it"
@@ -166,8 +196,15 @@ def _commands(kind: Kind) -> typer.Typer:
 
     @app.command(help=help_of["pause"])
     def pause(
-        name: options.Name, url_option: options.Url = None, json: options.Json = False
+        name: options.Name,
+        force: Annotated[
+            bool, typer.Option("--force", help="Also a name that nothing tells of.")
+        ] = False,
+        url_option: options.Url = None,
+        json: options.Json = False,
     ) -> None:
+        if kind == "queue" and not force:
+            _refuse_unknown(name, url_option)
         _change(kind, name, {"paused": True}, url_option, json, False)
 
     @app.command(help=help_of["resume"])

@@ -6,6 +6,10 @@ from pathlib import Path
 
 import pytest
 
+import late
+from late.control import Control
+from late.outbox import connect
+from late.testing import drain
 from tests.unit.cli_kit import Cli
 
 
@@ -25,6 +29,7 @@ def test_turn_look_and_take_back(cli: Cli) -> None:
 
 
 def test_pause_resume_and_show(cli: Cli) -> None:
+    cli.fine("enqueue", "charge", "--queue", "payments")
     cli.fine("queue", "pause", "payments")
     shown = cli.fine("queue", "show", "payments", "--json").json
     assert shown["set"] == {"paused": True}
@@ -52,15 +57,39 @@ def test_a_target_that_nobody_knows_is_not_shown(
 
 def test_a_name_that_nothing_knows_is_doubted(cli: Cli) -> None:
     cli.fine("enqueue", "charge", "--queue", "payments")
-    ended = cli.fine("queue", "pause", "paymnts")
+    ended = cli.fine("queue", "set", "paymnts", "rate=3")
     assert ended.err == (
         "note: is queue paymnts meant? no knob of it was set, no task of it is there; "
         "there are tasks of payments\n"
     )
-    assert cli.fine("queue", "resume", "paymnts").err == ""  # it had a knob
+    assert cli.fine("queue", "pause", "paymnts").err == ""  # it has a knob
     assert cli.fine("queue", "pause", "payments").err == ""
     assert "is target biling meant?" in cli.fine("target", "set", "biling", "rate=1").err
     assert cli.fine("target", "set", "local", "rate=1").err == ""
+
+
+def test_a_queue_that_never_was_is_not_paused_without_force(cli: Cli) -> None:
+    said = cli.refused("queue", "pause", "paymnts")
+    assert "no queue 'paymnts'" in said
+    assert "--force pauses it all the same" in said
+    assert cli.fine("knobs").out == "Knobs: none\n"
+    cli.fine("queue", "pause", "paymnts", "--force")
+    cli.fine("queue", "resume", "paymnts")
+    cli.fine("queue", "pause", "paymnts")  # its changes tell of it
+
+
+def test_a_queue_whose_tasks_are_all_done_can_be_paused(cli: Cli) -> None:
+    app = late.App(cli.url)
+
+    @app.task(queue="mail")
+    def send() -> None: ...
+
+    with connect(cli.url) as tx:
+        send.enqueue(tx)
+    assert drain(app) == {"done": 1}
+    with Control(cli.url) as control:
+        assert control.status.read().queues == ()
+    cli.fine("queue", "pause", "mail")
 
 
 def test_a_doubt_that_cannot_be_looked_into_does_not_undo_the_change(
