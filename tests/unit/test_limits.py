@@ -271,14 +271,20 @@ def test_a_start_that_was_taken_back_earns_no_retry() -> None:
     assert not started(limits, 200, flow, retry=True)
 
 
-def test_one_tenant_gets_its_share_and_no_more() -> None:
+def test_a_tenant_gets_its_share_while_another_one_waits_and_all_slots_while_none_does() -> None:
     limits = Limits(slots=16)
     limits.set({"q": QueueSettings(fair_key="tenant")}, {}, 0)
-    big, small = Flow("q", "local", "big"), Flow("q", "local", "small")
-    assert sum(started(limits, n, big) for n in range(10)) == 4
-    assert started(limits, 20, small)
-    limits.ended([outcome(0)], 0)
-    assert started(limits, 30, big)
+    big, small, third = (Flow("q", "local", name) for name in ("big", "small", "third"))
+    limits.wait(big, 100)
+    assert sum(started(limits, n, big) for n in range(10)) == 10, "a lone one is not held back"
+    limits.wait(small, 1)
+    assert not started(limits, 10, big), "another one waits, which has less than its share"
+    assert sum(started(limits, n, small) for n in range(20, 24)) == 4
+    assert started(limits, 11, big), "both have their share: what is left is anybody's"
+    limits.wait(third, 1)
+    assert not started(limits, 12, big)
+    limits.wait(third, -1)
+    assert started(limits, 12, big)
 
 
 def test_a_target_that_fails_for_everyone_costs_no_attempts() -> None:

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import json
+from collections import Counter
 from collections.abc import Iterable
 
+import msgspec
 import pytest
 
 from late.model.queue_settings import QueueSettings
@@ -104,6 +107,65 @@ def test_a_queue_that_moves_fast_keeps_what_it_starts_meanwhile() -> None:
         assert len(begun) == 50
         assert made.surplus(250) == []
         ended(limits, begun, now_us + 20_000)
+
+
+FAIR = QueueSettings(fair_key="tenant", fair_share=0.25)
+
+
+def of_tenant(name: str, first: int, number: int) -> list[Entry]:
+    found = []
+    for n in range(first, first + number):
+        each = entry(n)
+        record = msgspec.structs.replace(each.record, headers=f'{{"tenant":"{name}"}}')
+        found.append(Entry(record=record, policy=each.policy))
+        found[-1].move("ready")
+    return found
+
+
+def tenants(begun: Iterable[Entry]) -> Counter[str]:
+    return Counter(json.loads(each.record.headers or "{}")["tenant"] for each in begun)
+
+
+def test_a_lone_tenant_uses_every_slot_and_others_come_before_it() -> None:
+    limits = Limits(slots=8)
+    limits.set({"q": FAIR}, {}, 0)
+    limits.begin(1, 1, 0)
+    made, other = ReadyQueues("g", limits), ReadyQueues("g", limits)
+    made.push_all(of_tenant("flood", 0, 100))
+    begun = starts(made, 0, 8)
+    assert len(begun) == 8, "nobody else waits"
+    # Two of them end, and another tenant waits in another shard of this worker.
+    ended(limits, begun[:2], S)
+    other.push_all(of_tenant("small", 500, 1))
+    assert starts(made, S, 2) == []
+    assert tenants(starts(other, S, 2)) == {"small": 1}
+    assert tenants(starts(made, 2 * S, 1)) == {"flood": 1}, "the slot that is left"
+
+
+def test_in_one_shard_no_slot_stays_empty_and_the_small_ones_have_theirs() -> None:
+    limits = Limits(slots=8)
+    limits.set({"q": FAIR}, {}, 0)
+    limits.begin(1, 1, 0)
+    made = ReadyQueues("g", limits)
+    made.push_all(of_tenant("flood", 0, 100) + of_tenant("a", 500, 1) + of_tenant("b", 600, 3))
+    assert tenants(starts(made, 0, 8)) == {"flood": 4, "a": 1, "b": 3}
+
+
+def test_tasks_of_a_shard_that_is_lost_hold_nobody_back() -> None:
+    limits = Limits(slots=8)
+    limits.set({"q": FAIR}, {}, 0)
+    limits.begin(1, 1, 0)
+    made, lost = ReadyQueues("g", limits), ReadyQueues("g", limits)
+    lost.push_all(of_tenant("small", 500, 5))
+    made.push_all(of_tenant("flood", 0, 100))
+    assert len(starts(made, 0, 8)) == 2
+    lost.abandon()
+    assert len(starts(made, S, 6)) == 6
+    # Settings that change arrange all anew, and count each once.
+    limits.set({"q": QueueSettings(fair_key="tenant", fair_share=0.5)}, {}, S)
+    made.push_all(of_tenant("small", 900, 2))
+    starts(made, 2 * S, 0)
+    assert limits._waiting["q"] == {"flood": 92, "small": 2}
 
 
 def ready(*targets: str) -> ReadyQueues:

@@ -249,3 +249,4 @@ class CoreState:
             for entry in entries.values():
                 if entry.state == "running":
                     self.ready_queues.undo(entry)
+        self.ready_queues.abandon()

@@ -12,7 +12,7 @@ it by less than one per worker. While shards change hands, both may count a shar
 
 from __future__ import annotations
 
-from collections import Counter
+from collections import Counter, defaultdict
 from collections.abc import Collection, Mapping, Sequence
 from typing import NamedTuple, TypeVar
 
@@ -80,6 +80,8 @@ class Limits:
         """The limits of the names that are in an outage here; not shared with other workers."""
         self.any = False
         """True when a queue has a setting, or one of a target is set by hand."""
+        self._waiting: dict[str, Counter[str]] = defaultdict(Counter)
+        """By queue: the tenants whose tasks are ready in a shard of this worker."""
         self._counted: dict[Owner, tuple[Flow, bool]] = {}
         """The flow of each task that runs, and whether it is a retry."""
         self.opens_at_us: int | None = None
@@ -213,7 +215,7 @@ class Limits:
 
     def admits(self, flow: Flow, *, retry: bool, now_us: int) -> bool:
         """Return whether a task of `flow` may start now."""
-        return self.opens(flow, retry=retry, now_us=now_us) and not self._full(flow)
+        return self.opens(flow, retry=retry, now_us=now_us) and not self.is_full(flow)
 
     def opens(self, flow: Flow, *, retry: bool = False, now_us: int) -> bool:
         """Return whether a task of `flow` may start now, whatever its tenant has."""
@@ -225,16 +227,27 @@ class Limits:
             self.opens_at_us = min(self.opens_at_us or opens_us, opens_us)
         return opens_us == now_us
 
-    def _full(self, flow: Flow) -> bool:
-        """Return whether the tenant has its share of the slots."""
+    def wait(self, flow: Flow, count: int) -> None:
+        """Note that `count` more tasks of `flow` are ready and not started; negative: fewer."""
+        waiting = self._waiting[flow.queue]
+        waiting[flow.tenant] += count
+        if waiting[flow.tenant] <= 0:
+            del waiting[flow.tenant]
+
+    def is_full(self, flow: Flow) -> bool:
+        """Return whether the tenant has its share of the slots, and another one that has less than
+        that waits. What nobody else can use is anybody's: a lone tenant has all slots."""
         limiter = self._queues.get(flow.queue)
         if limiter is None or limiter.settings.fair_key is None:
             return False
         limits = [p.limit(0) for p in self._limiters_of(flow)]
         slots = min([self._slots, *(limit for limit in limits if limit is not None)])
-        return limiter.tenants[flow.tenant] >= max(
-            1, int(slots * (limiter.settings.fair_share or 0.25))
-        )
+        share, has = max(1, int(slots * (limiter.settings.fair_share or 0.25))), limiter.tenants
+        if has[flow.tenant] < share:
+            return False
+        # No more tenants than slots have their share, so one that has less is found soon.
+        waiting = self._waiting[flow.queue]
+        return any(other != flow.tenant and has[other] < share for other in waiting)
 
     def start(self, owner: Owner, flow: Flow, *, retry: bool, now_us: int) -> None:
         """Count a start, after `admits`."""

@@ -88,6 +88,7 @@ class ReadyQueues:
     def _count(self, flow: Flow, n: int) -> None:
         """Count `n` more entries, or fewer."""
         self.limited += n
+        self._limits.wait(flow, n)
         self._of_pool[flow.target] += n
 
     def _queue_of(self, flow: Flow) -> ReadyQueue[Entry]:
@@ -122,12 +123,18 @@ class ReadyQueues:
         entries = list(self._main)
         for queue in self._flows.values():
             entries += queue
+        self.abandon()
         self._main = ReadyQueue()
         self._flows, self._turns, self._order, self.limited = {}, {}, deque(), 0
         self._of_pool.clear()
         self._refused.clear()
         for entry in sorted(entries, key=lambda entry: entry.order):
             self.push(entry)
+
+    def abandon(self) -> None:
+        """Note that what has a flow waits here no more: it is thrown away, or arranged anew."""
+        for flow, queue in self._flows.items():
+            self._limits.wait(flow, -len(queue))
 
     def next(self, put_off: Callable[[Entry], bool] | None = None) -> Entry | None:
         """Take out the next to start, counted as started; None when nothing more may.
@@ -188,7 +195,9 @@ class ReadyQueues:
             # off and came back, it stands here twice, and its other place may have started it.
             if entry.state == "ready" and not self._take(entry, flow):
                 queue.push_front(entry, entry.options.priority)
-                self._closed.add(flow)
+                # The share of a tenant opens as soon as the last other one has started.
+                if not self._limits.is_full(flow):
+                    self._closed.add(flow)
                 self._refused.add(flow)
                 return None
             self._refused.discard(flow)
