@@ -141,16 +141,17 @@ class Page:
 
     def __call__(self) -> bytes:
         from late.observability.metrics import Registry, metrics_of, render
-        from late.worker.metrics import LIMIT, of_database, of_server
+        from late.worker.metrics import LIMIT, of_database, of_server, of_tenants
 
         with self._lock:
             now = time.monotonic()
             if self._kept is None or now - self._kept[0] > KEEP_S:
-                seen, signals = self._control.status.overview(limit=LIMIT)
+                seen, signals, paces = self._control.status.detailed(limit=LIMIT)
                 registry = Registry()
                 values = of_database(seen, signals, slots=self._slots, drain_s=self._drain_s)
                 server = of_server(self._server())
-                registry.replace(metrics_of("database"), itertools.chain(values, server))
+                found = itertools.chain(values, of_tenants(paces), server)
+                registry.replace(metrics_of("database"), found)
                 self._kept = (now, render(registry))
             return self._kept[1]
 

@@ -12,6 +12,7 @@ import asyncio
 import itertools
 import logging
 import time
+from collections import Counter
 from collections.abc import Callable, Iterator, Mapping
 from typing import TYPE_CHECKING, Protocol
 
@@ -36,6 +37,8 @@ if TYPE_CHECKING:
     from late.scheduler.pools import Pool
     from late.scheduler.scheduler import Scheduler
     from late.tailer.tailer import Tailer
+
+    _Look = tuple[Status, dict[str, Signals], dict[tuple[str, str], Signals], Server]
 
 logger = logging.getLogger("late.worker")
 
@@ -100,7 +103,7 @@ class Telemetry:
         self._worker = worker
         self._emitter = emitter
         self._loop: asyncio.AbstractEventLoop | None = None
-        self._looking: asyncio.Future[tuple[Status, dict[str, Signals], Server]] | None = None
+        self._looking: asyncio.Future[_Look] | None = None
 
     async def run(self) -> None:
         """Count, and read the database while this worker is the maintainer, until cancelled."""
@@ -172,20 +175,22 @@ class Telemetry:
         slots = self._worker.settings.concurrency
         self._looking = asyncio.ensure_future(asyncio.to_thread(self._overview))
         try:
-            seen, signals, server = await asyncio.shield(self._looking)
+            seen, signals, paces, server = await asyncio.shield(self._looking)
         except Exception as error:
             # Telemetry must not take the work down with it, whatever it is.
             trace = None if isinstance(error, LateError) else error
             text = "the database could not be looked at for metrics: %s"
             logger.warning(text, error, exc_info=trace)
             return False
-        values = itertools.chain(of_database(seen, signals, slots=slots), of_server(server))
+        values = itertools.chain(
+            of_database(seen, signals, slots=slots), of_tenants(paces), of_server(server)
+        )
         self.registry.replace(metrics.metrics_of("database"), values)
         return True
 
-    def _overview(self) -> tuple[Status, dict[str, Signals], Server]:
+    def _overview(self) -> _Look:
         control = self._worker.control()
-        return *control.status.overview(limit=LIMIT), control.status.server()
+        return *control.status.detailed(limit=LIMIT), control.status.server()
 
 
 def of_worker(worker: WorkerView) -> Iterator[Value]:
@@ -266,6 +271,14 @@ def of_server(seen: Server) -> Iterator[Value]:
             yield f"late_database_{name}", labels, value
 
 
+def of_tenants(paces: Mapping[tuple[str, str], Signals]) -> Iterator[Value]:
+    """Yield the shares of those tenants that send most, by (group, queue)."""
+    for key, pace in paces.items():
+        if pace.tenants_seen > 1:
+            for each in pace.tenants:
+                yield "late_tenant_share", (*key, each.tenant), each.share
+
+
 def of_database(
     seen: Status, signals: Mapping[str, Signals], *, slots: int, drain_s: float = DRAIN_S
 ) -> Iterator[Value]:
@@ -279,6 +292,13 @@ def of_database(
         yield "late_queue_in_flight", labels, queue.in_flight.n
         yield "late_queue_parked", labels, queue.parked.n
         yield "late_queue_dead", labels, queue.dead.n
+    limited: Counter[tuple[str, str]] = Counter(
+        {(queue.group, queue.queue): 0 for queue in seen.queues}
+    )
+    for held in seen.limited:
+        limited[held.group, held.queue] += held.waiting.n
+    for key, n in limited.items():
+        yield "late_queue_limited", key, n
     for unhandled in seen.unhandled:
         able = "unknown" if unhandled.handlers is None else "some" if unhandled.handlers else "none"
         named = (unhandled.group, unhandled.queue, unhandled.task, able)

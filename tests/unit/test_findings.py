@@ -8,8 +8,10 @@ from typing import Any
 import msgspec
 import pytest
 
+from late.autoscaler.keda.demand import Signals, TenantPace
 from late.control.findings.findings import findings
 from late.control.findings.targets import parked_by_task, targets_of
+from late.control.status.locks import LockHolder
 from late.control.status.snapshot import Snapshot
 from late.control.views import Count, LimitedTasks, QueueStatus, Reported
 from late.model import worker_report
@@ -161,3 +163,61 @@ def test_a_report_of_another_version_is_read_as_far_as_it_goes() -> None:
     assert worker_report.decode(newer) == told
     assert worker_report.decode('{"worker_id":"w","address":"h:1"}') is not None
     assert worker_report.decode("[]") is None
+
+
+def flooded(*, waiting: int = 7_888, seen_: int = 5, share: float = 0.92) -> Snapshot:
+    pace = Signals(
+        backlog=waiting, age_s=1.0, rate=5.0, busy_s=0.5, workers=1, shards=1, tenants_seen=seen_,
+        tenants=(TenantPace("big", 40.0, share, 3.2, 0.78),),
+    )  # fmt: skip
+    found = seen(QueueStatus("default", "mail", Count(88)), settings={"mail": FAIR})
+    held = (LimitedTasks("default", "mail", "app.send", Count(waiting - 88)),)
+    status = msgspec.structs.replace(found.status, limited=held)
+    return msgspec.structs.replace(found, status=status, paces={("default", "mail"): pace})
+
+
+FAIR = QueueSettings(fair_key="tenant")
+
+
+def test_a_tenant_that_floods_is_named_with_its_share_and_the_knob() -> None:
+    [found] = findings(flooded())
+    assert (found.level, found.what) == ("warn", "Tenant big floods queue mail")
+    assert found.detail == (
+        "40 tasks/s, 92% of what 5 tenants send, and 78% of the busy slots (3.20). 7,888 wait. "
+        "While others wait it gets 25% of the slots (fair_share)."
+    )
+    assert found.command == "late queue set mail fair_share=0.125"
+
+
+def test_a_lone_tenant_and_a_short_queue_are_no_flood() -> None:
+    assert findings(flooded(seen_=1)) == []
+    assert findings(flooded(waiting=99)) == []
+    assert findings(flooded(share=0.4)) == []
+
+
+def test_who_holds_a_lock_is_named_and_what_a_death_would_repeat() -> None:
+    holder = LockHolder(
+        4711, "migration", "idle in transaction", 180.0, "late_settlement", 4, 120.0
+    )
+    waits = reported(settling_since_us=NOW_US - 40_000_000, unrecorded=12)
+    look = msgspec.structs.replace(seen(), holders=(holder,), reports=(waits,))
+    first, second = findings(look)
+    assert first.what == "Process 4711 of the database holds a lock on late_settlement"
+    assert first.detail == (
+        "It is migration, idle in transaction, its transaction open for 3.0 min. 4 sessions of "
+        "late wait for it, the longest for 2.0 min."
+    )
+    assert first.command == "psql -c 'select pg_terminate_backend(4711)'"
+    assert second.what == "Settlements of 1 workers are not answered"
+    assert second.detail == (
+        "host:1 waits for 40 s for the answer. 12 ends of tasks are not recorded: the death of a "
+        "worker repeats its part of them, so do not restart it."
+    )
+    short = msgspec.structs.replace(holder, waits_s=1.0)
+    assert findings(msgspec.structs.replace(seen(), holders=(short,))) == []
+
+
+def test_what_could_not_be_read_is_not_taken_for_nothing() -> None:
+    look = msgspec.structs.replace(seen(workers=()), partial=True, reports=(stalled(),))
+    found = [each.what for each in findings(look)]
+    assert found == ["The database does not answer", "1 of 1 workers stand still"]

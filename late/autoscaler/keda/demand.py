@@ -16,6 +16,20 @@ import math
 import msgspec
 
 
+class TenantPace(msgspec.Struct, frozen=True):
+    """The load that one tenant makes in a queue with a fair key, lately."""
+
+    tenant: str
+    arrivals: float
+    """Tasks a second."""
+    share: float
+    """The part of the queue's arrivals."""
+    slots: float
+    """Slots that its attempts keep busy."""
+    slot_share: float
+    """The part of the queue's busy slots."""
+
+
 class Signals(msgspec.Struct, frozen=True):
     """The load of one consumer group, or of one of its queues."""
 
@@ -33,6 +47,10 @@ class Signals(msgspec.Struct, frozen=True):
     shards: int
     failed: float = 0.0
     """The part of `rate` that failed: they will be retried, or the task died."""
+    tenants: tuple[TenantPace, ...] = ()
+    """The tenants of a queue with a fair key from which most arrives, the greatest first."""
+    tenants_seen: int = 0
+    """The number of all its tenants."""
 
     @property
     def drain_s(self) -> float:

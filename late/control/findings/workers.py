@@ -54,10 +54,10 @@ def find(seen: Snapshot) -> Iterator[Finding]:
 def reported(seen: Snapshot) -> Iterator[Finding]:
     """Yield what the workers' reports say of them, whether or not the rest is known."""
     still = standing(seen)
-    alive = len(seen.status.workers)
     if still:
-        working = alive - sum(each.live for each in still)
-        what = f"{len(still)} of {working + len(still)} workers stand still"
+        known = {each.worker_id for each in seen.status.workers}
+        known |= {each.report.worker_id for each in still}
+        what = f"{len(still)} of {len(known)} workers stand still"
         texts = [_still(each, seen.status.now_us) for each in still[:NAMED]]
         if len(still) > NAMED:
             texts.append(f"And {len(still) - NAMED} more.")

@@ -44,7 +44,6 @@ class StatusControl(Part):
         """Sessions that hold a lock which others of `late` wait for; PostgreSQL only."""
         return locks.holders(self._database.unchecked)
 
-    overview = on_engine(scaling_signals.overview)
     detailed = on_engine(scaling_signals.detailed)
     signals = on_engine(scaling_signals.signals)
     add_refused = on_engine(owners.add_refused)

@@ -13,12 +13,12 @@ from typing import Any
 import msgspec
 from sqlalchemy import Connection, Engine, Row, Select, select
 
-from late.autoscaler.keda.demand import Signals
+from late.autoscaler.keda.demand import Signals, TenantPace
 from late.control.sql.per_shard import Value, lateral_rows
 from late.control.status.status import status
 from late.control.views import QueueStatus, Status
 from late.errors import ConfigError
-from late.model.task import Usage
+from late.model.task import ENQUEUED, Usage
 from late.schema.engine import reading
 from late.schema.tables import settlement
 
@@ -26,6 +26,8 @@ PACE_US = 60_000_000
 """The time over which the pace is measured."""
 ROWS = 50
 """Settlements of a shard that are read; a busy shard writes as many in a second."""
+TENANTS = 3
+"""The most tenants of one queue that signals name."""
 FAILED = frozenset({"retried", "dead"})
 """Outcomes of attempts that failed."""
 _usage = msgspec.json.Decoder(tuple[Usage, ...])
@@ -50,19 +52,11 @@ def signals(engine: Engine, pairs: Sequence[tuple[str, str | None]]) -> list[Sig
     return [_of(found, paces[name], name, queue) for name, queue in pairs]
 
 
-def overview(engine: Engine, *, limit: int) -> tuple[Status, dict[str, Signals]]:
-    """One look at the whole database, and the signals of every group by it."""
-    found = status(engine, limit=limit)
-    names = sorted({shard.group for shard in found.shards})
-    with reading(engine) as connection:
-        paces = _paces(connection, found, names)
-    return found, {name: _of(found, paces[name], name, None) for name in names}
-
-
 def detailed(
     engine: Engine, *, limit: int
 ) -> tuple[Status, dict[str, Signals], dict[tuple[str, str], Signals]]:
-    """Return the overview, and the signals of every (group, queue) that has tasks."""
+    """One look at the whole database, the signals of every group by it, and those of every
+    (group, queue) that has tasks."""
     found = status(engine, limit=limit)
     names = sorted({shard.group for shard in found.shards})
     with reading(engine) as connection:
@@ -93,6 +87,7 @@ def _of(
             rate += usage.attempts / span_s
             busy_s += usage.busy_us / 1e6 / span_s
             failed += usage.attempts / span_s if usage.outcome in FAILED else 0.0
+    tenants = _tenants([each for each in pace if each[0].queue == queue])
     return Signals(
         backlog=sum(q.waiting for q in queues),
         age_s=max((q.oldest_age_s or 0.0 for q in queues), default=0.0),
@@ -105,6 +100,23 @@ def _of(
             for each in found.shards
         ),
         failed=failed,
+        tenants=tenants[:TENANTS],
+        tenants_seen=len(tenants),
+    )
+
+
+def _tenants(pace: Sequence[tuple[Usage, float]]) -> tuple[TenantPace, ...]:
+    """The tenants of one queue, those from which most arrives first."""
+    arrivals: dict[str, float] = defaultdict(float)
+    slots: dict[str, float] = defaultdict(float)
+    for usage, span_s in pace:
+        if usage.tenant is not None:
+            slots[usage.tenant] += usage.busy_us / 1e6 / span_s
+            arrivals[usage.tenant] += usage.count / span_s if usage.outcome == ENQUEUED else 0.0
+    all_arrivals, all_slots = sum(arrivals.values()) or 1.0, sum(slots.values()) or 1.0
+    return tuple(
+        TenantPace(name, rate, rate / all_arrivals, slots[name], slots[name] / all_slots)
+        for name, rate in sorted(arrivals.items(), key=lambda each: (-each[1], each[0]))
     )
 
 

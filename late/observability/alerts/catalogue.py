@@ -66,6 +66,11 @@ ALERTS: tuple[Alert, ...] = (
           per_queue=True),
     Alert("LateBacklogDoesNotDrain", "ticket", "max by (group) (late_drain_seconds) > 3600", "15m",
           "The backlog of the group {{ $labels.group }} takes more than an hour at this pace."),
+    Alert("LateTenantFloods", "ticket",
+          "max by (group, queue, tenant) (late_tenant_share) > 0.5 and on (group, queue) "
+          "max by (group, queue) (late_queue_depth + late_queue_limited) > 100",
+          "1m", "The tenant {{ $labels.tenant }} sends {{ $value | humanizePercentage }} of the "
+          "tasks of {{ $labels.queue }}, and tasks wait."),
     Alert("LateDeadLetters", "ticket",
           "max by (group, queue) (late_queue_dead{{{queues}}}) > 0", "5m",
           "{{ $value }} tasks of {{ $labels.queue }} are dead letters, and wait for somebody.",

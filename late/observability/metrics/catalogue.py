@@ -253,6 +253,11 @@ _look("database", "late_queue_oldest_age_seconds", "Age of the oldest task in th
 _look("database", "late_queue_in_flight", "Started, or due within moments, by the checkpoints.",
       _QUEUE)  # fmt: skip
 _look("database", "late_queue_parked", "In the timer table: delays, retries, held tasks.", _QUEUE)
+_look("database", "late_tenant_share", "Part of a queue's arrivals in the last minute, of the "
+      "three tenants that send most; of queues with a fair key and several tenants.",
+      f"{_QUEUE} tenant", merge="max")  # fmt: skip
+_look("database", "late_queue_limited", "Of the parked, those that a limit or a target holds back.",
+      _QUEUE)  # fmt: skip
 _look("database", "late_queue_dead", "Dead letters.", _QUEUE)
 _look("database", "late_unhandled_tasks", "Parked tasks that no live worker can run. handlers: "
       "none, if no live worker has declared one; some, if they did not fit or refused; unknown, "

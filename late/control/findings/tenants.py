@@ -1,0 +1,46 @@
+"""Findings about tenants: one that floods a queue with a fair key. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from urllib.parse import quote
+
+from late.control.findings.finding import Finding
+from late.control.findings.wording import count, number
+from late.control.status.snapshot import Snapshot
+from late.control.views import Count
+from late.model.queue_settings import QueueSettings
+
+SHARE = 0.5
+"""The part of a queue's arrivals from which on one of several tenants floods it."""
+WAITING = 100
+"""Tasks below which nobody waits for long."""
+
+
+def find(seen: Snapshot) -> Iterator[Finding]:
+    """Yield a finding for each queue that one of its tenants floods."""
+    limited: dict[tuple[str, str], Count] = {}
+    for each in seen.status.limited:
+        key = (each.group, each.queue)
+        limited[key] = limited.get(key, Count()) + each.waiting
+    for queue in seen.status.queues:
+        key = (queue.group, queue.queue)
+        pace = seen.paces.get(key)
+        waits = queue.depth + limited.get(key, Count())
+        if pace is None or pace.tenants_seen < 2 or waits.n < WAITING:
+            continue
+        first = pace.tenants[0]
+        if first.share < SHARE:
+            continue
+        share = seen.queues.get(queue.queue, QueueSettings()).fair_share or 0.25
+        text = (
+            f"{number(first.arrivals)} tasks/s, {first.share:.0%} of what {pace.tenants_seen} "
+            f"tenants send, and {first.slot_share:.0%} of the busy slots "
+            f"({number(first.slots)}). {count(waits)} wait. While others wait it gets "
+            f"{share:.0%} of the slots (fair_share)."
+        )
+        yield Finding(
+            "warn", f"Tenant {first.tenant} floods queue {queue.queue}", text,
+            f"queues/{quote(queue.queue, safe='')}",
+            f"late queue set {queue.queue} fair_share={share / 2:g}",
+        )  # fmt: skip
