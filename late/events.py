@@ -310,7 +310,13 @@ TARGET_DOWN = _event(
     tags="target",
     details="endpoint error",
 )
-TICK = _event("tick", "debug", "schedule fired", measures="tasks lateness_s", tags="schedule")
+TICK = _event(
+    "tick",
+    "debug",
+    "schedule fired",
+    measures="tasks lateness_s skipped overlaps late",
+    tags="schedule",
+)
 AUTOSCALER_LOOKED = _event(
     "autoscaler_looked",
     "debug",

@@ -52,6 +52,26 @@ class StuckRun(msgspec.Struct, frozen=True, omit_defaults=True):
     """The time at which its attempt began."""
 
 
+class ScheduleSlips(msgspec.Struct, frozen=True, omit_defaults=True):
+    """The ticks of one schedule that did not go as planned, since the worker owns it."""
+
+    schedule: str
+    skipped: int = 0
+    """Times that policy left out: an earlier task had not ended, or they were long ago."""
+    overlaps: int = 0
+    """Ticks at which the task of an earlier one had not ended."""
+    late: int = 0
+    """Ticks that fired more than a minute after their time."""
+    at_us: int = 0
+    """The last of all these."""
+    late_us: int = 0
+    """How long after its time it fired."""
+    overlap: str = ""
+    """The policy of the schedule."""
+    open_task_id: str = ""
+    """The earlier task, if it had not ended."""
+
+
 class WorkerReport(msgspec.Struct, frozen=True, omit_defaults=True):
     """What one worker tells of itself."""
 
@@ -70,13 +90,16 @@ class WorkerReport(msgspec.Struct, frozen=True, omit_defaults=True):
     """Ends of tasks that are in no settlement of the database yet: a death repeats these tasks."""
     stuck: tuple[StuckRun, ...] = ()
     targets: tuple[TargetReport, ...] = ()
+    slips: tuple[ScheduleSlips, ...] = ()
     settling_since_us: int | None = None
     """The time since when a settlement is under way and unanswered; None if none is."""
 
     @property
     def matters(self) -> bool:
         """True if an operator needs it beside what the database shows anyway."""
-        return bool(self.stalled or self.stuck or self.targets or self.settling_since_us)
+        return bool(
+            self.stalled or self.stuck or self.targets or self.slips or self.settling_since_us
+        )
 
     @property
     def troubled(self) -> bool:
@@ -84,6 +107,7 @@ class WorkerReport(msgspec.Struct, frozen=True, omit_defaults=True):
         return bool(
             self.stalled
             or self.stuck
+            or self.slips
             or self.settling_since_us
             or any(each.failed or each.open_since_us for each in self.targets)
         )

@@ -16,6 +16,7 @@ from late.errors import InvalidCron
 from late.model.cron import dues_us
 from late.model.task import Schedule, TaskId
 from late.model.ticks import tick
+from late.model.worker_report import ScheduleSlips
 from late.payload.terms import is_bound
 from late.store.base import Tick
 
@@ -34,6 +35,8 @@ class ShardSchedules:
         self._schedules: dict[str, Schedule] = {}
         self.next_due_us: int | None = None
         """The time at which the next schedule is due, or None."""
+        self.slips: dict[str, ScheduleSlips] = {}
+        """By schedule: its ticks that did not go as planned, since this worker has the shard."""
 
     def replace(self, schedules: Sequence[Schedule]) -> None:
         """Take the database's view. A view that is older than a tick settled meanwhile is
@@ -58,6 +61,7 @@ class ShardSchedules:
             if _active(schedule) and (schedule.next_due_at_us or 0) <= now_us:
                 tick = fire(schedule, now_us)
                 ticks.append(tick)
+                self._note(schedule, tick, now_us)
                 self._schedules[name] = msgspec.structs.replace(
                     schedule,
                     next_due_at_us=tick.next_due_at_us,
@@ -65,6 +69,22 @@ class ShardSchedules:
                 )
         self._look()
         return tuple(ticks)
+
+    def _note(self, schedule: Schedule, tick: Tick, now_us: int) -> None:
+        late_us = now_us - tick.due_at_us
+        if not (tick.skipped or tick.overlaps or late_us > GRACE_US):
+            return
+        had = self.slips.get(schedule.name, ScheduleSlips(schedule.name))
+        self.slips[schedule.name] = ScheduleSlips(
+            schedule.name,
+            skipped=had.skipped + tick.skipped,
+            overlaps=had.overlaps + tick.overlaps,
+            late=had.late + (late_us > GRACE_US),
+            at_us=now_us,
+            late_us=late_us,
+            overlap=schedule.overlap,
+            open_task_id=schedule.open_task_id or "",
+        )
 
     def ended(self, name: str, task_id: TaskId) -> None:
         """Note that a tick's task has ended."""
@@ -116,4 +136,6 @@ def fire(schedule: Schedule, now_us: int) -> Tick:
         due_at_us=due,
         next_due_at_us=following,
         tasks=tuple(tick(schedule, moment, is_bound=bound) for moment in chosen),
+        skipped=len(missed) - len(chosen),
+        overlaps=schedule.open_task_id is not None,
     )

@@ -10,6 +10,7 @@ from collections.abc import Sequence
 from late import events
 from late.model.task import Outcome, TaskId
 from late.scheduler.limits.outages import Outages
+from late.scheduler.schedules import GRACE_US
 from late.store.base import Settlement
 
 
@@ -60,6 +61,9 @@ def settled(emitter: events.Emitter, settlement: Settlement, now_us: int) -> Non
             events.TICK,
             tasks=len(tick.tasks),
             lateness_s=max(0, now_us - tick.due_at_us) / 1_000_000,
+            skipped=tick.skipped,
+            overlaps=int(tick.overlaps),
+            late=int(now_us - tick.due_at_us > GRACE_US),
             schedule=tick.schedule,
         )
         if tick.next_due_at_us is None:

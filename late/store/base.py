@@ -156,6 +156,10 @@ class Tick(msgspec.Struct, frozen=True):
     """The value that it gets; None when the rule never fires again."""
     tasks: tuple[NewTask, ...]
     """Rows to insert into the log; empty for a tick that policy skipped."""
+    skipped: int = 0
+    """The number of its times that policy left out."""
+    overlaps: bool = False
+    """True if the task of an earlier tick had not ended."""
 
 
 class Revival(msgspec.Struct, frozen=True):

@@ -22,6 +22,12 @@ def note(number: int) -> None:
     """End at once."""
 
 
+@app.task(queue="shop")
+def work() -> None:
+    """Take half a second."""
+    time.sleep(0.5)
+
+
 @app.task(queue="reports", timeout_s=1.0)
 def hang(number: int) -> None:
     """Run on after its time-out, in a thread that nobody can end."""
@@ -32,3 +38,12 @@ def hang(number: int) -> None:
 def hang_too(number: int) -> None:
     """Do the same: two tasks that hang hold every slot."""
     time.sleep(3_600)
+
+
+def long_report() -> None:
+    """Take longer than the period of its schedule."""
+    time.sleep(600)
+
+
+if os.environ.get("LATE_DRILL_SCHEDULE"):
+    app.schedule(every=2.0, overlap="skip", name="minutely")(app.task(queue="reports")(long_report))

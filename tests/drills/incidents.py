@@ -8,7 +8,7 @@ from dataclasses import dataclass
 
 import psycopg
 
-from tests.drills.app import charge, hang, hang_too, note
+from tests.drills.app import charge, hang, hang_too, note, work
 from tests.drills.kit import Deployment
 
 
@@ -56,6 +56,24 @@ def table_is_locked(on: Deployment, mode: str) -> Iterator[None]:
         yield
 
 
+@contextmanager
+def schedule_overlaps(on: Deployment) -> Iterator[None]:
+    """A schedule whose task runs longer than its period."""
+    on.environment["LATE_DRILL_SCHEDULE"] = "1"
+    on.start()
+    yield
+
+
+@contextmanager
+def tenant_floods(on: Deployment) -> Iterator[None]:
+    """One tenant sends hundreds of tasks while others send a few."""
+    on.control.queues.change("queue", "shop", {"fair_key": "tenant", "concurrency": 4})
+    on.start()
+    for name, number in (("small", 10), ("flood", 1_500), ("other", 10)):
+        on.commit([work.options(headers={"tenant": name}).call() for _ in range(number)])
+    yield
+
+
 DRILLS = (
     Drill(
         "a target fails 60 %", lambda on: target_fails(on, 0.6),
@@ -74,6 +92,18 @@ DRILLS = (
         (r"1 of 1 workers stand still", r"hold every slot \(slots\)", r"hang(_too)? of queue",
          r"late show [0-9a-f-]{36}"),
         "LateWorkerStalls", "worker-stalls",
+    ),
+    Drill(
+        "a schedule skips", schedule_overlaps,
+        (r"Schedule minutely skips ticks", r"[1-9]\d* were left out, the last",
+         r"of an earlier tick had not ended \(overlap=skip\)", r"late show [0-9a-f-]{36}"),
+        "LateTicksSlip", "ticks-slip",
+    ),
+    Drill(
+        "one tenant floods", tenant_floods,
+        (r"Tenant flood floods queue shop", r"9\d% of what 3 tenants send",
+         r"% of the busy slots", r"late queue set shop fair_share=0.125"),
+        "LateTenantFloods", "tenant-floods",
     ),
     Drill(
         "a lock on the journal, writes wait", lambda on: table_is_locked(on, "exclusive"),

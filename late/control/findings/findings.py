@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from urllib.parse import quote
 
-from late.control.findings import database, targets, tenants, workers
+from late.control.findings import database, schedules, targets, tenants, workers
 from late.control.findings.finding import Finding, Level
 from late.control.findings.wording import age, count, number
 from late.control.status.snapshot import Snapshot
@@ -31,6 +31,7 @@ def findings(seen: Snapshot) -> list[Finding]:
         *workers.find(seen),
         *targets.find(seen),
         *tenants.find(seen),
+        *schedules.find(seen),
         *(each for group in seen.groups for each in _of_group(group, seen)),
         *_unhandled(seen),
         *(

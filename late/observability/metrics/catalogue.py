@@ -98,6 +98,12 @@ _count("late_stuck_handlers_total", "Handlers that ran on after their time-out a
 _count("late_child_deaths_total", "Child processes that died under a task.", "task",
        events.CHILD_DIED)  # fmt: skip
 _count("late_ticks_total", "Firings of a schedule.", "schedule", events.TICK)
+_count("late_ticks_skipped_total", "Times of a schedule that its policies left out.", "schedule",
+       events.TICK, "skipped")  # fmt: skip
+_count("late_ticks_overlapping_total", "Ticks at which the task of an earlier one had not ended.",
+       "schedule", events.TICK, "overlaps")  # fmt: skip
+_count("late_ticks_late_total", "Ticks that fired more than a minute after their time.", "schedule",
+       events.TICK, "late")  # fmt: skip
 _times("late_tick_lateness_seconds", "How long after its time a schedule fired.", "schedule",
        events.TICK, "lateness_s", bounds=LONG)  # fmt: skip
 _count("late_schedules_disabled_total", "Schedules that cannot be read or never fire again.",

@@ -31,6 +31,8 @@ logger = logging.getLogger("late.worker")
 
 LOOK_EVERY_S = 2.0
 WRITE_EVERY_S = 15.0
+SLIPS_US = 3_600_000_000
+"""Ticks that did not go as planned are told of for so long."""
 UNANSWERED_S = 2.0
 """A settlement that takes longer is told of."""
 
@@ -151,6 +153,12 @@ def report_of(worker: WorkerView) -> WorkerReport:
             for name, pool in sorted(worker.pools.items())
             if isinstance(pool, RemotePool) and name in targets
         ),
+        slips=tuple(
+            each
+            for core in worker.scheduler.cores.values()
+            for each in core.state.schedules.slips.values()
+            if each.at_us > now_us - SLIPS_US
+        )[:NAMES_MAX],
         settling_since_us=(
             now_us - round(settling_s * 1_000_000) if settling_s > UNANSWERED_S else None
         ),
