@@ -65,7 +65,7 @@ class ScheduleSlips(msgspec.Struct, frozen=True, omit_defaults=True):
     at_us: int = 0
     """The last of all these."""
     late_us: int = 0
-    """How long after its time it fired."""
+    """The time by which it fired too late."""
     overlap: str = ""
     """The policy of the schedule."""
     open_task_id: str = ""
@@ -73,7 +73,7 @@ class ScheduleSlips(msgspec.Struct, frozen=True, omit_defaults=True):
 
 
 class WorkerReport(msgspec.Struct, frozen=True, omit_defaults=True):
-    """What one worker tells of itself."""
+    """The report of one worker."""
 
     worker_id: str
     address: str

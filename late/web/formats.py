@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from datetime import UTC, datetime
 
-from late.control.findings.wording import age, count, number
+from late.control.findings.phrases import age, count, number
 
 __all__ = ["age", "count", "fitting", "number", "short", "size", "when"]
 _YEAR_9999_US = 253_402_300_799_000_000
@@ -21,7 +21,8 @@ def size(octets: float) -> str:
 
 
 def when(us: int | None) -> str:
-    """Format a time as `2026-05-01T12:00:00Z`, which the browser shows in its own zone.
+    """Format a time as `2026-05-01T12:00:00Z`, which the browser shows as UTC; its own zone is
+    a hover away.
 
     The text is empty for None and for times outside of the calendar.
     """

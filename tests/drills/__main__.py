@@ -10,6 +10,7 @@ import shlex
 import sys
 import tempfile
 import time
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 from tests.drills.incidents import DRILLS, Drill
@@ -23,23 +24,30 @@ def run(drill: Drill, on: Deployment) -> tuple[dict[str, float | None], list[str
     """Make the incident; return when each said it, and what went wrong."""
     said: dict[str, float | None] = dict.fromkeys(SPEAKERS)
     faults: list[str] = []
-    with drill.make(on):  # type: ignore[attr-defined]
+    with drill.make(on), ThreadPoolExecutor(3) as threads:  # type: ignore[attr-defined]
         began = scraped = time.monotonic()
         on.scrape()
+
+        def listen(who: str) -> None:
+            while said[who] is None and time.monotonic() < began + drill.within_s:
+                text = on.answer(who)
+                if all(re.search(pattern, text) for pattern in drill.said):
+                    said[who] = time.monotonic() - began
+                if DESTROYS.search(text):
+                    faults.append(f"{who} advises what destroys")
+                time.sleep(0.5)
+
+        # At the same time: none is to wait for another one's answer.
+        asked = [threads.submit(listen, who) for who in SPEAKERS[:-1]]
         while None in said.values() and time.monotonic() < began + drill.within_s:
-            for who in SPEAKERS[:-1]:
-                if said[who] is None:
-                    text = on.answer(who)
-                    if all(re.search(pattern, text) for pattern in drill.said):
-                        said[who] = time.monotonic() - began
-                    if DESTROYS.search(text):
-                        faults.append(f"{who} advises what destroys")
             if time.monotonic() >= scraped + SCRAPE_S:
                 scraped += SCRAPE_S
                 on.scrape()
                 if said["alert"] is None:
                     said["alert"] = on.fires(drill.alert)
             time.sleep(0.2)
+        for each in asked:
+            each.result()
         for line in runbook_commands(drill.runbook):
             words = ["bank" if word == "TARGET" else word for word in shlex.split(line)]
             ended = on.late(*words[1:])

@@ -205,7 +205,7 @@ def test_pages_of_queues_follow_one_another_and_miss_none() -> None:
 
 def test_knobs_of_a_queue_without_tasks_are_shown() -> None:
     (row,) = queues.rows(seen(settings={"renamed": QueueSettings(rate=1.0)}))
-    assert (row.status.queue, row.badges, row.level) == ("renamed", ("no tasks",), "warn")
+    assert (row.status.queue, row.badges, row.level) == ("renamed", ("no tasks",), "ok")
 
 
 def test_a_form_as_it_came_changes_nothing() -> None:

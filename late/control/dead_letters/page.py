@@ -20,8 +20,9 @@ from late.control.sql.per_shard import LATERAL, ROWS, Value, first_rows, lateral
 from late.control.sql.rows import errors_of, object_of, payload_of
 from late.control.sql.shards import Shard, named, parked
 from late.control.views import DeadView
+from late.schema.column_types import TaskIdType
 from late.schema.engine import reading
-from late.schema.tables import TaskIdType, dead
+from late.schema.tables import dead
 
 LOOKED = 16_000
 """Rows that one page looks through, all shards together, where a filter leaves some out."""

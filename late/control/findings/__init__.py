@@ -1,1 +1,1 @@
-"""What is wrong, why, and what helps: one list for the overview, `late top` and `late doctor`."""
+"""The list of what is wrong, why, and what helps, for all who show it."""

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from late.control.findings.finding import Finding
-from late.control.findings.wording import age
+from late.control.findings.model import Finding
+from late.control.findings.phrases import age
 from late.control.status.snapshot import Snapshot
 
 WAITS_S = 3.0

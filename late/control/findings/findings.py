@@ -11,8 +11,8 @@ from collections.abc import Iterator
 from urllib.parse import quote
 
 from late.control.findings import database, schedules, targets, tenants, workers
-from late.control.findings.finding import Finding, Level
-from late.control.findings.wording import age, count, number
+from late.control.findings.model import Finding, Level
+from late.control.findings.phrases import age, count, number
 from late.control.status.snapshot import Snapshot
 from late.control.views import GroupView, QueueStatus
 from late.model.queue_settings import QueueSettings

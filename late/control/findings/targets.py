@@ -7,8 +7,8 @@ from urllib.parse import quote
 
 import msgspec
 
-from late.control.findings.finding import Finding
-from late.control.findings.wording import age
+from late.control.findings.model import Finding
+from late.control.findings.phrases import age
 from late.control.status.snapshot import Snapshot
 from late.control.views import Count, Reported
 from late.model.worker_report import TargetReport

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterator
 from urllib.parse import quote
 
-from late.control.findings.finding import Finding
-from late.control.findings.wording import count, number
+from late.control.findings.model import Finding
+from late.control.findings.phrases import count, number
 from late.control.status.snapshot import Snapshot
 from late.control.views import Count
 from late.model.queue_settings import QueueSettings

@@ -30,7 +30,7 @@ from sqlalchemy.types import TypeEngine, UserDefinedType
 from late.control.sql.rows import COCKROACH, SPANNER, log_of
 from late.errors import StoreError
 from late.model.task import Cursor
-from late.schema.tables import TaskIdType, Xid8
+from late.schema.column_types import TaskIdType, Xid8
 
 
 class _Snapshot(UserDefinedType[str]):

@@ -29,7 +29,8 @@ from late.control.sql.beyond_cursor import WINDOW, beyond, beyond_window, order_
 from late.control.sql.per_shard import LATERAL, ROWS, Value, counted, lateral_rows, union_rows
 from late.control.sql.rows import COCKROACH, SPANNER, log_of
 from late.model.task import HELD_US, OpenTask
-from late.schema.tables import Xid8, timer
+from late.schema.column_types import Xid8
+from late.schema.tables import timer
 
 KEYS_CHUNK = 500
 APART = 2

@@ -1,4 +1,4 @@
-"""Who holds a lock that sessions of `late` wait for: PostgreSQL only.
+"""Find who holds a lock that sessions of `late` wait for: PostgreSQL only.
 
 It reads the server's own views and none of `late`'s tables, so it answers while somebody holds
 these. Without the rights of `pg_monitor` the state of other roles' sessions is hidden, their number
@@ -45,7 +45,7 @@ class LockHolder(msgspec.Struct, frozen=True):
     """The process of the server."""
     application: str
     state: str
-    """As `pg_stat_activity` has it; empty if it is hidden."""
+    """The state in `pg_stat_activity`; empty if it is hidden."""
     open_s: float | None
     """The age of its transaction; None if it is hidden."""
     table: str | None

@@ -29,8 +29,9 @@ from late.control.status.backlog import rows_of_keys
 from late.errors import ConfigError
 from late.model.task import OpenTask, Reads
 from late.model.validation import RESERVED
+from late.schema.column_types import TaskIdType, Xid8
 from late.schema.engine import reading
-from late.schema.tables import TaskIdType, Xid8, timer
+from late.schema.tables import timer
 
 LOOKED = 4_000
 """Rows that a page looks at, all shards together."""

@@ -128,7 +128,7 @@ ALERTS: tuple[Alert, ...] = (
     Alert("LateClockIsOff", "ticket", "max(abs(late_clock_offset_seconds)) > 5", "10m",
           "The database's clock and a worker's are {{ $value }} s apart."),
     Alert("LateTicksSlip", "ticket",
-          "sum by (schedule) (increase(late_ticks_skipped_total[30m])) + on (schedule) "
+          "sum by (schedule) (increase(late_ticks_skipped_total[30m])) > 1 or "
           "sum by (schedule) (increase(late_ticks_late_total[30m])) > 1", "0m",
           "{{ $value | humanize }} ticks of the schedule {{ $labels.schedule }} were left out or "
           "late within half an hour."),

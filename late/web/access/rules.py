@@ -73,7 +73,7 @@ def narrowed(seen: Snapshot, caller: Caller) -> Snapshot:
 
 
 def _report(reported: Reported, caller: Caller) -> Reported:
-    """What a worker reports, without targets and without tasks of other queues."""
+    """The report of a worker, without targets and without tasks of other queues."""
     stuck = tuple(run for run in reported.report.stuck if caller.may("view", run.queue))
     report = msgspec.structs.replace(reported.report, targets=(), slips=(), stuck=stuck)
     return msgspec.structs.replace(reported, report=report)

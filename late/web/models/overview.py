@@ -10,8 +10,8 @@ from collections.abc import Iterator
 
 import msgspec
 
-from late.control.findings.finding import Finding, Level
 from late.control.findings.findings import failing, findings
+from late.control.findings.model import Finding, Level
 from late.control.findings.workers import standing
 from late.control.status.snapshot import Snapshot
 from late.control.views import Count, QueueStatus

@@ -110,9 +110,9 @@ def _row(queue: QueueStatus, settings: QueueSettings, pace: Signals | None) -> R
     late = (queue.oldest_age_s or 0.0) > (settings.objective_s or OBJECTIVE_S)
     if late:
         badges.append("behind")
-    if not queue.group:
-        badges.append("no tasks")
     warn = bool(badges) or queue.dead.n > 0
+    if not queue.group:  # nothing is wrong with a queue that is idle
+        badges.append("no tasks")
     level: Literal["bad", "warn", "ok"] = "bad" if late else "warn" if warn else "ok"
     return Row(queue, settings, level, tuple(badges), pace)
 

@@ -1,17 +1,19 @@
 "use strict";
-// Times in the viewer's zone, charts, the stream of events, keys. The page works without any of it.
+// Times, charts, the stream of events, keys. The page works without any of it.
 (() => {
-  const day = { year: "numeric", month: "2-digit", day: "2-digit" };
-  const hour = { hour: "2-digit", minute: "2-digit", second: "2-digit", timeZoneName: "short" };
-  const [dated, today] = [{ ...day, ...hour }, hour].map((o) => new Intl.DateTimeFormat(undefined, o));
+  // As the terminal, the logs and the alerts have them: UTC, 24 hours. The viewer's zone is a hover away.
+  const zone = new Intl.DateTimeFormat(undefined, {
+    year: "numeric", month: "2-digit", day: "2-digit", hour: "2-digit", minute: "2-digit",
+    second: "2-digit", hourCycle: "h23", timeZoneName: "short" });
+  const clock = (moment, first = 11) => moment.toISOString().slice(first, 19).replace("T", " ");
 
   function times(root) {
     for (const each of root.querySelectorAll("time[datetime]:not([title])")) {
       const moment = new Date(each.dateTime);
       if (Number.isNaN(moment.getTime())) continue;
-      each.title = each.dateTime;
-      const isToday = moment.toDateString() === new Date().toDateString();
-      each.textContent = (isToday ? today : dated).format(moment);
+      each.title = zone.format(moment);
+      const isToday = clock(moment, 0).slice(0, 10) === clock(new Date(), 0).slice(0, 10);
+      each.textContent = `${clock(moment, isToday ? 11 : 0)} UTC`;
     }
   }
 
@@ -24,12 +26,16 @@
     const axis = { stroke: color("--dim"), grid: { stroke: color("--line"), width: 1 }, ticks: { stroke: color("--line") } };
     const columns = points[0].map((_, column) => points.map((point) => point[column]));
     const steps = box.dataset.kind === "steps";
+    // Decisions of an autoscaler may be days apart.
+    const at = (second) => second == null ? "–" : clock(new Date(second * 1000), steps ? 5 : 11);
+    const time = { label: "UTC", value: (_, second) => at(second) };
+    const below = { ...axis, values: (_, ticks) => ticks.map(at) };
     const series = steps
-      ? [{}, { label: "Size", stroke: color("--link"), width: 2, paths: uPlot.paths.stepped({ align: 1 }) }]
-      : [{}, { label: "Backlog", stroke: color("--warn"), width: 2, scale: "tasks" },
+      ? [time, { label: "Size", stroke: color("--link"), width: 2, paths: uPlot.paths.stepped({ align: 1 }) }]
+      : [time, { label: "Backlog", stroke: color("--warn"), width: 2, scale: "tasks" },
           { label: "Attempts/s", stroke: color("--link"), width: 2, scale: "rate" }];
-    const axes = steps ? [axis, axis]
-      : [axis, { ...axis, scale: "tasks", size: 70 }, { ...axis, scale: "rate", side: 1, size: 60, grid: { show: false } }];
+    const axes = steps ? [below, axis]
+      : [below, { ...axis, scale: "tasks", size: 70 }, { ...axis, scale: "rate", side: 1, size: 60, grid: { show: false } }];
     const plot = new uPlot({ width: box.clientWidth || 320, height: 220, series, axes }, columns, box);
     // In the next frame: a size that is changed while sizes are told of would be told of again.
     new ResizeObserver(() => requestAnimationFrame(() => {
