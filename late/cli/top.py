@@ -211,19 +211,20 @@ def bars(values: Sequence[float]) -> str:
 
 
 def _attention(model: Overview, *, whole: bool) -> list[RenderableType]:
-    """Return the lines of what needs attention; `whole`: nothing of a line is cut off."""
+    """Return the lines of what needs attention; `whole`: all of them, and nothing is cut off."""
     from rich.text import Text
 
     if not model.attention:
         return [Text("Nothing needs attention.", "green")]
     lines: list[RenderableType] = []
-    for each in model.attention[:ATTENTION]:
+    most = len(model.attention) if whole else ATTENTION
+    for each in model.attention[:most]:
         line = Text(no_wrap=not whole, overflow="ellipsis")
         line.append("● ", COLORS[each.level]).append(plain(each.what), "bold")
         lines.append(line.append(f"  {plain(each.detail)}"))
         if each.command:
             lines.append(Text(f"  run: {plain(each.command)}", "cyan", no_wrap=True))
-    more = len(model.attention) - ATTENTION + model.more
+    more = len(model.attention) - most + model.more
     return [*lines, Text(f"  and {more} more", "dim")] if more > 0 else lines
 
 

@@ -11,12 +11,14 @@ import sys
 import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack, contextmanager, redirect_stdout, suppress
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from io import StringIO
 from pathlib import Path
 from urllib.request import urlopen
 
 from late.app.task import Call
+from late.cli.main import main
 from late.control import Control
 from late.observability.alerts import prometheus, rules
 from late.web.models.overview import overview
@@ -79,6 +81,9 @@ class Deployment:
         self.folder = folder
         self.bank = bank
         self.control = Control(url)
+        self.apart = True
+        """Commands run in processes of their own, as an operator's do; else in this one, which
+        takes a tenth of the time."""
         self.processes: list[subprocess.Popen[bytes]] = []
         self._ports: list[int] = []
         self._scraped: list[list[str]] = []
@@ -134,8 +139,9 @@ class Deployment:
             found = overview(self.control.look()).attention
             return "\n".join(f"{each.what}. {each.detail} {each.command}" for each in found)
         command = {"top": ("top", "--once"), "doctor": ("doctor",)}[who]
+        said = self.late(*command).stdout if self.apart else _said_here(*command, self.url)
         # A terminal breaks lines where a name is long.
-        return " ".join(self.late(*command).stdout.split())
+        return " ".join(said.split())
 
     def late(self, *words: str) -> subprocess.CompletedProcess[str]:
         """Run one command of `late`."""
@@ -209,6 +215,13 @@ class Deployment:
                 process.kill()
                 process.wait()
         self.control.close()
+
+
+def _said_here(*words: str) -> str:
+    """Run one command of `late` in this process; return what it prints."""
+    with redirect_stdout(StringIO()) as said, suppress(SystemExit):
+        main(words)
+    return said.getvalue()
 
 
 def _plain(value: str) -> str:
