@@ -32,6 +32,8 @@ STORES = ("sqlite", "postgres", "spanner")
 ALL: tuple[str, ...] = ()
 
 LONG: dict[str, tuple[str, ...]] = {
+    # What is said of each incident is compared word by word in `make test`, on made-up reports.
+    "test_an_incident_is_named_with_its_cause": ALL,
     # A part of them runs in `make test`.
     "test_celerys_tests_have_the_outcomes_of_the_page": ALL,
     # On Spanner's emulator, which takes one transaction at a time. Each runs on SQLite or

@@ -117,7 +117,7 @@ class Deployment:
         owned = all(shard.owner_live for shard in status.shards)
         return bool(status.shards) and owned and len(owners) == workers
 
-    def until(self, condition: Callable[[], bool], limit_s: float = 120.0) -> float:
+    def until(self, condition: Callable[[], bool], limit_s: float = 300.0) -> float:
         """Wait for a condition, and return how long that took."""
         began = time.monotonic()
         while not condition():

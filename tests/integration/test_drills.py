@@ -15,7 +15,7 @@ from tests.drills.incidents import DRILLS, Drill
 from tests.drills.kit import SPEAKERS, deployment
 from tests.integration.waking_kit import database
 
-pytestmark = pytest.mark.timeout(400)
+pytestmark = pytest.mark.timeout(1_300)
 
 
 SHORT = ("a target fails 100 %", "stuck handlers", "a lock on the journal, writes wait")
