@@ -6,7 +6,7 @@ import inspect
 import re
 from collections.abc import Callable, Iterable, Mapping
 from fnmatch import fnmatchcase
-from typing import Any
+from typing import Any, Literal
 
 from late.app.app import App
 from late.celery import ids as own
@@ -50,6 +50,8 @@ class Celery:
         self.strict_typing = strict_typing
         self.main = main
         self.late_app = late_app
+        self.on_conflict: Literal["existing", "reject"] = "existing"
+        """What becomes of a call with a `task_id` that another task has; see `TaskOptions`."""
         self.tasks: dict[str, Task] = {}
         self.conf = Settings(lambda: len(self.tasks))
         self._modules = Modules(self.conf)
