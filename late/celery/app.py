@@ -55,6 +55,10 @@ class Celery:
         self.tasks: dict[str, Task] = {}
         self.conf = Settings(lambda: len(self.tasks))
         self._modules = Modules(self.conf)
+        late_app.loaders.append(self.import_default_modules)
+        # The transactions of a project of Django are those of the database with its tasks.
+        if (alias := getattr(late_app, "django_database", None)) is not None:
+            self.conf.update({"late_django_database": alias})
         if config_source is not None:
             self.config_from_object(config_source, namespace=namespace)
         self.conf.update({_LONG.get(name, name): value for name, value in settings.items()})

@@ -165,17 +165,17 @@ def test_a_change_is_live_after_two_seconds_and_a_failed_read_keeps_the_last(
     late_db: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     now = 100.0
-    shares = Shares(late_db, clock=lambda: now)
+    shares = Shares(lambda: late_db, clock=lambda: now)
     assert shares.of(NAME) == 0
     ramp(late_db, late_share=0.25)
     assert shares.of(NAME) == 0
     now += EVERY_S
     assert shares.of(NAME) == 0.25
-    monkeypatch.setattr(shares, "_url", f"{late_db}.is.not.there")
+    monkeypatch.setattr(shares, "_url", lambda: f"{late_db}.is.not.there")
     ramp(late_db, closed=True)
     now += EVERY_S
     assert shares.of(NAME) == 0.25
-    monkeypatch.setattr(shares, "_url", late_db)
+    monkeypatch.setattr(shares, "_url", lambda: late_db)
     now += EVERY_S
     assert shares.of(NAME) == 0
     ramp(late_db, closed=None)

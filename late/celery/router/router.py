@@ -55,10 +55,11 @@ class Router:
         self.late = Celery(celery_app.main, late_app=late_app, **given)
         # Celery runs a second call with an id that was given before, so it gets that one.
         self.late.on_conflict = "reject"
+        late_app.loaders.append(self.import_default_modules)
         self.tasks: dict[str, Routed] = {}
         """The tasks of both systems, by name."""
         self._followed = Followed(self.late, celery_app, given)
-        knobs = Shares(late_app.url)
+        knobs = Shares(lambda: late_app.url)  # In a test run of Django it changes.
         self.shares = knobs if flags is None else FlagShares(flags, knobs)
 
     def __repr__(self) -> str:
@@ -148,7 +149,8 @@ class Router:
         return app.AsyncResult(id)
 
     def import_default_modules(self) -> None:
-        """Import the modules with the tasks of Celery's app, as its worker does.
+        """Import the modules with the tasks of Celery's app, as its worker does, and take its
+        settings over.
 
         Raises:
             What they raise is passed on.
