@@ -124,8 +124,10 @@ def test_a_worker_of_the_project_runs_late_s_calls_and_hands_celery_its_own(proj
         )  # fmt: skip
     try:
         ran, broker = project / "ran", project / "broker"
+        patience = time.monotonic() + 120
         while not (ran.exists() and ran.read_text() and list(broker.iterdir())):
             assert worker.poll() is None, (project / "log").read_text()
+            assert time.monotonic() < patience, (project / "log").read_text()
             time.sleep(0.1)
     finally:
         worker.terminate()
