@@ -19,12 +19,13 @@ from late.celery.canvas.draft import Draft
 from late.celery.exceptions import NotSupported
 from late.celery.ids import found
 from late.celery.router import canvas as canvases
+from late.celery.router.failures import Failures, record
 from late.celery.router.flags import Client, FlagShares
 from late.celery.router.message import Message, pack, unpack
 from late.celery.router.settings import Followed
 from late.celery.router.shares import Shares, takes
 from late.celery.task import Task
-from late.control.status.celery_shares import PREFIX, QUEUE
+from late.control.status.celery_shares import FAILED, PREFIX, QUEUE
 from late.errors import ConfigError, InvalidTask, KeyConflict
 from late.handler.outcomes import ATTEMPTS_MAX, Retry
 from late.model.validation import DELAY_S_MAX, is_name
@@ -58,6 +59,8 @@ class Router:
         late_app.loaders.append(self.import_default_modules)
         self.tasks: dict[str, Routed] = {}
         """The tasks of both systems, by name."""
+        self._failed: dict[str, str] = {}
+        self._failures = Failures(late_app, self._failed)
         self._followed = Followed(self.late, celery_app, given)
         knobs = Shares(lambda: late_app.url)  # In a test run of Django it changes.
         self.shares = knobs if flags is None else FlagShares(flags, knobs)
@@ -78,6 +81,8 @@ class Router:
             both = {**options, "name": name}
             made = Routed(self, name, app.task(**both)(function), *self._taken(function, both))
             self.tasks[name] = made.wrap(function)
+            self._failed[name] = _order_name(FAILED, name)
+            record(self.late_app, self._failed[name])
             return made
 
         return make if fn is None else make(fn)
@@ -204,7 +209,7 @@ class Routed:
             else:
                 celery_task.apply_async(args, kwargs, **{"task_id": id, **options})
 
-        register = router.late_app.task(name=_order_name(name), queue=QUEUE, retry=_RETRY)
+        register = router.late_app.task(name=_order_name(PREFIX, name), queue=QUEUE, retry=_RETRY)
         self._message = register(publish)
 
     def __repr__(self) -> str:
@@ -281,12 +286,13 @@ class Routed:
         self._sender.insert(order)
 
 
-def _order_name(task: str) -> str:
-    """Return the name under which a worker of `late` has the calls of a task for Celery.
+def _order_name(prefix: str, task: str) -> str:
+    """Return the name under which a worker of `late` has the calls of a task for Celery, or its
+    failures there.
 
     Names of Celery may be longer, and of any characters.
     """
-    name = PREFIX + task
+    name = prefix + task
     if is_name(name):
         return name
     plain = re.sub(r"[^A-Za-z0-9._:-]+", "-", name)[:110]
