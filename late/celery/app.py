@@ -51,7 +51,7 @@ class Celery:
         self.main = main
         self.late_app = late_app
         self.on_conflict: Literal["existing", "reject"] = "existing"
-        """What becomes of a call with a `task_id` that another task has; see `TaskOptions`."""
+        """The treatment of a `task_id` that another task has; see `TaskOptions`."""
         self.tasks: dict[str, Task] = {}
         self.conf = Settings(lambda: len(self.tasks))
         self._modules = Modules(self.conf)

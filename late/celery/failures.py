@@ -1,4 +1,4 @@
-"""What a `link_error` of `(request, exc, traceback)` gets: the failed task, as its rows tell it."""
+"""Make the arguments of a `link_error` of `(request, exc, traceback)` from the rows of a task."""
 
 from __future__ import annotations
 
