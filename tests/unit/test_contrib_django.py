@@ -126,13 +126,16 @@ def test_a_wrong_setting_says_what_is_wrong(given: Any, words: str) -> None:
         assert checks.check_schema(databases=["default"]) == []
 
 
-def test_the_check_of_django_has_an_app_to_look_at(monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize("given", [{"SHARDS": 0}, {"SHARD": 8}, [], {"DATABASE": "nowhere"}])
+def test_the_check_of_django_has_an_app_to_look_at(
+    monkeypatch: pytest.MonkeyPatch, given: Any
+) -> None:
     monkeypatch.setattr(sys, "argv", ["manage.py", "check", "--deploy"])
-    with override_settings(LATE={"SHARDS": 0}):
+    with override_settings(LATE=given):
         monkeypatch.delitem(sys.modules, "late.cli", raising=False)
         assert isinstance(application.make_app(), late.App)
         monkeypatch.setitem(sys.modules, "late.cli", ModuleType("late.cli"))  # `late check`.
-        with pytest.raises(ImproperlyConfigured, match="SHARDS"):
+        with pytest.raises(ImproperlyConfigured, match="LATE"):
             application.make_app()
 
 

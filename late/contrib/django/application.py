@@ -86,7 +86,7 @@ def mistakes() -> list[str]:
         given = _given()
         if wrong := _mistakes(given, KEYS):
             return wrong
-        _build(database_url(setting("DATABASE")), given.keys())
+        _build()
     except ImproperlyConfigured as error:
         return [str(error)]
     except ConfigError as error:
@@ -133,15 +133,15 @@ def make_app() -> App:
     """
     wrong = mistakes()
     if not wrong:
-        return _build(database_url(setting("DATABASE")), KEYS)
+        return _build()
     if _is_checking():
-        return _build(IN_MEMORY, ())
+        return App(IN_MEMORY, wrap=fresh)
     raise ImproperlyConfigured("; ".join(wrong))
 
 
-def _build(url: str, keys: Iterable[str]) -> App:
-    options = {key.lower(): setting(key) for key in keys if key != "DATABASE"}
-    return ProjectApp(url, wrap=fresh, **options)
+def _build() -> App:
+    options = {key.lower(): setting(key) for key in KEYS if key != "DATABASE"}
+    return ProjectApp(database_url(setting("DATABASE")), wrap=fresh, **options)
 
 
 def _is_checking() -> bool:
