@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 import sys
+from contextlib import suppress
 from typing import TYPE_CHECKING, Any
 
 import msgspec
@@ -84,10 +85,8 @@ def rebuilt(text: str) -> BaseException:
         found = SoftTimeLimitExceeded
     # The text is from the database: nothing but an error may be made of it.
     if isinstance(found, type) and issubclass(found, Exception):
-        try:
+        with suppress(Exception):  # It takes other arguments.
             return found(*args)
-        except Exception:  # It takes other arguments.
-            pass
     module, _, kind = name.rpartition(".")
     made: type[Exception] = type(kind, (Exception,), {"__module__": module or "builtins"})
     return made(*args)
