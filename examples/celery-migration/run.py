@@ -1,6 +1,6 @@
-"""Move `shop.send` from Celery to late and back under load, and count where each call ran.
+"""Move tasks and a canvas from Celery to late and back under load, and count where each call ran.
 
-    pip install -r requirements.txt && python run.py
+    ./run            # or: pip install -r requirements.txt && python run.py
 
 The share goes 0, 1, 50, 100, 50, 0 percent. At each 50 a worker is killed with SIGKILL while it
 runs a call: one of late, then a process of Celery's pool. Every tenth call is rolled back. It ends
@@ -22,6 +22,7 @@ from pathlib import Path
 
 HERE = Path(__file__).parent
 PHASES = ((0, None), (1, None), (50, "late"), (100, None), (50, "celery"), (0, None))
+TASKS = ("shop.send", "shop.price", "shop.total", "shop.bill")
 CALLS = int(os.environ.get("CALLS", "200"))
 """Calls of each phase."""
 FOLLOW_S = 2.5
@@ -59,8 +60,8 @@ def ran(shop: Path) -> dict[int, list[str]]:
 
 
 def produce(numbers: range, url: str, dies: str | None) -> set[int]:
-    """Call the task in one transaction for each number, and return those that were committed."""
-    from tasks import send
+    """Order in one transaction for each number, and return those that were committed."""
+    from tasks import order
 
     from late.celery import transaction
     from late.outbox import connect
@@ -70,7 +71,7 @@ def produce(numbers: range, url: str, dies: str | None) -> set[int]:
         try:
             with connect(url) as tx, transaction(tx):
                 tx.execute("insert into sale values (?)", (n,))
-                send.delay(n)
+                order(n)
                 if n % 10 == 0:
                     raise LookupError
         except LookupError:
@@ -93,8 +94,8 @@ def main() -> int:
     asked = parser.parse_args()
     shop = Path(tempfile.mkdtemp(prefix="celery-migration-"))
     os.environ["SHOP"] = str(shop)
-    (shop / "broker").mkdir()
-    (shop / "control").mkdir()
+    for folder in ("broker", "control", "results"):
+        (shop / folder).mkdir()
     os.environ["LATE_URL"] = url = f"sqlite:///{shop / 'shop.db'}"
     late("migrate")
     with sqlite3.connect(shop / "shop.db") as db:
@@ -112,7 +113,7 @@ def main() -> int:
     phase_of, committed = {}, set()
     try:
         for at, (percent, dies) in enumerate(PHASES):
-            late("celery", "ramp", "shop.send", str(percent))
+            late("celery", "ramp", *TASKS, str(percent))
             time.sleep(FOLLOW_S)
             numbers = range(at * CALLS + 1, (at + 1) * CALLS + 1)
             committed |= produce(numbers, url, dies)
@@ -130,7 +131,17 @@ def main() -> int:
     alive = [dies for _, dies in PHASES if dies and (shop / f"kill-{dies}").exists()]
     if alive:
         print(f"no worker was killed of {', '.join(alive)}")
+    canvases(ran(shop))
     return judge(ran(shop), committed, phase_of) or int(bool(alive))
+
+
+def canvases(found: dict[int, list[str]]) -> None:
+    """Print where the canvases ran; one with its parts on both sides has a line of its own."""
+    from tasks import is_canvas
+
+    sides = Counter(side for n, runs in found.items() if is_canvas(n) for side in set(runs))
+    for side, count in sorted(sides.items()):
+        print(f"canvases on {side}: {count}")
 
 
 def judge(found: dict[int, list[str]], committed: set[int], phase_of: dict[int, int]) -> int:
@@ -138,7 +149,7 @@ def judge(found: dict[int, list[str]], committed: set[int], phase_of: dict[int, 
     sides = Counter((phase_of[n], side) for n, runs in found.items() for side in set(runs))
     for at, (percent, _) in enumerate(PHASES):
         print(f"{percent:>4}%  late {sides[at, 'late']:>5}  celery {sides[at, 'celery']:>5}")
-    both = sum(len(set(runs)) > 1 for runs in found.values())
+    both = sum(set(runs) not in ({"late"}, {"celery"}) for runs in found.values())
     again = sum(len(runs) > 1 for runs in found.values())
     lost, rolled_back = len(committed - found.keys()), len(found.keys() - committed)
     print(f"calls {len(committed)}, on both sides {both}, lost {lost}, "

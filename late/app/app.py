@@ -115,6 +115,8 @@ class App:
         self._depths: dict[str, Depth] = {}
         self.capture: Callable[[list[Call], list[NewTask]], list[TaskId]] | None = None
         """A function that takes tasks instead of the database. `late.testing.inline` sets it."""
+        self.loaders: list[Callable[[], None]] = []
+        """Functions that import the modules with more tasks. The command line calls them first."""
         self.first_rates: dict[str, float] = {}
         """Queue -> tasks per second. A worker sets them when it starts, for queues without
         settings; from then on the settings of the queue count."""

@@ -6,7 +6,7 @@ import inspect
 import re
 from collections.abc import Callable, Iterable, Mapping
 from fnmatch import fnmatchcase
-from typing import Any
+from typing import Any, Literal
 
 from late.app.app import App
 from late.celery import ids as own
@@ -50,9 +50,15 @@ class Celery:
         self.strict_typing = strict_typing
         self.main = main
         self.late_app = late_app
+        self.on_conflict: Literal["existing", "reject"] = "existing"
+        """The treatment of a `task_id` that another task has; see `TaskOptions`."""
         self.tasks: dict[str, Task] = {}
         self.conf = Settings(lambda: len(self.tasks))
         self._modules = Modules(self.conf)
+        late_app.loaders.append(self.import_default_modules)
+        # The transactions of a project of Django are those of the database with its tasks.
+        if (alias := getattr(late_app, "django_database", None)) is not None:
+            self.conf.update({"late_django_database": alias})
         if config_source is not None:
             self.config_from_object(config_source, namespace=namespace)
         self.conf.update({_LONG.get(name, name): value for name, value in settings.items()})

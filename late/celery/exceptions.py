@@ -53,5 +53,9 @@ class Reject(Exception):
 SoftTimeLimitExceeded = SoftTimeLimit
 
 
+class TimeLimitExceeded(Exception):
+    """An attempt was over its `time_limit`. A `link_error` gets it."""
+
+
 class TimeLimitFailure(Exception):
     """The task let `SoftTimeLimitExceeded` out: it fails, as in Celery, and is not repeated."""

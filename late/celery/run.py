@@ -7,10 +7,12 @@ from typing import TYPE_CHECKING, Any
 from late.celery import ids
 from late.celery.exceptions import Ignore, Reject, TimeLimitFailure
 from late.celery.exceptions import Retry as Asked
+from late.celery.failures import failure
 from late.celery.rates import rate_of
-from late.celery.task import Request, Task, finish
-from late.celery.values import from_json, to_json
-from late.errors import SoftTimeLimit
+from late.celery.request import Request
+from late.celery.task import Task, finish
+from late.celery.values import Failed, from_json, to_json
+from late.errors import SoftTimeLimit, StoreError
 from late.handler.context import Context
 from late.handler.outcomes import ATTEMPTS_MAX, AlreadyDone, Discard, Kept, Retry, Snooze
 from late.model.validation import DELAY_S_MAX
@@ -65,7 +67,7 @@ def _attempt(task: Task, context: Context, args: list[Any], kwargs: dict[str, An
     request = Request(
         id=ids.chosen(context.own.options) or context.task_id,
         task=task.name,
-        args=from_json(args),
+        args=_arguments(task, args),
         kwargs=from_json(kwargs),
         retries=context.attempt - 1,
         headers=context.headers,
@@ -93,6 +95,23 @@ def _attempt(task: Task, context: Context, args: list[Any], kwargs: dict[str, An
     except SoftTimeLimit as error:
         raise TimeLimitFailure(f"{task.name}: the soft time limit is over") from error
     return Kept(encoded(value)) if is_stage else value
+
+
+def _arguments(task: Task, args: list[Any]) -> list[Any]:
+    """Return the positional arguments: for a failed task, what a `link_error` gets of it.
+
+    Raises:
+        Snooze: the database is away. The attempt does not count.
+    """
+    found: list[Any] = from_json(args)
+    if not (found and isinstance(found[0], Failed)):
+        return found
+    try:
+        return [*failure(task.app.late_app, found[0].id), *found[1:]]
+    except StoreError as error:
+        if error.transient:
+            raise Snooze(REQUEUE_S) from error
+        raise
 
 
 def _eta(context: Context) -> str | None:

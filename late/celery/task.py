@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 import inspect
-import os
 import random
-import socket
 from collections.abc import Mapping, Sequence
 from contextvars import ContextVar
 from datetime import UTC, datetime
@@ -27,41 +25,13 @@ from late.celery.exceptions import (
     Reject,
     Retry,
 )
+from late.celery.request import Request
 from late.celery.results import AsyncResult, EagerResult
 from late.celery.signature import Signature
 from late.celery.values import to_json
 from late.errors import ConfigError, InvalidPolicy
 
-HOSTNAME = f"{socket.gethostname()}:{os.getpid()}"
 _IGNORED = {"retry", "retry_policy", "serializer", "compression", "connection", "producer"}
-
-
-class Request(msgspec.Struct):
-    """The attempt that runs, as `self.request`."""
-
-    id: str | None = None
-    task: str = ""
-    args: Sequence[Any] = ()
-    kwargs: Mapping[str, Any] = {}
-    retries: int = 0
-    headers: Mapping[str, str] = {}
-    eta: str | None = None
-    expires: str | None = None
-    delivery_info: Mapping[str, Any] = {}
-    hostname: str = HOSTNAME
-    is_eager: bool = False
-    called_directly: bool = True
-    time_limit: float | None = None
-    soft_time_limit: float | None = None
-    asked: Retry | None = None
-    """The retry that `retry(throw=False)` asked for."""
-    exhausted: bool = False
-    """`retry` has said that no retries are left: `autoretry_for` does not find some again."""
-
-    @property
-    def timelimit(self) -> tuple[float | None, float | None]:
-        """The hard and the soft limit, in seconds."""
-        return self.time_limit, self.soft_time_limit
 
 
 running: ContextVar[tuple[Any, Request] | None] = ContextVar("late_celery_request", default=None)
@@ -283,6 +253,7 @@ class Task:
         if given.get("task_id") is not None:
             found["unique_key"] = ids.key_of(self.name, str(given["task_id"]))
             found["unique_for"] = self.app.conf.result_expires
+            found["on_conflict"] = self.app.on_conflict
         return found
 
     def _moment(self, moment: datetime) -> datetime:

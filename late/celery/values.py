@@ -16,7 +16,20 @@ from decimal import Decimal
 from typing import Any
 from uuid import UUID
 
+import msgspec
+
 from late.errors import InvalidPayload
+
+
+class Failed(msgspec.Struct, frozen=True):
+    """Stands in a stored call for `(request, exc, traceback)` of the task with this id."""
+
+    id: str
+
+    def __json__(self) -> object:
+        """Return the form of a marked value, as `to_json` asks."""
+        return {"__type__": "late.failed", "__value__": self.id}
+
 
 _TYPES: tuple[tuple[type, str, Callable[[Any], Any]], ...] = (
     (datetime, "datetime", datetime.isoformat),  # Before `date`, of which it is a subclass.
@@ -31,6 +44,7 @@ _READERS: dict[str, Callable[[Any], Any]] = {
     "time": time.fromisoformat,
     "decimal": Decimal,
     "uuid": lambda value: UUID(**value),
+    "late.failed": Failed,
     "bytes": lambda text: text.encode(),
     "base64": lambda text: base64.b64decode(text.encode()),
 }

@@ -16,8 +16,8 @@ if TYPE_CHECKING:
 def load_app(target: str) -> App:
     """Return the `late.App` that `module:name` names; the name is `app` if it is left out.
 
-    A `late.celery.Celery` or a `Router` stands for the app that it carries, with the tasks of all
-    its modules.
+    A `late.celery.Celery` or a `Router` stands for the app that it carries. The modules with the
+    tasks of those that the app has are imported.
 
     Raises:
         ConfigError: see `load`; or what is there is no `late.App`.
@@ -25,11 +25,11 @@ def load_app(target: str) -> App:
     from late.app.app import App
 
     found: Any = load(target)
-    if hasattr(found, "import_default_modules"):
-        found.import_default_modules()
     found = getattr(found, "late_app", found)
     if not isinstance(found, App):
         raise ConfigError(f"{target} is a {type(found).__name__}, not a late.App")
+    for load_modules in found.loaders:
+        load_modules()
     return found
 
 

@@ -115,6 +115,41 @@ def test_an_error_ends_it_and_the_id_goes_to_link_error(app: celery.Celery) -> N
     assert isinstance(group([add.s(1)]).delay().results[0], celery.AsyncResult)
 
 
+@pytest.mark.parametrize("first", ["chain", "chord"])
+def test_a_link_error_gets_the_request_the_error_and_its_text(
+    app: celery.Celery, first: str
+) -> None:
+    add, fail, total = (app.tasks[name] for name in ("add", "fail", "total"))
+    seen: list[Any] = []
+
+    @app.task(name="on_error")
+    def on_error(request: Any, exc: Exception, traceback: str, tag: str = "") -> None:
+        seen.append((request, exc, traceback, tag))
+
+    errback = on_error.s("x")
+    if first == "chain":
+        chain(add.s(1), fail.s(AT)).apply_async(link_error=errback)
+    else:
+        chord([fail.s(2, AT), add.s(1)])(total.s().on_error(errback))
+    assert drain(app.late_app)["dead"] == 1
+    [(request, exc, traceback, tag)] = seen
+    assert (request.task, request.args, request.retries) == ("fail", [request.args[0], AT], 0)
+    assert app.AsyncResult(request.id).failed()
+    assert (type(exc), str(exc), tag) == (ValueError, "unlucky", "x")
+    assert traceback.startswith("ValueError: unlucky [test_celery_canvas.py:")
+
+
+def test_a_link_error_hears_of_a_task_that_has_expired(app: celery.Celery) -> None:
+    seen: list[Any] = []
+    on_error = app.task(name="on_error")(lambda *args: seen.append(args))
+    result = app.tasks["add"].apply_async((1,), expires=0.001, link_error=on_error.s())
+    assert drain(app.late_app) == {"expired": 1, "done": 1}
+    [(request, exc, traceback)] = seen
+    assert request.id == result.id
+    assert isinstance(exc, celery.TaskRevokedError)
+    assert traceback == f"task {result.id} ended as expired"
+
+
 def test_the_body_of_a_chord_has_a_link_error(app: celery.Celery) -> None:
     add, fail, total, told = (app.tasks[name] for name in ("add", "fail", "total", "told"))
     result = chord([fail.s(), add.s(1)])(total.s().on_error(told.si("gone")))

@@ -29,15 +29,18 @@ def example() -> ModuleType:
 @pytest.mark.timeout(1_200)
 def test_each_call_runs_on_one_side_and_none_is_lost(tmp_path: Path) -> None:
     done = subprocess.run(
-        [sys.executable, "run.py", "--watch"],
+        ["./run", "--watch"],
         cwd=FOLDER,
-        env={**os.environ, "CALLS": "40", "TMPDIR": str(tmp_path)},
+        env={**os.environ, "CALLS": "40", "TMPDIR": str(tmp_path), "PYTHON": sys.executable},
         capture_output=True,
         text=True,
     )
     logs = [path.read_text()[-2_000:] for path in tmp_path.glob("*/*.log")]
     assert done.returncode == 0, (done.stdout, done.stderr, logs)
     assert "calls 216, on both sides 0, lost 0, rolled back and run 0" in done.stdout
+    canvases = dict(re.findall(r"^canvases on (\S+): (\d+)$", done.stdout, re.M))
+    assert canvases.keys() == {"celery", "late"}
+    assert sum(map(int, canvases.values())) == 12
     rows = re.findall(r"^ +(\d+)%  late +(\d+)  celery +(\d+)$", done.stdout, re.M)
     sides = [(int(percent), int(late), int(celery)) for percent, late, celery in rows]
     assert [percent for percent, _, _ in sides] == [0, 1, 50, 100, 50, 0]
@@ -52,10 +55,19 @@ def test_each_call_runs_on_one_side_and_none_is_lost(tmp_path: Path) -> None:
     [
         ({1: ["late"], 2: ["celery"], 3: ["late", "late"]}, 0),
         ({1: ["late"], 2: ["celery"], 3: ["late", "celery"]}, 1),
+        ({1: ["late"], 2: ["celery"], 3: ["celery+late"]}, 1),
+        ({1: ["late"], 2: ["celery"], 3: ["wrong"]}, 1),
         ({1: ["late"], 2: ["celery"]}, 1),
         ({1: ["late"], 2: ["celery"], 3: ["late"], 4: ["late"]}, 1),
     ],
-    ids=["kept", "on both sides", "lost", "rolled back and run"],
+    ids=[
+        "kept",
+        "on both sides",
+        "parts on both sides",
+        "wrong sum",
+        "lost",
+        "rolled back and run",
+    ],
 )
 def test_the_judge_sees_what_is_wrong(
     example: ModuleType, found: dict[int, list[str]], verdict: int

@@ -348,3 +348,16 @@ def test_a_command_ends_with_the_code_of_late(site: Site) -> None:
     assert "Usage" in site.manage("late_worker", "--help")
     assert "True True 2" in site.manage("shell", "-c", FROM_CODE)
     assert "No changes" in site.manage("makemigrations", "--check", "--dry-run")
+
+
+@pytest.mark.parametrize("site", ["sqlite"], indirect=True)
+def test_wrong_settings_are_reported_by_the_check_and_stop_all_else(
+    site: Site, tmp_path: Path
+) -> None:
+    (tmp_path / "wrong.py").write_text("from project.settings import *\nLATE = {'SHARD': 8}\n")
+    site.environment |= {"DJANGO_SETTINGS_MODULE": "wrong", "PYTHONPATH": str(tmp_path)}
+    told = site.manage("check", fails=True)
+    assert told.count("(late.E004)") == 1
+    assert "Traceback" not in told
+    stopped = site.manage("migrate", fails=True)
+    assert "ImproperlyConfigured: LATE has no SHARD; it has DATABASE" in stopped

@@ -65,16 +65,24 @@ def test_what_celery_does_otherwise_is_refused(app: celery.Celery, why: str, mak
     assert drain(app.late_app) == {}
 
 
-@pytest.mark.parametrize("name", ["two", "any"])
-def test_a_link_error_that_celery_calls_with_the_error_is_refused(
-    app: celery.Celery, name: str
-) -> None:
-    add, errback = app.tasks["add"], app.tasks[name]
-    with pytest.raises(celery.NotSupported, match=r"\(request, exc, traceback\)"):
+def test_a_link_error_that_celery_could_not_call_is_refused(app: celery.Celery) -> None:
+    add, errback = app.tasks["add"], app.tasks["two"]
+    with pytest.raises(celery.NotSupported, match=r"\(request, exc, traceback\).*too many"):
         add.apply_async((1,), link_error=errback.s())
+    with pytest.raises(celery.NotSupported, match="two: a link_error takes the id"):
+        add.s(1).on_error(errback.s()).apply()
     add.apply_async((1,), link_error=errback.si(1, 2))
     add.apply_async((1,), link_error=app.tasks["add"].s(y=1))
-    assert drain(app.late_app) == {"done": 2}
+    add.apply_async((1,), link_error=app.tasks["any"].s())
+    assert drain(app.late_app) == {"done": 3}
+
+
+def test_a_link_error_with_the_error_runs_in_the_caller_too(app: celery.Celery) -> None:
+    fail, seen = app.tasks["fail"], []
+    tell = app.task(name="tell")(lambda request, exc, traceback, tag: seen.append((exc, tag)))
+    result = fail.s(1).on_error(tell.s("gone")).apply()
+    assert result.failed()
+    assert seen == [(result.result, "gone")]
 
 
 def test_what_celery_refuses_too(app: celery.Celery) -> None:

@@ -72,7 +72,7 @@ def clock() -> Clock:
 @pytest.fixture
 def shares(late_db: str, client: OpenFeatureClient, clock: Clock) -> FlagShares:
     turn(late_db, late_share=0.25)
-    return FlagShares(client, Shares(late_db, clock), clock)
+    return FlagShares(client, Shares(lambda: late_db, clock), clock)
 
 
 def test_a_number_is_the_share_and_is_read_anew_after_two_seconds(

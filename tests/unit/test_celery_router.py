@@ -20,6 +20,7 @@ from late.celery.router.message import pack, unpack
 from late.celery.router.shares import EVERY_S, Shares, takes
 from late.control import Control
 from late.control.status.celery_shares import read
+from late.model.ids import new_id
 from late.outbox import connect
 from late.schema.engine import make_engine
 from late.testing import drain
@@ -164,17 +165,17 @@ def test_a_change_is_live_after_two_seconds_and_a_failed_read_keeps_the_last(
     late_db: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     now = 100.0
-    shares = Shares(late_db, clock=lambda: now)
+    shares = Shares(lambda: late_db, clock=lambda: now)
     assert shares.of(NAME) == 0
     ramp(late_db, late_share=0.25)
     assert shares.of(NAME) == 0
     now += EVERY_S
     assert shares.of(NAME) == 0.25
-    monkeypatch.setattr(shares, "_url", f"{late_db}.is.not.there")
+    monkeypatch.setattr(shares, "_url", lambda: f"{late_db}.is.not.there")
     ramp(late_db, closed=True)
     now += EVERY_S
     assert shares.of(NAME) == 0.25
-    monkeypatch.setattr(shares, "_url", late_db)
+    monkeypatch.setattr(shares, "_url", lambda: late_db)
     now += EVERY_S
     assert shares.of(NAME) == 0
     ramp(late_db, closed=None)
@@ -186,20 +187,60 @@ def test_what_late_does_not_support_goes_to_celery_and_is_counted(
     router: Router, broker: Broker, send: Any, ran: list[Any]
 ) -> None:
     ramp(router.late_app.url, late_share=1.0)
-    stays = router.task(rate_limit="1/s", name="shop.limited")(lambda: ran.append("limited"))
+    stays = router.task(rate_limit="1/d", name="shop.limited")(lambda: ran.append("limited"))
     send.apply_async((1,), link={"task": "next"})
-    send.apply_async((2,), task_id="mine")
+    send.apply_async((2,), task_id=str(new_id(0)))
     send.apply_async((3,), priority=12)
     stays.delay()
     drain(router.late_app)
     assert ran == []
     assert sorted(len(options) for _, _, options in broker.sent) == [1, 1, 2, 2]
-    assert {"task_id": "mine"} in [options for _, _, options in broker.sent]
     found = report(router.late_app.url)
     assert {each.task: each.unsupported for each in found} == {
         NAME: {"link": 1, "task_id": 1, "priority": 1},
         "shop.limited": {"rate_limit": 1},
     }
+
+
+def test_the_id_of_a_caller_decides_the_side_and_leads_to_its_call(
+    router: Router, broker: Broker, send: Any, ran: list[Any]
+) -> None:
+    ramp(router.late_app.url, late_share=0.5)
+    ids = [f"order-{n}" for n in range(20)]
+    calls = [send.apply_async((n,), task_id=name) for n, name in enumerate(ids)]
+    drain(router.late_app)
+    assert [call.id for call in calls] == ids
+    taken = [n for n, name in enumerate(ids) if takes(0.5, name)]
+    assert sorted(ran) == taken
+    assert sorted(args[0] for args, _, _ in broker.sent) == sorted({*range(20)} - {*taken})
+    for n, name in enumerate(ids):
+        assert isinstance(router.AsyncResult(name), celery.AsyncResult) == (n in taken)
+    assert report(router.late_app.url)[0].unsupported == {}
+
+
+def test_a_second_call_with_an_id_that_late_has_is_celerys(
+    router: Router, broker: Broker, send: Any, ran: list[Any]
+) -> None:
+    ramp(router.late_app.url, late_share=1.0)
+    with connect(router.late_app.url) as tx, celery.transaction(tx):
+        for n in (1, 1, 2):
+            send.apply_async((n,), task_id="mine")
+    assert drain(router.late_app) == {"done": 3}
+    assert ran == [1]
+    assert sorted(args[0] for args, _, _ in broker.sent) == [1, 2]
+    assert {options["task_id"] for _, _, options in broker.sent} == {"mine"}
+    assert report(router.late_app.url)[0].unsupported == {"task_id": 2}
+
+
+def test_a_task_with_a_rate_goes_to_a_queue_with_that_rate(
+    router: Router, broker: Broker, ran: list[Any]
+) -> None:
+    ramp(router.late_app.url, late_share=1.0)
+    limited = router.task(rate_limit="60/m", name=NAME)(lambda: ran.append("limited"))
+    limited.delay()
+    drain(router.late_app)
+    assert (ran, broker.sent) == (["limited"], [])
+    assert router.late_app.first_rates == {f"default.{NAME}": 1.0}
 
 
 def test_a_broker_that_is_away_gets_the_call_when_it_is_back(

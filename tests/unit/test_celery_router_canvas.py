@@ -33,7 +33,7 @@ class Kept:
         self.app.send_task = keep
 
 
-LIMITS = {"limited": {"rate_limit": "1/s"}}
+LIMITS = {"limited": {"rate_limit": "1/d"}}
 
 
 def add(x: Any, y: Any = 0) -> Any:

@@ -234,3 +234,35 @@ def test_signals_in_the_place_of_celerys_are_sent_once(monkeypatch: pytest.Monke
     signals.task_success.send("me", result=1)
     signals.task_success.disconnect(hear)
     assert told == ["me"]
+
+
+def test_failures_on_celery_are_counted_beside_those_of_late(
+    late_db: str, app: Any, caplog: pytest.LogCaptureFixture
+) -> None:
+    router = Router(late.App(late_db), app)
+
+    @router.task(name="shop.send", bind=True, max_retries=1)
+    def send(self: Any, n: int) -> None:
+        raise ValueError(n)
+
+    long = router.task(name="n" * 130)(job)
+    for task in (send, long):
+        task.delay(1)
+        sender = app.tasks[task.name]
+        celery.signals.task_failure.send(sender=sender, exception=ValueError(1))
+        celery.signals.task_retry.send(sender=sender, reason=ValueError(1))
+    celery.signals.task_failure.send(sender=app.tasks["celery.backend_cleanup"])
+    send.apply((1,))  # In the caller: on no side.
+    with Control(late_db) as control:
+        control.queues.change("queue", "celery:shop.send", {"late_share": 1.0})
+    router.shares._read_at = None  # type: ignore[union-attr]
+    send.delay(2)
+    assert drain(router.late_app) == {"done": 6, "dead": 1}
+    with Control(late_db) as control:
+        found = read(control, since_us=0, group="default")
+    assert [(each.celery.calls, each.celery.errors) for each in found] == [(1, 2), (1, 2)]
+    sent = found[1]
+    assert (sent.task, sent.late.errors, sent.unsupported) == ("shop.send", 1, {})
+    Path(late_db.removeprefix("sqlite:///")).unlink()
+    celery.signals.task_failure.send(sender=app.tasks["shop.send"], exception=ValueError(1))
+    assert "a failure of shop.send on Celery is not counted" in caplog.text

@@ -104,11 +104,11 @@ def test_what_is_missing_is_ranked_by_the_tasks_that_it_blocks() -> None:
     assert found.at_most_once == 2
 
 
-def test_a_canvas_is_the_same_but_for_its_errors() -> None:
+def test_a_canvas_is_the_same() -> None:
     found = scanned(TASKS)
     assert found.verdicts() == {"tasks.plain": "same", "shop.send": "edit"}  # Its rate_limit.
     found = scanned(TASKS + "    plain.s().on_error(send.s())\n    group(plain.s() | send.s())()\n")
-    assert found.verdicts()["tasks.plain"] == "edit"
+    assert found.verdicts()["tasks.plain"] == "same"
     [call] = [call for call in found.calls if call.name == "on_error"]
     assert (call.tasks, call.line) == (("shop.send", "tasks.plain"), 33)
 

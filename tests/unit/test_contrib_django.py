@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import re
+import sys
 from collections.abc import Iterator
 from contextlib import nullcontext
 from pathlib import Path
-from types import SimpleNamespace
+from types import ModuleType, SimpleNamespace
 from typing import Any
 
 import django
@@ -115,8 +117,35 @@ def test_a_socket_is_not_a_host_name(database: Any) -> None:
     ],
 )
 def test_a_wrong_setting_says_what_is_wrong(given: Any, words: str) -> None:
-    with override_settings(LATE=given), pytest.raises(ImproperlyConfigured, match=words):
-        application.make_app()
+    with override_settings(LATE=given):
+        with pytest.raises(ImproperlyConfigured, match=words):
+            application.make_app()
+        found = checks.check_settings()
+        assert {each.id for each in found} == {"late.E004"}
+        assert re.search(words, "; ".join(each.msg for each in found))
+        assert checks.check_schema(databases=["default"]) == []
+
+
+@pytest.mark.parametrize("given", [{"SHARDS": 0}, {"SHARD": 8}, [], {"DATABASE": "nowhere"}])
+def test_the_check_of_django_has_an_app_to_look_at(
+    monkeypatch: pytest.MonkeyPatch, given: Any
+) -> None:
+    monkeypatch.setattr(sys, "argv", ["manage.py", "check", "--deploy"])
+    with override_settings(LATE=given):
+        monkeypatch.delitem(sys.modules, "late.cli", raising=False)
+        assert isinstance(application.make_app(), late.App)
+        monkeypatch.setitem(sys.modules, "late.cli", ModuleType("late.cli"))  # `late check`.
+        with pytest.raises(ImproperlyConfigured, match="LATE"):
+            application.make_app()
+
+
+def test_a_database_that_late_does_not_run_on_is_a_finding(
+    database: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(database({}), "vendor", "oracle")
+    with override_settings(LATE={"DATABASE": ALIAS}):
+        (found,) = checks.check_settings()
+    assert (found.id, "is oracle with" in found.msg) == ("late.E004", True)
 
 
 def test_the_settings_are_those_of_the_app() -> None:
@@ -231,9 +260,9 @@ def test_a_database_without_autocommit_is_a_warning(
 ) -> None:
     monkeypatch.setattr(checks, "setting", lambda _: ALIAS)
     database({"AUTOCOMMIT": False})
-    assert [each.id for each in checks.check_database(databases=[ALIAS])] == ["late.W001"]
+    assert [each.id for each in checks.check_settings()] == ["late.W001"]
     connections[ALIAS].settings_dict["AUTOCOMMIT"] = True
-    assert checks.check_database(databases=[ALIAS]) == []
+    assert checks.check_settings() == []
 
 
 def test_each_schema_has_a_migration_of_django() -> None:

@@ -13,8 +13,10 @@ from late.celery import transactions
 from late.celery.canvas import steps as walk
 from late.celery.canvas.steps import CALLBACKS, Leaf, Side, Steps
 from late.celery.exceptions import NotSupported
+from late.celery.request import Request
 from late.celery.results import AsyncResult, EagerResult, GroupResult
 from late.celery.signals import Publication
+from late.celery.values import Failed
 from late.payload import codec as codecs
 
 Result = Any
@@ -44,7 +46,10 @@ class Draft:
             raise NotSupported("a canvas needs workflows, which CockroachDB has not")
         errback = walk.errback_of([*steps, *links])
         self.workflow = workflows.chain(self._part([*steps, *links], follows=False))
-        self.on_failure = None if errback is None else self._call(errback, follows=True)
+        self.on_failure = None
+        if errback is not None:
+            with_error = walk.takes_error(errback)
+            self.on_failure = self._call(errback, follows=True, with_error=with_error)
         Plan(self.workflow, self.on_failure)
 
     def _part(self, steps: Steps, *, follows: bool) -> Part:
@@ -58,8 +63,12 @@ class Draft:
             follows = True
         return parts[0] if len(parts) == 1 else workflows.chain(*parts)
 
-    def _call(self, leaf: Leaf, *, follows: bool) -> Call | Then:
-        """Return the call of one task, with the result before it as its first argument."""
+    def _call(self, leaf: Leaf, *, follows: bool, with_error: bool = False) -> Call | Then:
+        """Return the call of one task, with the result before it as its first argument.
+
+        Args:
+            with_error: its first arguments are those of a task that has failed.
+        """
         task, args = leaf.type, leaf.args
         options: Any = {key: each for key, each in leaf.options.items() if key not in CALLBACKS}
         if self._tell:
@@ -71,9 +80,10 @@ class Draft:
         if options.get("task_id") is not None:
             raise NotSupported(f"{task.name}: a task of a canvas has no task_id=")
         mark = uuid4().hex if follows and not leaf.immutable else None
+        given = () if mark is None else (None,) * 3 if with_error else (mark,)
+        task.check((*given, *args), leaf.kwargs)
         if mark is not None:
-            args = (mark, *args)
-        task.check(args, leaf.kwargs)
+            args = (Failed(mark) if with_error else mark, *args)
         call: Call = task.prepare(args, leaf.kwargs, options)
         if mark is None:
             return call
@@ -150,7 +160,11 @@ def _run_one(leaf: Leaf, throw: bool | None) -> Result:
     result = leaf.type.apply(leaf.args, leaf.kwargs, throw=throw)
     if result.failed():
         for errback in walk.listed(leaf.options, "link_error"):
-            errback.clone((result.id,)).apply(throw=False)
+            about: tuple[Any, ...] = (result.id,)
+            if walk.takes_error(errback):
+                request = Request(result.id, leaf.task, leaf.args, leaf.kwargs, is_eager=True)
+                about = (request, result.result, result.traceback)
+            errback.clone(about).apply(throw=False)
     return result
 
 

@@ -183,31 +183,38 @@ def errback_of(steps: Steps) -> Leaf | None:
         raise NotSupported("link_error is one task, the same for all tasks of a chain with its"
                            " links: give it to the chain")  # fmt: skip
     (errback,) = first
-    _check_arity(errback)
-    if header is not None and not errback.immutable:
+    with_error = takes_error(errback)
+    if header is not None and not errback.immutable and not with_error:
         raise NotSupported(f"{errback.task}: link_error of a chord gets the id of its body from"
                            f" Celery, and not of the task that failed: use .si(...)")  # fmt: skip
     found_one: Leaf = errback
     return found_one
 
 
-def _check_arity(errback: Any) -> None:
-    """Refuse a function that Celery calls with the error; see `Backend._call_task_errbacks` there.
+def takes_error(errback: Any) -> bool:
+    """Return whether an errback gets `(request, exc, traceback)`, and not the id alone.
 
     Raises:
-        NotSupported: it takes more than the id.
+        NotSupported: it takes more than the id, and not these three.
+
+    Source: `Backend._call_task_errbacks` of Celery 5, which calls such a function itself. One with
+    `bind=True` gets the id there too.
     """
     if getattr(errback, "type", None) is None:
         raise NotSupported("link_error is one task, such as task.s()")
     if errback.immutable or errback.type.is_bound:
-        return
+        return False
     try:
         taken = inspect.getfullargspec(partial(errback.type.run, *errback.args, **errback.kwargs))
     except TypeError:  # They do not fit the function.
         taken = inspect.getfullargspec(errback.type.run)
-    if taken.varargs or len(taken.args) > 1:
+    if not taken.varargs and len(taken.args) <= 1:
+        return False
+    try:
+        inspect.signature(errback.type.run).bind(None, None, None, *errback.args, **errback.kwargs)
+    except TypeError as error:
         raise NotSupported(
-            f"{errback.task}: Celery's worker calls a link_error of more than one argument with"
-            " (request, exc, traceback): let it take the id of the failed task alone; `late show"
-            " ID` and the dead letter have the error"
-        )
+            f"{errback.task}: a link_error takes the id of the failed task alone, or"
+            f" (request, exc, traceback) before its own arguments: {error}"
+        ) from None
+    return True

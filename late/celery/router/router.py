@@ -17,16 +17,17 @@ from late.app.task import Call
 from late.celery.app import Celery
 from late.celery.canvas.draft import Draft
 from late.celery.exceptions import NotSupported
+from late.celery.ids import found
 from late.celery.router import canvas as canvases
+from late.celery.router.failures import Failures, record
 from late.celery.router.flags import Client, FlagShares
 from late.celery.router.message import Message, pack, unpack
 from late.celery.router.settings import Followed
 from late.celery.router.shares import Shares, takes
 from late.celery.task import Task
-from late.control.status.celery_shares import PREFIX, QUEUE
-from late.errors import ConfigError, InvalidName, InvalidTask
+from late.control.status.celery_shares import FAILED, PREFIX, QUEUE
+from late.errors import ConfigError, InvalidTask, KeyConflict
 from late.handler.outcomes import ATTEMPTS_MAX, Retry
-from late.model.ids import shard_of
 from late.model.validation import DELAY_S_MAX, is_name
 
 logger = logging.getLogger("late.celery")
@@ -53,10 +54,15 @@ class Router:
         self.celery_app = celery_app
         given = {"late_outside_transaction": "open", **settings}
         self.late = Celery(celery_app.main, late_app=late_app, **given)
+        # Celery runs a second call with an id that was given before, so it gets that one.
+        self.late.on_conflict = "reject"
+        late_app.loaders.append(self.import_default_modules)
         self.tasks: dict[str, Routed] = {}
         """The tasks of both systems, by name."""
+        self._failed: dict[str, str] = {}
+        self._failures = Failures(late_app, self._failed)
         self._followed = Followed(self.late, celery_app, given)
-        knobs = Shares(late_app.url)
+        knobs = Shares(lambda: late_app.url)  # In a test run of Django it changes.
         self.shares = knobs if flags is None else FlagShares(flags, knobs)
 
     def __repr__(self) -> str:
@@ -75,6 +81,8 @@ class Router:
             both = {**options, "name": name}
             made = Routed(self, name, app.task(**both)(function), *self._taken(function, both))
             self.tasks[name] = made.wrap(function)
+            self._failed[name] = _order_name(FAILED, name)
+            record(self.late_app, self._failed[name])
             return made
 
         return make if fn is None else make(fn)
@@ -135,16 +143,19 @@ class Router:
     def AsyncResult(self, id: str) -> Any:
         """Return the result of a call by its id, from the system that has the call.
 
-        The ids of `late` are UUIDs of version 7, and Celery's of version 4.
+        The ids of `late` are UUIDs of version 7. An id of another form is Celery's, unless a caller
+        has chosen it and `late` has the call: to know that is a read of the database.
+
+        Raises:
+            StoreError: the database cannot be read.
         """
-        try:
-            shard_of(id)
-        except InvalidName:
-            return self.celery_app.AsyncResult(id)
-        return self.late.AsyncResult(id)
+        known = found(self.late_app, id) is not None
+        app = self.late if known else self.celery_app
+        return app.AsyncResult(id)
 
     def import_default_modules(self) -> None:
-        """Import the modules with the tasks of Celery's app, as its worker does.
+        """Import the modules with the tasks of Celery's app, as its worker does, and take its
+        settings over.
 
         Raises:
             What they raise is passed on.
@@ -162,8 +173,6 @@ class Router:
             return None, "base"
         if not is_name(PREFIX + options["name"]):
             return None, "name"
-        if options.get("rate_limit") is not None:  # Two sides cannot keep one rate.
-            return None, "rate_limit"
         try:
             task: Task = self.late.task(**options)(function)
         except ConfigError as error:
@@ -200,7 +209,7 @@ class Routed:
             else:
                 celery_task.apply_async(args, kwargs, **{"task_id": id, **options})
 
-        register = router.late_app.task(name=_order_name(name), queue=QUEUE, retry=_RETRY)
+        register = router.late_app.task(name=_order_name(PREFIX, name), queue=QUEUE, retry=_RETRY)
         self._message = register(publish)
 
     def __repr__(self) -> str:
@@ -249,14 +258,15 @@ class Routed:
             # `send` prepares it once more, with the headers that receivers of its signals set.
             self.late_task.check(args, kwargs)
             try:
-                if options.get("task_id") is not None:
-                    raise NotSupported(f"{self.name}: task_id: Celery's side has ids of callers")
                 self.late_task.prepare(args, kwargs, options)
             except (ConfigError, InvalidTask) as error:
                 refused = _reason(error, options)
             else:
                 if takes(router.shares.of(self.name), call_id):
-                    return self.late_task.send(args, kwargs, options)
+                    try:
+                        return self.late_task.send(args, kwargs, options)
+                    except KeyConflict:
+                        refused = "task_id"
         message = pack(args, kwargs, options, options.get("serializer") or self.serializer)
         self._order(self._message.call(id=call_id, message=message), refused)
         return router.celery_app.AsyncResult(call_id)
@@ -276,12 +286,13 @@ class Routed:
         self._sender.insert(order)
 
 
-def _order_name(task: str) -> str:
-    """Return the name under which a worker of `late` has the calls of a task for Celery.
+def _order_name(prefix: str, task: str) -> str:
+    """Return the name under which a worker of `late` has the calls of a task for Celery, or its
+    failures there.
 
     Names of Celery may be longer, and of any characters.
     """
-    name = PREFIX + task
+    name = prefix + task
     if is_name(name):
         return name
     plain = re.sub(r"[^A-Za-z0-9._:-]+", "-", name)[:110]

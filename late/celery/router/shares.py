@@ -37,7 +37,7 @@ class Shares:
     cannot be read, the last ones apply; before the first read everything stays on Celery.
     """
 
-    def __init__(self, url: str, clock: Callable[[], float] = time.monotonic) -> None:
+    def __init__(self, url: Callable[[], str], clock: Callable[[], float] = time.monotonic) -> None:
         self._url = url
         self._clock = clock
         self._shares: Mapping[str, float] = {}
@@ -66,7 +66,7 @@ class Shares:
     def _read(self) -> None:
         now = self._clock()
         try:
-            with Control(self._url) as control:
+            with Control(self._url()) as control:
                 queues = control.queues.live().queues
         except LateError as error:
             logger.warning("the shares of Celery's tasks could not be read: %s", error)

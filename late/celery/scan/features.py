@@ -23,8 +23,7 @@ _CANVAS = "from `late.celery`: one workflow, in your transaction"
 _FIXED = "a workflow does not change once it has begun: call the next task in the one before"
 _LINK = "of a task alone, or of the last one of a chain"
 _ERRBACK = (
-    "let it take the id of the failed task alone, one for all tasks of a chain; a function of"
-    " (request, exc, traceback) is refused"
+    "one for all tasks of a chain: it gets the id of the failed task, or (request, exc, traceback)"
 )
 _MAPS = "make a group of calls, or let one task go through the list"
 _INSIDE = "it is of Celery's inside: a canvas sets it"
@@ -143,7 +142,7 @@ CALL_OPTIONS: dict[str, Feature] = {
     "time_limit": Feature("edit", "state it at the task"),
     "soft_time_limit": Feature("edit", "state it at the task"),
     "link": Feature("same", _LINK),
-    "link_error": Feature("edit", _ERRBACK),
+    "link_error": Feature("same", _ERRBACK),
     "chain": Feature("unsupported", _INSIDE),
     "group_id": Feature("unsupported", _INSIDE),
     "chord": Feature("unsupported", _INSIDE),
@@ -178,8 +177,8 @@ CALLS: dict[str, Feature] = {
     "group": Feature("same", _CANVAS),
     "chord": Feature("same", _CANVAS),
     "link": Feature("same", _LINK),
-    "link_error": Feature("edit", _ERRBACK),
-    "on_error": Feature("edit", _ERRBACK),
+    "link_error": Feature("same", _ERRBACK),
+    "on_error": Feature("same", _ERRBACK),
     "chunks": Feature("unsupported", _MAPS),
     "map": Feature("unsupported", _MAPS),
     "starmap": Feature("unsupported", _MAPS),

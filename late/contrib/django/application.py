@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Iterable
 from typing import Annotated, Any
 
@@ -11,7 +12,7 @@ from django.core.exceptions import ImproperlyConfigured
 from django.db import connections
 
 from late.app.app import App
-from late.contrib.django.connections import database_url, fresh
+from late.contrib.django.connections import IN_MEMORY, database_url, fresh
 from late.errors import ConfigError, SchemaMismatch
 from late.model.task import SHARDS_MAX
 
@@ -53,6 +54,11 @@ class ProjectApp(App):
     def url(self, _: str) -> None:
         """Keep nothing: `late.App` sets it once, to what the property returns."""
 
+    @property
+    def django_database(self) -> str:
+        """The alias of the database that has the tasks."""
+        return str(setting("DATABASE"))
+
     def enqueue(self, tx: Any, *args: Any, **kwargs: Any) -> Any:
         """Do what `late.App.enqueue` does. An error about tables names the command of Django."""
         try:
@@ -72,6 +78,20 @@ def setting(key: str) -> Any:
     if wrong := _mistakes(given, [key]):
         raise ImproperlyConfigured(wrong[0])
     return given.get(key, KEYS[key])
+
+
+def mistakes() -> list[str]:
+    """Say what is wrong with the setting `LATE`, and with the kind of its database."""
+    try:
+        given = _given()
+        if wrong := _mistakes(given, KEYS):
+            return wrong
+        _build()
+    except ImproperlyConfigured as error:
+        return [str(error)]
+    except ConfigError as error:
+        return [f"LATE: {error}"]
+    return []
 
 
 def _given() -> dict[str, Any]:
@@ -109,12 +129,21 @@ def make_app() -> App:
 
     Raises:
         ImproperlyConfigured: settings are wrong, all of which it names, or `late` does not run on
-            the database.
+            the database. Not while `manage.py check` runs, which reports them.
     """
-    if wrong := _mistakes(_given(), KEYS):
-        raise ImproperlyConfigured("; ".join(wrong))
+    wrong = mistakes()
+    if not wrong:
+        return _build()
+    if _is_checking():
+        return App(IN_MEMORY, wrap=fresh)
+    raise ImproperlyConfigured("; ".join(wrong))
+
+
+def _build() -> App:
     options = {key.lower(): setting(key) for key in KEYS if key != "DATABASE"}
-    try:
-        return ProjectApp(database_url(setting("DATABASE")), wrap=fresh, **options)
-    except ConfigError as error:
-        raise ImproperlyConfigured(f"LATE: {error}") from error
+    return ProjectApp(database_url(setting("DATABASE")), wrap=fresh, **options)
+
+
+def _is_checking() -> bool:
+    """Tell whether this process is `manage.py check`, which runs no task. `late check` is not."""
+    return sys.argv[1:2] == ["check"] and "late.cli" not in sys.modules

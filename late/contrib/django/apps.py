@@ -16,8 +16,8 @@ class LateConfig(AppConfig):
 
     def ready(self) -> None:
         """Register the checks and the tasks. Django calls it once, after the models are loaded."""
-        from late.contrib.django.checks import check_database, check_schema
+        from late.contrib.django.checks import check_schema, check_settings
 
-        checks.register(check_database, checks.Tags.database)
+        checks.register(check_settings)
         checks.register(check_schema, checks.Tags.database)
         autodiscover_modules("tasks")

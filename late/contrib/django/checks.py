@@ -1,4 +1,5 @@
-"""System checks: `manage.py check --database default`, and before each `manage.py migrate`."""
+"""System checks: of the settings in `manage.py check` and before each command that checks, of the
+schema with `--database default` and before each `manage.py migrate`."""
 
 from __future__ import annotations
 
@@ -9,7 +10,7 @@ from typing import Any
 from django.core.checks import CheckMessage, Error, Warning
 from django.db import connections
 
-from late.contrib.django.application import setting
+from late.contrib.django.application import mistakes, setting
 from late.contrib.django.connections import IN_MEMORY, database_url
 from late.control import Control
 from late.errors import LateError
@@ -17,10 +18,12 @@ from late.schema import migrate
 from late.schema.version import SCHEMA_VERSION
 
 
-def check_database(databases: Sequence[str] | None = None, **_: Any) -> list[CheckMessage]:
-    """Look at the settings of the database that has the tasks; it is not connected to."""
+def check_settings(**_: Any) -> list[CheckMessage]:
+    """Look at the setting `LATE` and at its database in `DATABASES`, without connecting."""
+    if wrong := mistakes():
+        return [Error(each, hint="See docs/django.md, Set up.", id="late.E004") for each in wrong]
     alias = setting("DATABASE")
-    if alias not in (databases or ()) or connections[alias].settings_dict["AUTOCOMMIT"]:
+    if connections[alias].settings_dict["AUTOCOMMIT"]:
         return []
     return [
         Warning(
@@ -34,6 +37,8 @@ def check_database(databases: Sequence[str] | None = None, **_: Any) -> list[Che
 def check_schema(databases: Sequence[str] | None = None, **_: Any) -> list[CheckMessage]:
     """Compare the tables of `late` with this version. Without tables there is a warning: the check
     runs before the first `manage.py migrate` too."""
+    if mistakes():  # `check_settings` tells.
+        return []
     alias = setting("DATABASE")
     url = database_url(alias) if alias in (databases or ()) else IN_MEMORY
     if url == IN_MEMORY:

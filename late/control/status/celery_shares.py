@@ -18,6 +18,10 @@ which a call is handed to Celery."""
 QUEUE = "celery"
 """The queue of the calls that Celery gets. Those that `late` does not support are in
 `celery.REASON`, so that the books of `late` count them."""
+FAILED = "failed:"
+"""The beginning of the name of a row that counts one failed attempt of Celery's workers. It is as
+long as `PREFIX`, so that what is left of a name that is too long is the same."""
+FAILED_QUEUE = f"{QUEUE}.failed"
 
 
 def is_routed(name: str) -> bool:
@@ -26,7 +30,8 @@ def is_routed(name: str) -> bool:
 
 
 class Side(msgspec.Struct):
-    """The counts of one side. A message to Celery's broker is done once the broker has it."""
+    """The counts of one side. A message to Celery's broker is done once the broker has it; the
+    errors are those of Celery's workers too."""
 
     calls: int = 0
     done: int = 0
@@ -40,7 +45,7 @@ class Side(msgspec.Struct):
 
 
 class Ramp(msgspec.Struct):
-    """One task. What Celery's workers do with a call is known to Celery alone."""
+    """One task. When Celery's workers start a call is known to Celery alone."""
 
     task: str
     share: float
@@ -96,8 +101,12 @@ def ramps(settings: Iterable[Settings], usage: Iterable[Usage]) -> list[Ramp]:
     late, celery = ({name: _Counts() for name in names} for _ in range(2))
     refused: Mapping[str, Counter[str]] = {name: Counter() for name in names}
     for each in counted:
-        name = each.name.removeprefix(PREFIX)
+        failed = each.queue == FAILED_QUEUE
+        name = each.name.removeprefix(FAILED if failed else PREFIX)
         if name not in late:
+            continue
+        if failed:
+            celery[name].side.errors += each.count if each.outcome == ENQUEUED else 0
             continue
         if name == each.name:
             late[name].add(each)
