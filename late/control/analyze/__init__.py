@@ -1,0 +1,1 @@
+"""Who aborts or blocks whom, on which row: see `late.control.analyze.report`."""
