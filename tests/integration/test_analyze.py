@@ -33,7 +33,7 @@ from tests.unit.dispatcher_kit import Rig, attempt, rig, task
 
 PATIENCE_S = 60.0
 ADD = "update account set balance = balance + 1 where id = %s"
-QUERY = "select query from pg_stat_activity where pid = pg_backend_pid()"
+QUERY = "select current_query()"
 ACCOUNT = "CREATE TABLE account (id INT64 NOT NULL, balance INT64) PRIMARY KEY (id)"
 
 
@@ -329,8 +329,9 @@ async def test_an_abort_is_named_with_both_tasks_and_the_key(
     with log_file(tmp_path / "worker.log") as log:
         async with running(on_spanner, take, give) as it:
             outcomes = {o.attempt.record.name: o for o in await it.ended(2)}
-    assert outcomes["take"].kind == "done", outcomes["take"].error
-    assert "Aborted" in (outcomes["give"].error or "")
+    # The emulator chooses by chance which of the two it aborts.
+    [(lost, outcome)] = [(n, o) for n, o in outcomes.items() if o.kind == "failed"]
+    assert "Aborted" in (outcome.error or "")
     engine = make_engine(on_spanner)
     assert spanner.look(engine) is None
     engine.dispose()
@@ -340,5 +341,5 @@ async def test_an_abort_is_named_with_both_tasks_and_the_key(
     assert pair["tags"] == ["late-foreground:give", "late-foreground:take"]
     assert pair["kinds"] == {"aborted": 1}
     assert [place["place"] for place in pair["places"]] == ["account(7)"]
-    assert pair["waited_s"].keys() == {"late-foreground:give"}
+    assert pair["waited_s"].keys() == {f"late-foreground:{lost}"}
     assert pair["lost_s"] > 0

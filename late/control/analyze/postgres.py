@@ -32,7 +32,7 @@ select w.pid, b.pid as blocker, a.query, b.query as blocking, a.application_name
        extract(epoch from clock_timestamp() - coalesce(
            (to_jsonb(w) ->> 'waitstart')::timestamptz, a.query_start))::float8 as waited_s,
        coalesce(t.relation, w.relation)::regclass::text as relation,
-       coalesce(t.page, w.page) as page, coalesce(t.tuple, w.tuple) as tuple
+       coalesce(t.page, w.page) as page, coalesce(t.tuple, w.tuple) as number
   from pg_locks w
   join pg_stat_activity a on a.pid = w.pid
   cross join lateral unnest(pg_blocking_pids(w.pid)) as by(pid)
@@ -105,10 +105,10 @@ class Sampler:
         self._counted.setdefault(key, set()).add((row.pid, begun))
 
     def _place(self, row: Any) -> str:
-        if row.relation is None or row.page is None or row.tuple is None:
+        if row.relation is None or row.page is None or row.number is None:
             found = _RELATION.search(row.query or "")
             return row.relation or (found[1] if found else "")
-        at = (row.relation, row.page, row.tuple)
+        at = (row.relation, row.page, row.number)
         if at not in self._places:
             self._places[at] = self._locate(*at)
         return self._places[at]
