@@ -1,1 +1,1 @@
-"""Who aborts or blocks whom, on which row: see `late.control.analyze.report`."""
+"""The analysis of conflicts between transactions; see `late.control.analyze.report`."""

@@ -14,7 +14,7 @@ SILENT = "this database says nothing of who waits for whom: the logs alone say w
 
 
 class Seen(msgspec.Struct):
-    """What the server said."""
+    """The answer of the server."""
 
     waits: list[Wait] = []
     transactions: list[Transaction] = []

@@ -1,4 +1,4 @@
-"""Who waits for whom on PostgreSQL, by samples of `pg_locks`, and the deadlocks of its log.
+"""Sample who waits for whom on PostgreSQL (`pg_locks`), and read the deadlocks of its log.
 
 A sample sees each lock that is waited for at that moment, so a wait shorter than the pause between
 two samples is mostly missed: what costs time is seen.
@@ -115,7 +115,7 @@ class Sampler:
 
     @property
     def waits(self) -> list[Wait]:
-        """What was seen so far."""
+        """The waits that were seen so far."""
         return [
             Wait("server", "waiting", tag, other, place, lost_s, len(self._counted[key]), 1,
                  query, blocking, idle)

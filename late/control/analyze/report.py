@@ -26,9 +26,9 @@ class Wait(msgspec.Struct, frozen=True):
     kind: str
     """A kind of `late.observability.conflicts`, or `waiting`."""
     tag: str
-    """Who has lost the time."""
+    """The transaction that has lost the time."""
     other: str
-    """Who was in the way; empty: not known."""
+    """The transaction that was in the way; empty: not known."""
     place: str
     """The row or the range, as far as it is known, else the table."""
     lost_s: float
@@ -41,7 +41,7 @@ class Wait(msgspec.Struct, frozen=True):
 
 
 class Transaction(msgspec.Struct, frozen=True):
-    """What a database's own statistics say of the transactions with one tag."""
+    """The database's own statistics of the transactions with one tag."""
 
     tag: str
     attempts: int
@@ -81,7 +81,7 @@ class Pair(msgspec.Struct, frozen=True):
 
 
 class Report(msgspec.Struct, frozen=True):
-    """What was seen in `for_s` seconds."""
+    """The pairs that were seen in `for_s` seconds."""
 
     for_s: float
     lost_s: float

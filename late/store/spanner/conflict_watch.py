@@ -37,7 +37,7 @@ _EQUAL = re.compile(r"(?i)=\s*@([a-z_][a-z0-9_]*)")
 
 
 class Touched:
-    """What one transaction has touched so far. Times are monotonic seconds."""
+    """The rows that one transaction has touched so far. Times are monotonic seconds."""
 
     __slots__ = ("begun", "ended", "rows", "statement", "tag")
 
