@@ -59,6 +59,8 @@ if TYPE_CHECKING:
     from late.notify.notifier import wake
     from late.observability import logs as log
     from late.observability import traces as tracing
+    from late.observability.conflicts import tag
+    from late.outbox.watch import watch
     from late.payload import codec
     from late.payload.codec import Encrypted, Signed
 
@@ -116,9 +118,11 @@ __all__ = [
     "log",
     "serve_handlers",
     "sign_url",
+    "tag",
     "tracing",
     "verify_webhook",
     "wake",
+    "watch",
 ]
 
 _HOME_OF = dict.fromkeys(__all__, "errors") | {
@@ -155,7 +159,9 @@ _HOME_OF = dict.fromkeys(__all__, "errors") | {
     "Task": "app.task",
     "TaskId": "model.task",
     "TaskOptions": "app.options",
+    "tag": "observability.conflicts",
     "wake": "notify.notifier",
+    "watch": "outbox.watch",
 }
 
 

@@ -101,6 +101,15 @@ RPC = _event(
     tags="method code role",
 )
 
+CONFLICT = _event(
+    "conflict",
+    "info",
+    "a transaction was ended or held up by another one",
+    measures="count lost_s",
+    tags="kind tag",
+    details="attempt tables key other statement error",
+)
+
 HEARTBEAT = _event("heartbeat", "debug", "heartbeat sent", measures="workers duration_s")
 MEMBERS_UNKNOWN = _event(
     "members_unknown",

@@ -10,6 +10,7 @@ import typer
 
 from late.cli import (
     alerts,
+    analyze,
     autoscale,
     cancel,
     celery,
@@ -63,6 +64,7 @@ app.command("serve")(serve.serve)
 app.command("enqueue")(worker.enqueue)
 app.command("status")(status.status)
 app.command("top")(top.top)
+app.command("analyze")(analyze.analyze)
 app.command("show")(status.show)
 app.command("metrics")(metrics.metrics)
 app.command("cancel")(cancel.cancel)

@@ -7,6 +7,7 @@ from collections.abc import Iterable, Mapping
 from contextlib import AbstractContextManager
 
 from late.control import cleanup, misfits, workers
+from late.control.analyze import analyze
 from late.control.audit import AuditControl
 from late.control.autoscale_journal import AutoscalerControl
 from late.control.database import Database
@@ -101,6 +102,10 @@ class Control(AbstractContextManager["Control"]):
     def verify(self, *, group: str | None = None, shard_id: int | None = None) -> Verified:
         """Check that every task of the log is in exactly one place. This reads all tables."""
         return verify.verify(self._database.engine, group_name=group, shard_id=shard_id)
+
+    def conflicts(self, for_s: float) -> analyze.Seen:
+        """Ask the server who waits for whom; see `late.control.analyze.analyze.look`."""
+        return analyze.look(self._database.unchecked, for_s)
 
     def misfits(
         self,

@@ -19,6 +19,7 @@ from late.errors import ConfigError, DispatchError, SoftTimeLimit
 from late.handler.enqueuer import AnyCall
 from late.handler.outcomes import AlreadyDone
 from late.model.task import Attempt, TaskId
+from late.observability import conflicts
 
 if TYPE_CHECKING:
     from sqlalchemy.ext.asyncio import AsyncSession
@@ -27,6 +28,14 @@ if TYPE_CHECKING:
     from late.outbox.base import AsyncTransaction, SyncTransaction
     from late.outbox.idle_connections import IdleConnections
     from late.outbox.inbox import Claim
+
+
+def tag_of(attempt: Attempt) -> str:
+    """Return the tag of the transactions of an attempt: its class and the task's name."""
+    options = attempt.options
+    role: conflicts.Role = "foreground" if not options or options.priority >= 0 else "background"
+    return conflicts.tag_of(role, attempt.record.name)
+
 
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 
@@ -202,6 +211,11 @@ class _Attempt:
         if monotonic() - self._beaten >= (self._soft_timeout_s or self._timeout_s):
             raise SoftTimeLimit
 
+    @property
+    def _tag(self) -> str:
+        """The tag of transactions that are opened for this attempt."""
+        return tag_of(self._attempt)
+
     def _once_more(self) -> None:
         """Refuse a second block in one attempt: it would count as done and never run."""
         if self._once_done:
@@ -246,7 +260,7 @@ class Context(_Attempt):
         """
         from late.outbox.connections import begin
 
-        with begin(self._url, self._idle) as tx:
+        with begin(self._url, self._idle, tag=self._tag) as tx:
             yield tx
 
     @contextmanager
@@ -269,7 +283,7 @@ class Context(_Attempt):
 
         self._once_more()
         self.heartbeat()
-        with begin(self._url, self._idle, self._claim_or_leave) as tx:
+        with begin(self._url, self._idle, self._claim_or_leave, self._tag) as tx:
             yield tx
             self.heartbeat()  # Raises if the attempt has ended: it must not commit then.
         self._once_done = True
@@ -331,7 +345,7 @@ class AsyncContext(_Attempt):
         """
         from late.outbox.connections import begin_async
 
-        async with begin_async(self._url, self._idle) as tx:
+        async with begin_async(self._url, self._idle, tag=self._tag) as tx:
             yield tx
 
     @asynccontextmanager
@@ -341,7 +355,7 @@ class AsyncContext(_Attempt):
 
         self._once_more()
         self.heartbeat()
-        async with begin_async(self._url, self._idle, self._claim_or_leave) as tx:
+        async with begin_async(self._url, self._idle, self._claim_or_leave, self._tag) as tx:
             yield tx
             self.heartbeat()  # Raises if the attempt has ended: it must not commit then.
         self._once_done = True

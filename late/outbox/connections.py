@@ -14,14 +14,17 @@ from __future__ import annotations
 import sqlite3
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
 from contextlib import asynccontextmanager, closing, contextmanager, suppress
+from time import monotonic
 from types import ModuleType
 from typing import Any, TypeVar
 from urllib.parse import quote
 
 from late.errors import ConfigError, SchemaMismatch
 from late.notify.notifier import tell
+from late.observability.conflicts import current
 from late.outbox.adapters.sqlite import AsyncSqlite
 from late.outbox.base import Steps
+from late.outbox.conflict_errors import note
 from late.outbox.execute import run
 from late.outbox.idle_connections import IdleConnections
 from late.outbox.insert import Target
@@ -65,13 +68,15 @@ def begin(
     url: str,
     idle: IdleConnections | None = None,
     first: Callable[[Any], object] | None = None,
+    tag: str = "",
 ) -> Iterator[Any]:
     """Do the same as `connect`, on a connection of `idle` if there is one.
 
     Args:
         first: runs in the transaction before the block, maybe twice: see `psycopg_session`.
+        tag: whose transaction it is; by default the context says it (`late.tag`).
     """
-    with _begun(url, idle, first) as tx, noting(tx) as shards:
+    with _begun(url, idle, first, tag or current()) as tx, noting(tx) as shards:
         yield tx
     if shards:
         tell(frozenset(shards))
@@ -82,9 +87,10 @@ async def begin_async(
     url: str,
     idle: IdleConnections | None = None,
     first: Callable[[Any], Awaitable[object]] | None = None,
+    tag: str = "",
 ) -> AsyncIterator[Any]:
     """Do the same as `connect_async`; see `begin`."""
-    async with _begun_async(url, idle, first) as tx:
+    async with _begun_async(url, idle, first, tag or current()) as tx:
         with noting(tx) as shards:
             yield tx
     if shards:
@@ -133,15 +139,17 @@ def load_driver(url: str) -> None:
 
 @contextmanager
 def _begun(
-    url: str, idle: IdleConnections | None, first: Callable[[Any], object] | None
+    url: str, idle: IdleConnections | None, first: Callable[[Any], object] | None, tag: str
 ) -> Iterator[Any]:
     if url.startswith("sqlite"):
         connection = _sqlite(url)
         try:
+            begun = monotonic()
             try:
                 connection.execute("begin immediate")
             except sqlite3.OperationalError as error:
                 error.add_note(_LOCKED)
+                note(error, tag, begun)
                 raise
             if first is not None:
                 first(connection)
@@ -151,24 +159,32 @@ def _begun(
         finally:
             connection.close()
     elif url.startswith("spanner"):
-        with _spanner().connect(url) as tx:
+        with _spanner().connect(url, tag) as tx:
             if first is not None:
                 first(tx)
             yield tx
     else:
-        with _psycopg().connect(_conninfo(url), idle, first) as tx:
+        with _psycopg().connect(_conninfo(url), idle, first, tag) as tx:
             yield tx
 
 
 @asynccontextmanager
 async def _begun_async(
-    url: str, idle: IdleConnections | None, first: Callable[[Any], Awaitable[object]] | None
+    url: str,
+    idle: IdleConnections | None,
+    first: Callable[[Any], Awaitable[object]] | None,
+    tag: str,
 ) -> AsyncIterator[Any]:
     if url.startswith("sqlite"):
         path_of(_plain(url))  # Raises for a wrong URL here and not in the thread.
         connection = AsyncSqlite(lambda: _sqlite(url))
         try:
-            await connection.execute("begin immediate")
+            begun = monotonic()
+            try:
+                await connection.execute("begin immediate")
+            except sqlite3.OperationalError as error:
+                note(error, tag, begun)
+                raise
             if first is not None:
                 await first(connection)
             yield connection
@@ -176,12 +192,12 @@ async def _begun_async(
         finally:
             await connection.close()
     elif url.startswith("spanner"):
-        async with _spanner().connect_async(url) as tx:
+        async with _spanner().connect_async(url, tag) as tx:
             if first is not None:
                 await first(tx)
             yield tx
     else:
-        async with _psycopg().connect_async(_conninfo(url), idle, first) as tx:
+        async with _psycopg().connect_async(_conninfo(url), idle, first, tag) as tx:
             yield tx
 
 

@@ -10,16 +10,18 @@ from typing import Any
 
 import grpc
 import pytest
-from google.api_core.exceptions import Aborted
+from google.api_core.exceptions import Aborted, DeadlineExceeded
 from google.cloud import spanner
 from google.cloud.spanner_v1 import BeginTransactionRequest, CreateSessionRequest, RequestOptions
 from google.cloud.spanner_v1.database_sessions_manager import TransactionType
 from google.oauth2.credentials import Credentials
+from msgspec import structs
 
 import late
 from late import events
 from late.errors import ConfigError
-from late.model.task import Cursor, ShardId
+from late.handler.context import Context
+from late.model.task import Cursor, Options, ShardId
 from late.outbox import connect
 from late.schema import migrate
 from late.schema.spanner import deadlines as spanner_bounds
@@ -38,6 +40,7 @@ from late.testing.servers.spanner import create_database
 from tests.conformance.kit import BEGINNING, Owner, worker
 from tests.integration import spanner_kit as kit
 from tests.integration.grpc_proxy import GrpcProxy, Relay, Rule
+from tests.unit.dispatcher_kit import attempt
 
 app = late.App("sqlite:///unused.db", shards=4)
 CREATE = "/google.spanner.v1.Spanner/CreateSession"
@@ -85,6 +88,23 @@ def heard() -> Iterator[list[dict[str, Any]]]:
 
 def insert_trip(tx: Any) -> None:
     tx.insert("trip", ["id"], [(1,)])
+
+
+def insert_trip_2(tx: Any) -> None:
+    tx.insert("trip", ["id"], [(2,)])
+
+
+def insert_trip_3(tx: Any) -> None:
+    tx.insert("trip", ["id"], [(3,)])
+
+
+@pytest.fixture
+def conflicts() -> Iterator[list[dict[str, Any]]]:
+    """Every conflict that is recorded."""
+    found: list[dict[str, Any]] = []
+    stop = events.default.subscribe(lambda _, v: found.append(dict(v)), [events.CONFLICT])
+    yield found
+    stop()
 
 
 # --- Unknown outcomes: the proxy's own test ------------------------------------------------------
@@ -232,6 +252,50 @@ def test_without_ours_the_client_states_neither(url: str, proxy: GrpcProxy) -> N
     [commit] = proxy.calls("Commit")
     assert commit.request_options.priority == PRIORITY.PRIORITY_UNSPECIFIED
     assert commit.request_options.transaction_tag == ""
+
+
+@pytest.mark.parametrize(
+    ("priority", "role", "on_the_wire"),
+    [(0, "foreground", PRIORITY.PRIORITY_HIGH), (-1, "background", PRIORITY.PRIORITY_LOW)],
+)
+def test_a_handlers_transaction_has_its_tasks_class_and_name(
+    url: str, proxy: GrpcProxy, priority: int, role: str, on_the_wire: PRIORITY
+) -> None:
+    one = structs.replace(attempt("greet"), options=Options(priority=priority))
+    with Context(one, 0, 1.0, None, url, lambda _: None).begin() as tx:
+        list(tx.execute_sql("select id from trip"))
+        tx.execute_update("insert into trip (id) values (1)")
+        greet.enqueue(tx, "Ada")
+    requests = [proxy.calls(m) for m in ("ExecuteStreamingSql", "ExecuteSql", "Commit")]
+    assert [len(found) for found in requests] == [1, 1, 1]
+    for [request] in requests:
+        assert request.request_options.priority == on_the_wire
+        assert request.request_options.transaction_tag == f"late-{role}:greet"
+
+
+def test_a_services_database_is_tagged_with_one_line(url: str, proxy: GrpcProxy) -> None:
+    place = spanner_client.place_of(url)
+    client: Any = spanner.Client(project=place.project, disable_builtin_metrics=True)
+    theirs = client.instance(place.instance).database(place.database)
+    late.watch(theirs, "shop")
+    theirs.run_in_transaction(lambda tx: tx.execute_update("insert into trip (id) values (1)"))
+    with late.tag("checkout"):
+        theirs.run_in_transaction(insert_trip_2)
+    theirs.run_in_transaction(insert_trip_3, transaction_tag="own")
+    tags = [call.request_options.transaction_tag for call in proxy.calls("Commit")]
+    assert tags == ["shop", "checkout", "own"]
+    [statement] = proxy.calls("ExecuteSql")
+    assert statement.request_options.transaction_tag == "shop"
+
+
+def test_a_deadline_is_recorded_with_its_tag_and_row(
+    url: str, proxy: GrpcProxy, conflicts: list[dict[str, Any]]
+) -> None:
+    proxy.add(Rule("Commit", grpc.StatusCode.DEADLINE_EXCEEDED))
+    with pytest.raises(DeadlineExceeded), late.tag("checkout"), connect(url) as tx:
+        insert_trip(tx)
+    [found] = conflicts
+    assert (found["kind"], found["tag"], found["key"]) == ("deadline", "checkout", "trip(1)")
 
 
 def test_the_callers_enqueue_through_connect_is_foreground(url: str, proxy: GrpcProxy) -> None:

@@ -39,7 +39,8 @@ COMMANDS = [
     ("autoscale", "run"), ("autoscale", "status"), ("autoscale", "history"),
     ("autoscale", "simulate"), ("autoscale", "workers"),
     ("celery", "scan"), ("celery", "beat"), ("celery", "ramp"),
-    ("metrics",), ("top",), ("alerts", "list"), ("alerts", "render"), ("alerts", "dashboard"),
+    ("metrics",), ("top",), ("analyze",), ("alerts", "list"),
+    ("alerts", "render"), ("alerts", "dashboard"),
 ]  # fmt: skip
 
 

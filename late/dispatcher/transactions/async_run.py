@@ -11,8 +11,9 @@ from typing import Any
 
 from late.dispatcher.local.threads import Threads
 from late.dispatcher.transactions.run import Run, Turn
-from late.handler.context import AttemptOver
+from late.handler.context import AttemptOver, tag_of
 from late.handler.shared_context import SharedAsyncContext
+from late.observability import conflicts
 from late.outbox.shared import SharedTransaction
 
 
@@ -68,6 +69,7 @@ class AsyncRun(Run):
         """Run the handler in a task of its own, which a time-out can cancel alone."""
 
         async def call() -> bool:
+            conflicts.use(tag_of(turn.attempt))
             value = await turn.fn(SharedAsyncContext(turn.context, tx))  # type: ignore[misc]
             if is_done := self._is_done(turn, value):
                 await tx.flush_async()

@@ -12,9 +12,11 @@ from typing import Any
 
 from late.dispatcher.local.threads import Threads
 from late.handler.classify import INTERRUPTED, RetryRule, Scrub, Verdict, raised, returned
-from late.handler.context import AsyncContext, AttemptOver
+from late.handler.context import AsyncContext, AttemptOver, tag_of
 from late.handler.shared_context import SharedContext
 from late.model.task import Attempt
+from late.observability import conflicts
+from late.outbox.conflict_errors import note
 from late.outbox.shared import SharedTransaction
 
 HOLD_S = 0.020
@@ -221,6 +223,7 @@ class Run:
 
     def _call(self, tx: SharedTransaction, turn: Turn) -> bool:
         """Run the handler, and return whether what it did is kept."""
+        conflicts.use(tag_of(turn.attempt))
         if is_done := self._is_done(turn, turn.fn(SharedContext(turn.context, tx))):
             tx.flush()
             self._check(tx)
@@ -262,3 +265,4 @@ class Run:
             # What others left in the transaction may be the cause: a table, a lock.
             shared = not first and tx.is_of_database(error)
             turn.again = shared or self.lost or tx.is_transient(error)
+            note(error, tag_of(turn.attempt), turn.begun)

@@ -20,6 +20,7 @@ from psycopg.adapt import PyFormat
 from psycopg.pq import Format, TransactionStatus
 from psycopg.rows import tuple_row
 
+from late.observability.conflicts import comment
 from late.outbox.adapters.psycopg_arrays import Packed, pack
 from late.outbox.base import Answer, Statement
 from late.outbox.statements import COCKROACH, Dialect, Postgres
@@ -69,7 +70,7 @@ class _Connection:
         return _autocommits(self._cursor.connection)
 
     def execute(self, statement: Statement) -> Answer:
-        cursor, text = self._cursor, statement.sql.encode()
+        cursor, text = self._cursor, _text(self._cursor, statement)
         if Packed in map(type, statement.params):
             _adapt(cursor)
         if cursor.connection.pgconn.pipeline_status:
@@ -97,9 +98,15 @@ class _AsyncConnection:
         if Packed in map(type, statement.params):
             _adapt(self._cursor)
         async with _answering(self._cursor.connection):
-            await self._cursor.execute(statement.sql.encode(), statement.params)
+            await self._cursor.execute(_text(self._cursor, statement), statement.params)
         rows = await self._cursor.fetchall() if statement.fetch else ()
         return Answer(self._cursor.rowcount, rows)
+
+
+def _text(cursor: Any, statement: Statement) -> bytes:
+    """Return the statement, with the tag of a connection that `late` has opened."""
+    tag = getattr(cursor.connection, "late_tag", "")
+    return (comment(tag) + statement.sql if tag else statement.sql).encode()
 
 
 def _adapt(cursor: Any) -> None:

@@ -21,6 +21,8 @@ from psycopg.abc import PQGen
 from psycopg.pq import ConnStatus, ExecStatus, PipelineStatus, TransactionStatus
 from psycopg.pq.abc import PGconn, PGresult
 
+from late.outbox.adapters.psycopg_tags import tagged
+from late.outbox.conflict_errors import note
 from late.outbox.idle_connections import IdleConnections
 
 C = TypeVar("C", bound=psycopg.Connection[Any])
@@ -48,6 +50,7 @@ def connect(
     conninfo: str,
     idle: IdleConnections | None = None,
     first: Callable[[Any], object] | None = None,
+    tag: str = "",
 ) -> Iterator[psycopg.Connection[Any]]:
     """Open a transaction. It is committed at the end, and rolled back if the block raises.
 
@@ -55,6 +58,7 @@ def connect(
         idle: where the connection comes from and goes to; None for a new one that is closed.
         first: runs in the transaction before the block. If a kept connection breaks in it, it runs
             once more in a new one, because nothing has been committed.
+        tag: whose transaction it is; see `late.observability.conflicts`.
 
     Raises:
         psycopg.errors.InFailedSqlTransaction: the block has swallowed an error of the database.
@@ -63,6 +67,7 @@ def connect(
     kept = tx is not None
     if tx is None:
         tx = psycopg.Connection.connect(conninfo, **_OPTIONS)
+    begun = tagged(tx, tag)
     try:
         if first is not None:
             try:
@@ -71,12 +76,14 @@ def connect(
                 if not kept or not tx.closed:
                     raise
                 tx = psycopg.Connection.connect(conninfo, **_OPTIONS)
+                tagged(tx, tag)
                 first(tx)
         yield tx
         _check(tx)
         if tx.broken or not tx.closed:  # Broken unseen, it must not look committed.
             tx.commit()
-    except Exception:
+    except Exception as error:
+        note(error, tag, begun)
         if not tx.closed:
             with suppress(psycopg.Error):  # The caller must see the first error.
                 tx.rollback()
@@ -90,12 +97,14 @@ async def connect_async(
     conninfo: str,
     idle: IdleConnections | None = None,
     first: Callable[[Any], Awaitable[object]] | None = None,
+    tag: str = "",
 ) -> AsyncIterator[psycopg.AsyncConnection[Any]]:
     """Open an async transaction; see `connect`. A cancellation closes its connection."""
     tx = None if idle is None else await _kept_async(idle)
     kept = tx is not None
     if tx is None:
         tx = await psycopg.AsyncConnection.connect(conninfo, **_OPTIONS)
+    begun = tagged(tx, tag)
     try:
         if first is not None:
             try:
@@ -104,12 +113,14 @@ async def connect_async(
                 if not kept or not tx.closed:
                     raise
                 tx = await psycopg.AsyncConnection.connect(conninfo, **_OPTIONS)
+                tagged(tx, tag)
                 await first(tx)
         yield tx
         _check(tx)
         if tx.broken or not tx.closed:
             await tx.commit()
-    except Exception:
+    except Exception as error:
+        note(error, tag, begun)
         if not tx.closed:
             with suppress(psycopg.Error):
                 await tx.rollback()

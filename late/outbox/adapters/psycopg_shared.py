@@ -23,6 +23,7 @@ from psycopg.pq.abc import PGconn
 
 from late.notify.notifier import tell
 from late.outbox.adapters import psycopg_session
+from late.outbox.adapters.psycopg_tags import TaggedAsyncCursor, TaggedCursor
 from late.outbox.base import COMMIT_REFUSED, ROLLBACK_REFUSED
 from late.outbox.idle_connections import IdleConnections
 from late.outbox.pending_wakeups import noting
@@ -52,6 +53,10 @@ _GONE = ("08", "57P")
 class SharedConnection(psycopg.Connection[Any]):
     """The connection that handlers get: its transaction is not theirs to end."""
 
+    def __init__(self, *args: Any, **kwargs: Any) -> None:
+        super().__init__(*args, **kwargs)
+        self.cursor_factory = TaggedCursor
+
     def commit(self) -> NoReturn:
         raise psycopg.ProgrammingError(COMMIT_REFUSED)
 
@@ -64,6 +69,10 @@ class SharedConnection(psycopg.Connection[Any]):
 
 class SharedAsyncConnection(psycopg.AsyncConnection[Any]):
     """The same for `async def` handlers."""
+
+    def __init__(self, *args: Any, **kwargs: Any) -> None:
+        super().__init__(*args, **kwargs)
+        self.cursor_factory = TaggedAsyncCursor
 
     async def commit(self) -> NoReturn:
         raise psycopg.ProgrammingError(COMMIT_REFUSED)
@@ -80,6 +89,10 @@ class _Lent(psycopg.Connection[Any]):
 
     quiet = True
 
+    def __init__(self, *args: Any, **kwargs: Any) -> None:
+        super().__init__(*args, **kwargs)
+        self.cursor_factory = TaggedCursor
+
     def commit(self) -> None:
         if not self.quiet:
             raise psycopg.ProgrammingError(COMMIT_REFUSED)
@@ -94,6 +107,10 @@ class _Lent(psycopg.Connection[Any]):
 
 class _AsyncLent(psycopg.AsyncConnection[Any]):
     quiet = True
+
+    def __init__(self, *args: Any, **kwargs: Any) -> None:
+        super().__init__(*args, **kwargs)
+        self.cursor_factory = TaggedAsyncCursor
 
     async def commit(self) -> None:
         if not self.quiet:

@@ -13,6 +13,7 @@ from typing import Any, TypeVar
 from google.api_core import exceptions as api
 from google.cloud.spanner_v1.database_sessions_manager import TransactionType
 
+from late.observability import conflicts
 from late.outbox.base import Steps
 from late.outbox.execute import drive
 from late.outbox.insert import Target
@@ -25,8 +26,9 @@ T = TypeVar("T")
 class AsyncSpanner:
     """A `Transaction` in its own thread, so that a call does not block the event loop."""
 
-    def __init__(self, url: str) -> None:
+    def __init__(self, url: str, tag: str = "") -> None:
         self._url = url
+        self._tag = tag
         self._thread = ThreadPoolExecutor(1, thread_name_prefix="late-spanner")
         self._scope: Any = None
         self.raw: Any = None
@@ -53,7 +55,7 @@ class AsyncSpanner:
 
     async def begin(self) -> None:
         def begin() -> None:
-            self._scope = connect(self._url)
+            self._scope = connect(self._url, self._tag)
             self.raw = self._scope.__enter__()
 
         try:
@@ -92,14 +94,16 @@ def _database(url: str, _process: int) -> Any:
 
 
 @contextmanager
-def connect(url: str) -> Iterator[Any]:
+def connect(url: str, tag: str = "") -> Iterator[Any]:
     """Open a `Transaction`. It is committed at the end, and rolled back if the block raises.
+
+    It has the tag `tag`, which also decides its priority; without one, that of the context.
 
     ABORTED is raised as the client's `Aborted`: the caller has to run the block again. Spanner
     aborts a transaction that has read and is then idle for 10 s.
     """
     with turn(url):
-        yield from _transaction_of(_database(url, os.getpid()))
+        yield from _transaction_of(_database(url, os.getpid()), tag)
 
 
 def read(url: str, make: Callable[[Target], Steps[T]]) -> T:
@@ -111,11 +115,11 @@ def read(url: str, make: Callable[[Target], Steps[T]]) -> T:
         return drive(make(into), into.execute)
 
 
-def _transaction_of(database: Any) -> Iterator[Any]:
+def _transaction_of(database: Any, tag: str) -> Iterator[Any]:
     session = database.sessions_manager.get_session(TransactionType.READ_WRITE)
     try:
         tx = session.transaction()
-        tx.transaction_tag = database.late_tag
+        tx.transaction_tag = tag or conflicts.current() or database.late_tag
         try:
             yield tx
             # A block without statements or mutations has not begun a transaction.
@@ -137,9 +141,9 @@ def _open(tx: Any) -> bool:
 
 
 @asynccontextmanager
-async def connect_async(url: str) -> AsyncIterator[AsyncSpanner]:
+async def connect_async(url: str, tag: str = "") -> AsyncIterator[AsyncSpanner]:
     """Open an async transaction; see `connect`. A cancellation rolls it back."""
-    tx = AsyncSpanner(url)
+    tx = AsyncSpanner(url, tag or conflicts.current())
     await tx.begin()
     try:
         yield tx

@@ -7,7 +7,8 @@
 
 A role is a priority on every request and a tag on every transaction and read, so that Spanner's
 statistics show the cost of the queue beside the service's own work. A call with a priority or tag
-of its own keeps it.
+of its own keeps it. A transaction whose tag says `late-background` has low priority in each
+request, whatever the client's role: so are the transactions of handlers of background tasks.
 
 The client makes the sessions: one multiplexed session for everything, as Google advises. The
 emulator allows one read-write transaction per session, so there the client's session pool is used.
@@ -17,7 +18,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable
-from typing import Any, Literal
+from typing import Any
 
 import grpc
 from google.auth.credentials import Scoped
@@ -28,13 +29,14 @@ from google.cloud.spanner_v1.services.spanner.transports.grpc import SpannerGrpc
 
 from late import events
 from late.errors import ConfigError
+from late.observability.conflicts import Role as Role
 from late.schema.spanner.address import HOST_VARIABLE, NO_CREDENTIALS, emulator_settings
 from late.schema.spanner.address import place_of as place_of
 from late.schema.spanner.address import turn as turn
+from late.store.spanner import conflict_watch
 from late.store.spanner.grpc_calls import Stamp
 from late.store.spanner.grpc_channels import OPTIONS, ChannelPool
 
-Role = Literal["foreground", "background"]
 PRIORITIES: dict[Role, int] = {
     "foreground": RequestOptions.Priority.PRIORITY_HIGH,
     "background": RequestOptions.Priority.PRIORITY_LOW,
@@ -102,6 +104,7 @@ def open_database(
     database._spanner_api = SpannerClient(
         client_info=client._client_info, transport=SpannerGrpcTransport(channel=pool)
     )
+    conflict_watch.watch(database._spanner_api)
     return database
 
 

@@ -81,9 +81,16 @@ class SpannerClients:
         return await self.call(self._transact, work, args, role=role)
 
     def _transact(self, database: Any, work: Callable[..., T], args: tuple[Any, ...]) -> T:
+        tag = f"{database.late_tag}:{work.__name__}"
+
         def run() -> T:
             result: T = database.run_in_transaction(
-                _tidy, work, *args, timeout_secs=left(), default_retry_delay=RETRY_DELAY_S
+                _tidy,
+                work,
+                *args,
+                timeout_secs=left(),
+                default_retry_delay=RETRY_DELAY_S,
+                transaction_tag=tag,
             )
             return result
 

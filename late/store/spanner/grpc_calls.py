@@ -10,6 +10,7 @@ from typing import Any, NamedTuple, Protocol
 import grpc
 
 from late import events
+from late.observability.conflicts import role_of
 
 _REQUEST_ID = "x-goog-spanner-request-id"
 
@@ -29,11 +30,13 @@ class Stamp(NamedTuple):
             return
         options = message.request_options
         if not options.priority:
-            options.priority = self.priority
+            low = role_of(options.transaction_tag) == "background"
+            options.priority = _LOW if low else self.priority
         if not options.request_tag and type(message).__name__ in _TAGGED:
             options.request_tag = self.tag
 
 
+_LOW = 1  # RequestOptions.Priority.PRIORITY_LOW
 # A commit is tagged by its transaction: the server refuses a request tag there.
 _TAGGED = ("ReadRequest", "ExecuteSqlRequest", "ExecuteBatchDmlRequest")
 

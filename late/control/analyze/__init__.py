@@ -1,0 +1,1 @@
+"""The analysis of conflicts between transactions; see `late.control.analyze.report`."""

@@ -1,0 +1,213 @@
+"""From single waits to pairs of transactions, ranked by the time that they cost each other.
+
+A wait comes from one of two views of the same trouble: the *client's* record (the event `conflict`:
+what was aborted, and the time since it began) and the *server's* own (locks that are waited for).
+Both may have seen the same wait, so a pair's time is the larger of the two sums, not both.
+"""
+
+from __future__ import annotations
+
+from collections import Counter, defaultdict
+from collections.abc import Iterable, Sequence
+from typing import Literal
+
+import msgspec
+
+View = Literal["client", "server"]
+
+UNKNOWN = "unknown"
+PLACES_MAX, STATEMENTS_MAX = 5, 4
+
+
+class Wait(msgspec.Struct, frozen=True):
+    """One transaction that was ended or held up by another one, or several alike."""
+
+    view: View
+    kind: str
+    """A kind of `late.observability.conflicts`, or `waiting`."""
+    tag: str
+    """The transaction that has lost the time."""
+    other: str
+    """The transaction that was in the way; empty: not known."""
+    place: str
+    """The row or the range, as far as it is known, else the table."""
+    lost_s: float
+    count: int = 1
+    attempt: int = 1
+    statement: str = ""
+    other_statement: str = ""
+    other_idle: bool = False
+    """The other one held its locks and had no statement running."""
+
+
+class Transaction(msgspec.Struct, frozen=True):
+    """The database's own statistics of the transactions with one tag."""
+
+    tag: str
+    attempts: int
+    aborts: int
+    average_s: float
+    tables: list[str]
+
+
+class Place(msgspec.Struct, frozen=True):
+    """A row or a range that a pair met on."""
+
+    place: str
+    lost_s: float
+    count: int
+
+
+class Statement(msgspec.Struct, frozen=True):
+    """A statement that waited or was waited for."""
+
+    tag: str
+    statement: str
+
+
+class Pair(msgspec.Struct, frozen=True):
+    """Two kinds of transactions, maybe the same, that get into each other's way."""
+
+    tags: tuple[str, str]
+    lost_s: float
+    count: int
+    kinds: dict[str, int]
+    waited_s: dict[str, float]
+    """Seconds that each of the two has lost, by its tag."""
+    attempts_max: int
+    places: list[Place]
+    statements: list[Statement]
+    advice: list[str]
+
+
+class Report(msgspec.Struct, frozen=True):
+    """The pairs that were seen in `for_s` seconds."""
+
+    for_s: float
+    lost_s: float
+    pairs: list[Pair]
+    transactions: list[Transaction] = []
+    notes: list[str] = []
+
+
+class Change(msgspec.Struct, frozen=True):
+    """A pair in two reports, in seconds lost per minute. None: that report does not have it."""
+
+    tags: tuple[str, str]
+    before: float | None
+    after: float | None
+
+
+def report(
+    waits: Iterable[Wait],
+    *,
+    for_s: float,
+    transactions: Sequence[Transaction] = (),
+    notes: Sequence[str] = (),
+) -> Report:
+    """Make the report: pairs, the costliest first."""
+    by_pair: dict[tuple[str, str], list[Wait]] = defaultdict(list)
+    for wait in waits:
+        one, two = sorted((wait.tag or UNKNOWN, wait.other or UNKNOWN))
+        by_pair[one, two].append(wait)
+    pairs = [_pair(tags, found) for tags, found in by_pair.items()]
+    pairs.sort(key=lambda pair: (-pair.lost_s, -pair.count, pair.tags))
+    return Report(
+        for_s=round(for_s, 3),
+        lost_s=round(sum(pair.lost_s for pair in pairs), 6),
+        pairs=pairs,
+        transactions=sorted(transactions, key=lambda each: -each.aborts),
+        notes=list(notes),
+    )
+
+
+def _pair(tags: tuple[str, str], waits: Sequence[Wait]) -> Pair:
+    views = {view: [w for w in waits if w.view == view] for view in ("client", "server")}
+    # The larger view tells the time and the number; both tell places, statements and kinds.
+    main = max(views.values(), key=lambda found: sum(w.lost_s for w in found))
+    kinds: Counter[str] = Counter()
+    for found in views.values():
+        for wait in found:
+            kinds[wait.kind] += wait.count
+    waited: dict[str, float] = defaultdict(float)
+    for wait in main:
+        waited[wait.tag or UNKNOWN] += wait.lost_s
+    statements = dict.fromkeys(
+        (tag or UNKNOWN, text)
+        for wait in sorted(waits, key=lambda w: -w.lost_s)
+        for tag, text in ((wait.tag, wait.statement), (wait.other, wait.other_statement))
+        if text
+    )
+    places = _places(main if any(w.place for w in main) else waits)
+    attempts_max = max(wait.attempt for wait in waits)
+    return Pair(
+        tags=tags,
+        lost_s=round(sum(waited.values()), 6),
+        count=sum(wait.count for wait in main),
+        kinds=dict(sorted(kinds.items())),
+        waited_s={tag: round(s, 6) for tag, s in sorted(waited.items())},
+        attempts_max=attempts_max,
+        places=places,
+        statements=[Statement(*each) for each in list(statements)[:STATEMENTS_MAX]],
+        advice=advice(
+            tags, kinds, places, len(waited), attempts_max, any(w.other_idle for w in waits)
+        ),
+    )
+
+
+def _places(waits: Sequence[Wait]) -> list[Place]:
+    lost: dict[str, float] = defaultdict(float)
+    count: Counter[str] = Counter()
+    for wait in waits:
+        if wait.place:
+            lost[wait.place] += wait.lost_s
+            count[wait.place] += wait.count
+    ranked = sorted(lost, key=lambda place: (-lost[place], place))
+    return [Place(p, round(lost[p], 6), count[p]) for p in ranked[:PLACES_MAX]]
+
+
+def advice(
+    tags: tuple[str, str],
+    kinds: Counter[str],
+    places: Sequence[Place],
+    directions: int,
+    attempts_max: int,
+    idle: bool,
+) -> list[str]:
+    """Return what would help, the surest first.
+
+    Args:
+        directions: 2 if each of the two has waited for the other.
+        idle: one of them held locks with no statement running.
+    """
+    found = []
+    if "deadlock" in kinds or (directions == 2 and len(places) > 1):
+        found.append("take the rows in one order in both, such as by key")
+    if tags[0] == tags[1]:
+        found.append("give such tasks the row as their ordering_key: they then run in turn")
+    if idle:
+        found.append("call others before or after the transaction, not while it holds locks")
+    if "serialization" in kinds:
+        found.append("lock the row first (select ... for update), or use read committed")
+    if "busy" in kinds:
+        found.append("SQLite has one writer: shorter transactions, or PostgreSQL")
+    if attempts_max > 2:
+        found.append("set retry_budget on the queue: repeats of the aborted make more conflicts")
+    if kinds.keys() & {"lock_timeout", "deadline"}:
+        found.append("make the transaction smaller: fewer rows, several commits")
+    if not found:
+        found.append("touch this row last, just before the commit")
+    return found
+
+
+def compare(before: Report, after: Report) -> list[Change]:
+    """Return each pair of two reports, those that got worse first."""
+    rates = [
+        {pair.tags: pair.lost_s * 60 / max(each.for_s, 0.001) for pair in each.pairs}
+        for each in (before, after)
+    ]
+    first, second = rates
+    found = [
+        Change(tags, first.get(tags), second.get(tags)) for tags in dict.fromkeys([*second, *first])
+    ]
+    return sorted(found, key=lambda each: (each.before or 0.0) - (each.after or 0.0))
