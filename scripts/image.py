@@ -2,8 +2,8 @@
 
 Each stage is a folder that is entered by chroot, in a mount namespace of this process alone. Its
 `/usr` is the machine's, read-only, with this Python at `/usr/local`, where the base image has one;
-everything else is made by the Dockerfile's own COPY and RUN. Then both targets are tried as they run
-in a cluster: the user of the image, no capability, a read-only root, `/tmp` in memory, loopback only.
+everything else is made by the Dockerfile's own COPY and RUN. Then both targets are tried as in a
+cluster: the image's user, no capability, a read-only root, `/tmp` in memory, loopback only.
 
 It is no engine: the base image, its size and its layers are not tried. It takes Linux, root, and
 the package index.
