@@ -1,0 +1,231 @@
+"""The drill of `docs/backup.md`: a backup while everything runs, and a restore of it.
+
+Each way is what the page says: SQLite's own backup; `pg_dump` into a cluster that is younger, so
+that its transaction ids count from lower on; a base backup with the log of what was written since.
+"""
+
+from __future__ import annotations
+
+import sqlite3
+import time
+from abc import ABC, abstractmethod
+from collections import Counter
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from datetime import timedelta
+from pathlib import Path
+
+import psycopg
+import pytest
+from typer.testing import CliRunner
+
+from bench.fleet import Fleet, Load, wait_settled
+from bench.witness import witness
+from late.app.app import App
+from late.cli.main import app as command_line
+from late.schema import migrate
+from late.schema.engine import make_engine, write
+from late.testing.servers.postgres import PostgresServer, find_binaries
+
+PATIENCE_S = 60
+LATER = 1_000_000
+"""The number of the task that is not due when the backup is made."""
+SECOND_LOAD = 10_000
+
+
+class Site(ABC):
+    """A database, a backup of it, and where it is restored."""
+
+    url: str
+    rebased = True
+    """Whether workers refuse what was restored until `late rebase` adopts it."""
+
+    @abstractmethod
+    def backup(self) -> None: ...
+
+    @abstractmethod
+    def restore(self) -> str: ...
+
+
+class SQLite(Site):
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+        self.url = f"sqlite:///{folder / 'shop.db'}"
+        migrate.upgrade(self.url)
+
+    def backup(self) -> None:
+        source, target = (sqlite3.connect(self.folder / n) for n in ("shop.db", "backup.db"))
+        source.backup(target)  # `.backup` of the shell is the same call
+        source.close()
+        target.close()
+
+    def restore(self) -> str:
+        (self.folder / "backup.db").rename(self.folder / "restored.db")
+        return f"sqlite:///{self.folder / 'restored.db'}"
+
+
+class Dump(Site):
+    def __init__(self, server: PostgresServer, younger: PostgresServer) -> None:
+        self.server, self.younger = server, younger
+        self.url = made(server)
+        with psycopg.connect(self.url, autocommit=True) as connection:
+            for _ in range(300):
+                connection.execute("select pg_current_xact_id()")
+
+    def backup(self) -> None:
+        file = self.server.folder / "shop.dump"
+        self.server.run("pg_dump", "--format=custom", "--dbname", self.url, "--file", str(file))
+
+    def restore(self) -> str:
+        file = self.younger.folder / "shop.dump"
+        file.write_bytes((self.server.folder / "shop.dump").read_bytes())
+        file.chmod(0o644)
+        with psycopg.connect(self.younger.url, autocommit=True) as connection:
+            connection.execute("create database shop")
+        url = self.younger.url_of("shop")
+        self.younger.run("pg_restore", "--exit-on-error", "--dbname", url, str(file))
+        return url
+
+
+class PointInTime(Site):
+    rebased = False
+    """The same cluster at an earlier moment: nothing tells it from its original."""
+
+    def __init__(self, server: PostgresServer, restored: PostgresServer) -> None:
+        self.server, self.restored = server, restored
+        self.url = made(server)
+
+    def backup(self) -> None:
+        self.restored.clone_of(self.server)
+        with psycopg.connect(self.url, autocommit=True) as connection:
+            # More is written between the base backup and the moment.
+            connection.execute("select pg_create_restore_point('drill')")
+            connection.execute("select pg_switch_wal()")
+
+    def restore(self) -> str:
+        self.server.stop()
+        (self.restored.data / "standby.signal").unlink()
+        self.restored.touch("recovery.signal")
+        self.restored.start()
+        url = self.restored.url_of("shop")
+        with psycopg.connect(url, autocommit=True) as connection:
+            until(lambda: connection.execute("select pg_is_in_recovery()").fetchone() == (False,))
+        return url
+
+
+def made(server: PostgresServer) -> str:
+    with psycopg.connect(server.url, autocommit=True) as connection:
+        connection.execute("create database shop")
+    url = server.url_of("shop")
+    migrate.upgrade(url)
+    return url
+
+
+def until(condition: Callable[[], bool]) -> None:
+    deadline = time.monotonic() + PATIENCE_S
+    while not condition():
+        assert time.monotonic() < deadline, "it did not come to pass"
+        time.sleep(0.02)
+
+
+@contextmanager
+def site(way: str, folder: Path) -> Iterator[Site]:
+    if way == "sqlite":
+        yield SQLite(folder)
+        return
+    if find_binaries() is None:
+        pytest.skip("no PostgreSQL: binaries are needed to start a server of one's own")
+    if way == "dump":
+        with PostgresServer() as server, PostgresServer() as younger:
+            yield Dump(server, younger)
+        return
+    archive = folder / "archive"
+    archive.mkdir()
+    archive.chmod(0o777)
+    for parent in (folder, *folder.parents[:2]):
+        parent.chmod(parent.stat().st_mode | 0o711)  # the server is another user
+    copied = {
+        "archive_mode": "on",
+        "archive_command": f"cp %p {archive}/%f",
+        "wal_level": "replica",
+    }
+    replayed = {
+        "restore_command": f"cp {archive}/%f %p",
+        "recovery_target_name": "drill",
+        "recovery_target_action": "promote",
+    }
+    with PostgresServer(settings={**copied, "max_wal_senders": "4"}) as server:
+        restored = PostgresServer(settings=replayed, initdb=False)
+        try:
+            yield PointInTime(server, restored)
+        finally:
+            restored.close()
+
+
+def late(*words: str) -> int:
+    """Run a command of `late` here, and return its exit code."""
+    code = CliRunner().invoke(command_line, words).exit_code
+    assert isinstance(code, int)
+    return code
+
+
+@pytest.mark.parametrize("way", ["sqlite", "dump", "point-in-time"])
+def test_a_restore_loses_no_task_and_repeats_only_what_was_not_recorded(
+    way: str, tmp_path: Path
+) -> None:
+    """Given a worker and a producer that go on during the backup, when it is restored elsewhere and
+    the original is gone, then every task that was committed before the backup has started before it
+    or starts after the restore, and what was recorded before does not start again."""
+    folders = tmp_path / "before", tmp_path / "after"
+    for folder in folders:
+        folder.mkdir()
+    with site(way, tmp_path) as here:
+        fleet = Fleet(here.url, folders[0])
+        try:
+            first = fleet.start()
+            with Load(here.url, 100, 8) as load:
+                until(lambda: len(fleet.starts()) >= 30)
+            wait_settled(here.url)
+            recorded = {*load.committed}
+            task_id = later(here.url)
+            with Load(here.url, 100, 8, first=SECOND_LOAD) as load:
+                until(lambda: SECOND_LOAD + 30 in numbers(fleet))
+                committed, started = {*list(load.committed)}, numbers(fleet)
+                here.backup()
+                behind = max(load.committed)
+                until(lambda: behind + 20 in numbers(fleet))
+            fleet.stop(first)
+        finally:
+            fleet.close()
+        url = here.restore()
+        if here.rebased:
+            assert late("doctor", url) == 1, "a copy is refused until somebody adopts it"
+            assert late("rebase", url, "--yes") == 0
+        assert late("doctor", url) == 0
+        fleet = Fleet(url, folders[1])
+        try:
+            second = fleet.start()
+            assert late("reschedule", task_id, "--in", "0s", "--url", url) == 0
+            until(lambda: LATER in numbers(fleet))
+            wait_settled(url)
+            fleet.stop(second)
+        finally:
+            fleet.close()
+        again = Counter(start.number for start in fleet.starts())
+        assert committed <= started | again.keys(), "a task is lost"
+        assert not recorded & again.keys(), "what was recorded runs again"
+        assert set(again.values()) == {1}
+        assert late("verify", url) == 0
+
+
+def numbers(fleet: Fleet) -> set[int]:
+    return {start.number for start in fleet.starts()}
+
+
+def later(url: str) -> str:
+    """Commit a task that is due long after the backup, and return its id."""
+    app, engine = App(url, shards=8, strict=False), make_engine(url)
+    call = app.call(witness.name, {"n": LATER}, queue=witness.queue, delay=timedelta(hours=1))
+    (task_id,) = write(engine, lambda tx: app.enqueue_many(tx, [call]))
+    engine.dispose()
+    return task_id
