@@ -19,7 +19,7 @@ import psycopg
 import pytest
 from typer.testing import CliRunner
 
-from bench.fleet import Fleet, Load, wait_settled
+from bench.fleet import Fleet, Load, outcomes, wait_settled
 from bench.witness import witness
 from late.app.app import App
 from late.cli.main import app as command_line
@@ -27,7 +27,11 @@ from late.schema import migrate
 from late.schema.engine import make_engine, write
 from late.testing.servers.postgres import PostgresServer, find_binaries
 
-PATIENCE_S = 60
+pytestmark = pytest.mark.timeout(300)
+
+PATIENCE_S = 120
+HELD = 0
+"""The number of the task that runs until it is let go."""
 LATER = 1_000_000
 """The number of the task that is not due when the backup is made."""
 SECOND_LOAD = 10_000
@@ -121,11 +125,11 @@ def made(server: PostgresServer) -> str:
     return url
 
 
-def until(condition: Callable[[], bool]) -> None:
+def until(condition: Callable[[], object]) -> None:
     deadline = time.monotonic() + PATIENCE_S
     while not condition():
         assert time.monotonic() < deadline, "it did not come to pass"
-        time.sleep(0.02)
+        time.sleep(0.05)
 
 
 @contextmanager
@@ -173,27 +177,33 @@ def late(*words: str) -> int:
 def test_a_restore_loses_no_task_and_repeats_only_what_was_not_recorded(
     way: str, tmp_path: Path
 ) -> None:
-    """Given a worker and a producer that go on during the backup, when it is restored elsewhere and
-    the original is gone, then every task that was committed before the backup has started before it
-    or starts after the restore, and what was recorded before does not start again."""
+    """Given a worker whose only slot is held, and a producer that goes on during the backup, when
+    it is restored elsewhere and the original is gone, then every task that was committed before the
+    backup has started before it or starts after the restore, what had only started starts again,
+    and what was recorded before does not."""
     folders = tmp_path / "before", tmp_path / "after"
     for folder in folders:
         folder.mkdir()
+    let_go = tmp_path / "let-go"
     with site(way, tmp_path) as here:
-        fleet = Fleet(here.url, folders[0])
+        slow = {"LATE_CONCURRENCY": "1", "BENCH_HOLD": str(let_go)}
+        fleet = Fleet(here.url, folders[0], slow)
         try:
             first = fleet.start()
-            with Load(here.url, 100, 8) as load:
-                until(lambda: len(fleet.starts()) >= 30)
+            with Load(here.url, 60, 8, first=1) as load:
+                until(lambda: numbers(fleet))
             wait_settled(here.url)
             recorded = {*load.committed}
-            task_id = later(here.url)
-            with Load(here.url, 100, 8, first=SECOND_LOAD) as load:
-                until(lambda: SECOND_LOAD + 30 in numbers(fleet))
-                committed, started = {*list(load.committed)}, numbers(fleet)
+            later_id = committed(here.url, LATER, timedelta(hours=1))
+            committed(here.url, HELD)
+            until(lambda: HELD in numbers(fleet))
+            started = numbers(fleet)
+            with Load(here.url, 60, 8, first=SECOND_LOAD) as load:
+                until(lambda: len(load.committed) >= 40)
+                waiting = {*list(load.committed)}
                 here.backup()
-                behind = max(load.committed)
-                until(lambda: behind + 20 in numbers(fleet))
+            let_go.touch()
+            until(lambda: numbers(fleet) > started)
             fleet.stop(first)
         finally:
             fleet.close()
@@ -202,19 +212,20 @@ def test_a_restore_loses_no_task_and_repeats_only_what_was_not_recorded(
             assert late("doctor", url) == 1, "a copy is refused until somebody adopts it"
             assert late("rebase", url, "--yes") == 0
         assert late("doctor", url) == 0
+        assert late("reschedule", later_id, "--in", "0s", "--url", url) == 0
         fleet = Fleet(url, folders[1])
         try:
             second = fleet.start()
-            assert late("reschedule", task_id, "--in", "0s", "--url", url) == 0
             until(lambda: LATER in numbers(fleet))
             wait_settled(url)
             fleet.stop(second)
         finally:
             fleet.close()
         again = Counter(start.number for start in fleet.starts())
-        assert committed <= started | again.keys(), "a task is lost"
+        assert {*waiting, HELD, LATER} <= again.keys(), "a task is lost"
         assert not recorded & again.keys(), "what was recorded runs again"
         assert set(again.values()) == {1}
+        assert outcomes(url)["done"] == len(recorded) + len(again)
         assert late("verify", url) == 0
 
 
@@ -222,10 +233,10 @@ def numbers(fleet: Fleet) -> set[int]:
     return {start.number for start in fleet.starts()}
 
 
-def later(url: str) -> str:
-    """Commit a task that is due long after the backup, and return its id."""
+def committed(url: str, number: int, delay: timedelta = timedelta()) -> str:
+    """Commit a task, due after the delay, and return its id."""
     app, engine = App(url, shards=8, strict=False), make_engine(url)
-    call = app.call(witness.name, {"n": LATER}, queue=witness.queue, delay=timedelta(hours=1))
+    call = app.call(witness.name, {"n": number}, queue=witness.queue, delay=delay)
     (task_id,) = write(engine, lambda tx: app.enqueue_many(tx, [call]))
     engine.dispose()
     return task_id
