@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import functools
-import importlib.util
 import json
 import subprocess
 import sys
@@ -47,9 +46,6 @@ with Chart.load(folder) as chart:
             found.append(str(error))
 json.dump([lint(folder, strict=True)["messages"], *found], sys.stdout)
 """
-pytestmark = pytest.mark.skipif(
-    importlib.util.find_spec("helm_python") is None, reason="no Helm for this machine"
-)
 
 
 @functools.cache
