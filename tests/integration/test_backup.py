@@ -1,7 +1,7 @@
 """The drill of `docs/backup.md`: a backup while everything runs, and a restore of it.
 
-Each way is what the page says: SQLite's own backup; `pg_dump` into a cluster that is younger, so
-that its transaction ids count from lower on; a base backup with the log of what was written since.
+Each way is what the page says: SQLite's own backup, and `pg_dump` into a cluster that is younger,
+so that its transaction ids count from lower on.
 """
 
 from __future__ import annotations
@@ -41,8 +41,6 @@ class Site(ABC):
     """A database, a backup of it, and where it is restored."""
 
     url: str
-    rebased = True
-    """Whether workers refuse what was restored until `late rebase` adopts it."""
 
     @abstractmethod
     def backup(self) -> None: ...
@@ -91,42 +89,6 @@ class Dump(Site):
         return url
 
 
-class PointInTime(Site):
-    rebased = False
-    """The same cluster at an earlier moment: nothing tells it from its original."""
-
-    def __init__(self, server: PostgresServer, restored: PostgresServer) -> None:
-        self.server, self.restored = server, restored
-        self.url = made(server)
-
-    def backup(self) -> None:
-        self.restored.clone_of(self.server)
-        with psycopg.connect(self.url, autocommit=True) as connection:
-            ((segment,),) = connection.execute(
-                "select pg_walfile_name(pg_create_restore_point('drill'))"
-            ).fetchall()
-            connection.execute("select pg_switch_wal()")
-            archived = "select last_archived_wal >= %s from pg_stat_archiver"
-            until(lambda: connection.execute(archived, (segment,)).fetchone() == (True,))
-
-    def restore(self) -> str:
-        self.server.stop()
-        (self.restored.data / "standby.signal").unlink()
-        self.restored.touch("recovery.signal")
-        self.restored.start()
-        until(lambda: promoted(self.restored.url))
-        return self.restored.url_of("shop")
-
-
-def promoted(url: str) -> bool:
-    """Whether a server has ended its recovery; it may not answer meanwhile."""
-    try:
-        with psycopg.connect(url, autocommit=True) as connection:
-            return connection.execute("select pg_is_in_recovery()").fetchone() == (False,)
-    except psycopg.OperationalError:
-        return False
-
-
 def made(server: PostgresServer) -> str:
     with psycopg.connect(server.url, autocommit=True) as connection:
         connection.execute("create database shop")
@@ -149,31 +111,8 @@ def site(way: str, folder: Path) -> Iterator[Site]:
         return
     if find_binaries() is None:
         pytest.skip("no PostgreSQL: binaries are needed to start a server of one's own")
-    if way == "dump":
-        with PostgresServer() as server, PostgresServer() as younger:
-            yield Dump(server, younger)
-        return
-    archive = folder / "archive"
-    archive.mkdir()
-    archive.chmod(0o777)
-    for parent in (folder, *folder.parents[:2]):
-        parent.chmod(parent.stat().st_mode | 0o711)  # the server is another user
-    copied = {
-        "archive_mode": "on",
-        "archive_command": f"cp %p {archive}/%f",
-        "wal_level": "replica",
-    }
-    replayed = {
-        "restore_command": f"cp {archive}/%f %p",
-        "recovery_target_name": "drill",
-        "recovery_target_action": "promote",
-    }
-    with PostgresServer(settings={**copied, "max_wal_senders": "4"}) as server:
-        restored = PostgresServer(settings=replayed, initdb=False)
-        try:
-            yield PointInTime(server, restored)
-        finally:
-            restored.close()
+    with PostgresServer() as server, PostgresServer() as younger:
+        yield Dump(server, younger)
 
 
 def late(*words: str) -> int:
@@ -183,7 +122,7 @@ def late(*words: str) -> int:
     return code
 
 
-@pytest.mark.parametrize("way", ["sqlite", "dump", "point-in-time"])
+@pytest.mark.parametrize("way", ["sqlite", "dump"])
 def test_a_restore_loses_no_task_and_repeats_only_what_was_not_recorded(
     way: str, tmp_path: Path
 ) -> None:
@@ -220,9 +159,8 @@ def test_a_restore_loses_no_task_and_repeats_only_what_was_not_recorded(
         finally:
             fleet.close()
         url = here.restore()
-        if here.rebased:
-            assert late("doctor", url) == 1, "a copy is refused until somebody adopts it"
-            assert late("rebase", url, "--yes") == 0
+        assert late("doctor", url) == 1, "a copy is refused until somebody adopts it"
+        assert late("rebase", url, "--yes") == 0
         assert late("doctor", url) == 0
         assert late("reschedule", later_id, "--in", "0s", "--url", url) == 0
         # On a busy machine it must not lose its shards, and run what it had started a second time.
