@@ -18,6 +18,7 @@ ARGS ?=
 
 .DEFAULT_GOAL := help
 .PHONY: attack consumers dist docs docs-serve help setup demo demo-postgres demo-spanner test test-rest test-long test-servers soak chaos drills defects lint format types contracts tree duplicates dead-code mutants coverage quick browser screenshots check bench bench-alone bench-guard bench-peers bench-placement bench-restarts bench-signals bench-spark bench-steady bench-waking bench-reading protos overload lock sbom audit clean bench-page bench-shapes bench-scale
+.PHONY: attack consumers dist docs docs-serve help image setup demo demo-postgres demo-spanner test test-rest test-long test-servers soak chaos defects lint format types contracts tree duplicates dead-code mutants coverage quick browser screenshots check bench bench-alone bench-guard bench-peers bench-placement bench-restarts bench-signals bench-spark bench-steady bench-waking bench-reading protos overload lock sbom audit clean bench-page bench-shapes bench-scale
 
 ### Use
 
@@ -232,6 +233,10 @@ lock: ## write the lock files again (ARGS=--upgrade for newer versions)
 dist: ## wheel and source distribution in dist/: built twice, compared, checked, installed, tried (ARGS="--python python3.13")
 	$(DEV)
 	@$(BIN)/python -m scripts.dist $(ARGS)
+
+image: ## run the steps of deploy/Dockerfile in a chroot and try both images, read-only, as their user (Linux, root)
+	$(DEV)
+	@$(BIN)/python -m scripts.image
 
 docs: ## the site of the documentation in dist/site; a link that leads nowhere is an error
 	@$(PYTHON) scripts/environment.py docs

@@ -43,12 +43,14 @@ class Start(NamedTuple):
 
 
 class Load:
-    """A producer: `rate` tasks a second over all shards, from `with` to the end of the block."""
+    """A producer: `rate` tasks a second over all shards, from `with` to the end of the block; their
+    numbers count from `first` on."""
 
-    def __init__(self, url: str, rate: int, shards: int) -> None:
+    def __init__(self, url: str, rate: int, shards: int, *, first: int = 0) -> None:
         self.committed: dict[int, tuple[int, float]] = {}
         """Number -> (shard, when its transaction had committed)."""
         self._engine = make_engine(url)
+        self._first = first
         self._each = max(1, round(rate * TURN_S))
         # An app of its own, as wide as this run's lane is.
         self._app = App(url, shards=shards, strict=False)
@@ -74,7 +76,7 @@ class Load:
             self._error = error
 
     def _produce(self) -> None:
-        number, due_s = 0, time.monotonic()
+        number, due_s = self._first, time.monotonic()
         while not self._over.is_set():
             calls = [
                 self._app.call(witness.name, {"n": n}, queue=witness.queue)

@@ -23,7 +23,7 @@ from packaging.version import InvalidVersion, Version
 
 ROOT = Path(__file__).resolve().parent.parent
 LOCKS = ("requirements-dev.lock", "requirements-build.lock", "requirements-docs.lock")
-"""The first has what `requirements.lock` has, in the same versions."""
+"""The first has what those of a service and of the image have, in the same versions."""
 Record = dict[str, Any]
 
 

@@ -19,11 +19,18 @@ CLEAN = re.compile(r"(?:#.*|\s*--hash=sha256:[0-9a-f]{64}.*|[A-Za-z0-9][^/@]*|\s
 """A line of a lock: a comment, a hash or `name==version ; marker`; no address, no path."""
 
 EVERYTHING = ("--all-extras", "--group", "dev", "--group", "bench", "--group", "build")
+IMAGE = tuple(
+    word
+    for extra in ("crypto", "fast", "grpc", "http", "oidc", "otel", "postgres", "serve", "spanner")
+    for word in ("--extra", extra)
+)
+"""What the container image has: `deploy/Dockerfile`."""
 # The development lock comes first and binds the others: the levels then agree on every version,
 # and two locks can be installed side by side.
 LOCKS: tuple[tuple[str, tuple[str, ...]], ...] = (
     ("requirements-dev.lock", EVERYTHING),
     ("requirements.lock", ("-c", "requirements-dev.lock")),
+    ("requirements-image.lock", (*IMAGE, "-c", "requirements-dev.lock")),
     ("requirements-build.lock", ("-c", "requirements-dev.lock")),
     ("requirements-docs.lock", ("-c", "requirements-dev.lock")),
 )

@@ -211,6 +211,8 @@ LONG: dict[str, tuple[str, ...]] = {
     ),
     "test_a_worker_whose_slots_are_all_stuck_hands_its_shards_over": ("sqlite", "spanner"),
     "test_a_settlement_that_was_begun_before_a_pause_is_refused_after_it": ("sqlite", "spanner"),
+    # A restored dump is also in another test; SQLite's backup stays.
+    "test_a_restore_loses_no_task_and_repeats_only_what_was_not_recorded": ("dump",),
     # A size of its own: another number of the same test stays.
     "test_rows_read_per_row_returned_do_not_grow_with_consumed_ones": ("100000",),
     "test_a_worker_whose_database_is_lost_says_so_once_and_ends": ("another database",),
