@@ -17,8 +17,7 @@ PYTEST_WORKERS ?= 3
 ARGS ?=
 
 .DEFAULT_GOAL := help
-.PHONY: attack consumers dist docs docs-serve help setup demo demo-postgres demo-spanner test test-rest test-long test-servers soak chaos drills defects lint format types contracts tree duplicates dead-code mutants coverage quick browser screenshots check bench bench-alone bench-guard bench-peers bench-placement bench-restarts bench-signals bench-spark bench-steady bench-waking bench-reading protos overload lock sbom audit clean bench-page bench-shapes bench-scale
-.PHONY: attack consumers dist docs docs-serve help image setup demo demo-postgres demo-spanner test test-rest test-long test-servers soak chaos defects lint format types contracts tree duplicates dead-code mutants coverage quick browser screenshots check bench bench-alone bench-guard bench-peers bench-placement bench-restarts bench-signals bench-spark bench-steady bench-waking bench-reading protos overload lock sbom audit clean bench-page bench-shapes bench-scale
+.PHONY: attack audit bench bench-alone bench-guard bench-page bench-peers bench-placement bench-reading bench-restarts bench-scale bench-shapes bench-signals bench-spark bench-steady bench-waking browser chaos check clean consumers contracts coverage dead-code defects demo demo-postgres demo-spanner dist docs docs-serve drills duplicates format help image lint lock mutants overload protos quick sbom screenshots setup soak test test-long test-rest test-servers tree types
 
 ### Use
 
