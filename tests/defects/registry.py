@@ -11,7 +11,7 @@ from tests.defects import components as c
 from tests.defects import delivery as d
 from tests.defects import sizing as z
 from tests.defects import statements as s
-from tests.defects import workflows
+from tests.defects import transactions, workflows
 from tests.defects.defect import Defect
 
 JOURNAL = "tests/conformance/test_journal.py::"
@@ -494,4 +494,6 @@ _ALL = (
     ),
 )  # fmt: skip
 
-DEFECTS: dict[str, Defect] = {defect.name: defect for defect in (*_ALL, *workflows.DEFECTS)}
+DEFECTS: dict[str, Defect] = {
+    defect.name: defect for defect in (*_ALL, *workflows.DEFECTS, *transactions.DEFECTS)
+}

@@ -11,7 +11,7 @@ from bisect import bisect_left
 from collections import Counter, defaultdict
 from collections.abc import Callable, Collection, Mapping, Sequence
 from hashlib import blake2b
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import msgspec
 
@@ -31,6 +31,7 @@ from late.payload.command import NAMES
 from late.scheduler.task_state import POSTPONED
 from late.store.base import (
     CHANGES,
+    Fate,
     HeldKey,
     Lease,
     Page,
@@ -46,6 +47,9 @@ from late.store.common.suspects import inherited
 from tests.simulator.logs import Log
 from tests.simulator.truth import TAKEOVER, Broken, Journal, Shard, Truth
 from tests.simulator.workflows import Flows
+
+if TYPE_CHECKING:
+    from tests.simulator.transactions import Effect
 
 Row = tuple[Any, ...]
 AGAIN_US = 62_000_000
@@ -160,6 +164,25 @@ class Database:
 
     def settle(self, settlements: Sequence[Settlement]) -> list[SettleResult]:
         return [self._settle(settlement) for settlement in settlements]
+
+    def commit_shared(self, effects: Sequence[Effect], settlements: Sequence[Settlement]) -> Fate:
+        """Commit a transaction of handlers with its settlements: all of it, or nothing.
+
+        Raises:
+            Broken: what the truth says of the settlements, and S22.
+        """
+        if any(s.seq != self.journals[s.group, s.shard_id].seq + 1 for s in settlements):
+            self.fenced += 1
+            return Fate.REFUSED
+        written = [self.truth.written(each.group, each.task_id, each.epoch) for each in effects]
+        self.settle(settlements)
+        for each, witness in zip(effects, written, strict=True):
+            if witness.final != "done":
+                raise Broken(f"S22: what {each.task_id} writes is committed, and not its end")
+        rows = [each.follow_up for each in effects if each.follow_up is not None]
+        if rows:
+            self.commit(self.begin(), rows)
+        return Fate.COMMITTED
 
     def _settle(self, s: Settlement) -> SettleResult:
         journal = self.journals[s.group, s.shard_id]

@@ -19,6 +19,8 @@ class Job(msgspec.Struct, omit_defaults=True):
     """How many times it asks to come again later."""
     follows: bool = False
     """Whether it commits a task of its own, in a transaction through the network."""
+    shares: bool = False
+    """Whether its transaction is that of its settlement, and of other tasks."""
 
 
 _decoder = msgspec.json.Decoder(Job)

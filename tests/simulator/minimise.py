@@ -77,6 +77,8 @@ def describe(result: Result) -> str:
     ]
     if plan.older:
         lines.append(f"  {plan.older:.0%} of the processes place shards as before bounded loads")
+    if plan.sharing is not None:
+        lines.append(f"  {plan.sharing}")
     if plan.settings != QueueSettings():
         lines.append(f"  {plan.settings}")
     for fault in plan.faults:

@@ -72,12 +72,15 @@ class Network(msgspec.Struct):
     read-only one."""
     storm: bool = False
     """What handlers depend on is down: every attempt fails."""
+    dies: float = 0.0
+    """The chance of a death at each step of a transaction that handlers share."""
 
     def heal(self) -> None:
         """All is well from now on."""
         self.lost = self.twice = self.refused = self.aborted = 0.0
         self.cut = self.deaf = frozenset()
         self.busy = self.storm = False
+        self.dies = 0.0
 
 
 def _no_answer(answer: asyncio.Future[Any]) -> None:
@@ -106,8 +109,11 @@ class NetworkStore:
     def features(self) -> Features:
         return FEATURES
 
-    async def _call(self, what: str, work: Callable[[], T]) -> T:
+    async def _call(self, what: str, work: Callable[[], T], *, once: bool = False) -> T:
         """`work` at the database, under a name for the trace.
+
+        Args:
+            once: it cannot come twice: it is part of a transaction on one connection.
 
         Raises:
             StoreUnavailable: it may have happened or not.
@@ -124,7 +130,7 @@ class NetworkStore:
         answer: asyncio.Future[T] = self._loop.create_future()
         if not self._loses():
             self._loop.outside(self._arrive, what, work, answer, delay_s=self._delay())
-            if rng.random() < network.twice:
+            if rng.random() < network.twice and not once:
                 forgotten: asyncio.Future[T] = self._loop.create_future()
                 late_s = 20 * self._delay()
                 self._loop.outside(self._arrive, what, work, forgotten, delay_s=late_s)
@@ -260,6 +266,10 @@ class NetworkStore:
     async def schedules(self) -> list[Schedule]:
         """What `Control.schedules.all` reads."""
         return await self._call("schedules", self.database.recurring)
+
+    async def once(self, what: str, work: Callable[[], T]) -> T:
+        """A statement of a transaction that handlers share. Raises as all calls do."""
+        return await self._call(what, work, once=True)
 
     async def enqueue(self, tasks: Sequence[NewTask]) -> None:
         """A handler's own transaction; repeated, it finds its rows and is refused."""

@@ -15,11 +15,12 @@ import msgspec
 
 from late.model.queue_settings import QueueSettings
 from late.model.task import NewTask, Options, Schedule, TaskId
-from tests.simulator import budget, jumps, orders, resets, workflows
+from tests.simulator import budget, jumps, orders, resets, transactions, workflows
 from tests.simulator.job import Job
 from tests.simulator.jumps import EPOCH_US, Jump
 from tests.simulator.orders import Order
 from tests.simulator.resets import Reset
+from tests.simulator.transactions import Sharing
 from tests.simulator.workflows import Flow
 
 Profile = Literal["sqlite", "postgres", "spanner", "cockroach"]
@@ -89,6 +90,7 @@ class Plan(msgspec.Struct, frozen=True):
     jumps: tuple[Jump, ...] = ()
     """Of the database's clock."""
     flows: tuple[Flow, ...] = ()
+    sharing: Sharing | None = None
     older: float = 0.0
     """The share of processes that place shards as the version before bounded loads did."""
 
@@ -109,9 +111,10 @@ class Plan(msgspec.Struct, frozen=True):
         ttl_s = rng.choice((1.5, 3.0, 6.0))
         workers = rng.randint(1, 4)
         armed = [kind for kind in FAULTS if rng.random() < 0.3]
+        drawn = rng.choice(PROFILES) if profile is None else profile
         plan = cls(
             seed=seed,
-            profile=rng.choice(PROFILES) if profile is None else profile,
+            profile=drawn if profile is not None else transactions.profile(seed, drawn),
             workers=workers,
             shards=shards,
             groups=("default", "audit")[: rng.choice((1, 1, 2))],
@@ -127,10 +130,15 @@ class Plan(msgspec.Struct, frozen=True):
         turned = budget.draw(random.Random(seed ^ 0xB0D6E7))
         jumped = jumps.draw(random.Random(seed ^ 0x7C10C), live_s, plan.profile)
         older = random.Random(seed ^ 0x01DE5).choice((0.0, 0.0, 0.5))
-        return msgspec.structs.replace(
+        plan = msgspec.structs.replace(
             plan, orders=_orders(plan), resets=begins, settings=turned, jumps=jumped, older=older,
             flows=() if plan.profile == "cockroach" else workflows.draw(seed, live_s, shards),
         )  # fmt: skip
+        sharing = transactions.draw(seed)
+        if sharing is None or plan.profile not in transactions.PROFILES:
+            return plan
+        booked, flows = transactions.share(sharing, seed, plan.bookings, plan.flows)
+        return msgspec.structs.replace(plan, sharing=sharing, bookings=booked, flows=flows)
 
 
 class _Draw:

@@ -10,15 +10,17 @@ import asyncio
 import contextlib
 import random
 from collections.abc import Callable, Sequence
+from contextlib import AbstractAsyncContextManager
 
 from late import events
 from late.clock import DatabaseClock
 from late.dispatcher.settler import Settler
 from late.errors import LateError, StoreError
 from late.model.queue_settings import QueueSettings
-from late.model.task import DEFAULT_GROUP
+from late.model.task import DEFAULT_GROUP, Attempt
 from late.scheduler.scheduler import Scheduler
 from late.scheduler.settings import CoreSettings
+from late.scheduler.shared_settlements import Commit, SharedSettlements
 from late.store.base import Page, WorkerInfo
 from late.tailer.heartbeat import Heartbeat
 from late.tailer.lease_keeper import LeaseKeeper
@@ -29,6 +31,7 @@ from tests.simulator.budget import QUEUE
 from tests.simulator.handlers import CONCURRENCY, Slots
 from tests.simulator.loop import Process, SimLoop
 from tests.simulator.network import NetworkStore
+from tests.simulator.transactions import SharedSlots
 from tests.simulator.truth import POLICY, Shard
 
 GRACE_S = 5.0
@@ -68,6 +71,7 @@ class SimWorker:
         queue_settings: QueueSettings,
         rng: random.Random,
         die: Callable[[], None],
+        shares: str | None,
     ) -> None:
         self._store = store
         self._ttl_s = ttl_s
@@ -101,6 +105,8 @@ class SimWorker:
         )  # fmt: skip
         self.slots.on_finished = self.scheduler.finished
         self.scheduler.change_settings({QUEUE: queue_settings}, {})
+        if shares is not None:
+            self.slots.shared = self._shared_slots(rng, one_writer=shares == "sqlite")
         self.keeper = LeaseKeeper(
             store, process.name,
             on_acquired=self.scheduler.acquired,
@@ -118,6 +124,21 @@ class SimWorker:
         )  # fmt: skip
         self._rng = rng
         self._loops: list[asyncio.Task[None]] = []
+
+    def _shared_slots(self, rng: random.Random, *, one_writer: bool) -> SharedSlots:
+        """As `late.worker.transactions`."""
+
+        def alone(attempts: Sequence[Attempt]) -> AbstractAsyncContextManager[Commit | None]:
+            settlements = SharedSettlements(
+                self.scheduler,
+                self.settler,
+                holders=lambda: (self.slots,),
+                on_error=lambda refused, error: self.keeper.refused(refused, error),
+                now_us=self.clock.now_us,
+            )
+            return settlements.alone(attempts)
+
+        return SharedSlots(self.slots, alone, rng, one_writer=one_writer)
 
     async def run(self) -> None:
         """Start. Returns once the loops run."""

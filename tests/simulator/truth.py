@@ -19,8 +19,8 @@
 | S16 a task takes down four workers at most; who is buried for it had an endless start | both |
 | S20 an attempt is lost at most once, and only one that had begun | each settlement |
 
-S10, the retry budget, is in `budget`, S17 to S19 are in `orders`, what must hold at the end is in
-`world`.
+S10, the retry budget, is in `budget`, S17 to S19 are in `orders`, S22 is in `transactions`, what
+must hold at the end is in `world`.
 """
 
 from __future__ import annotations
@@ -122,6 +122,8 @@ class Witness(msgspec.Struct):
     """How many owners it took down whose terms a reset had ended, of which they did not know."""
     blamed: bool = False
     """Whether it was given up for that."""
+    effects: int = 0
+    """How many transactions have committed what its handler writes in that of its settlement."""
     deferrals: int = 0
     """Starts that ended without costing an attempt."""
     running: set[int] = msgspec.field(default_factory=set)
@@ -368,10 +370,26 @@ class Truth:
                 self.broken(f"S13: {name} came at {due}, and its last task has not ended")
             self._tick_tasks[name] = task.task_id
 
+    def written(self, group: str, task_id: str, epoch: int) -> Witness:
+        """What a handler writes is committed, and the end of its task is about to be."""
+        witness = self.witness[group][task_id]
+        witness.done = True
+        witness.running.discard(epoch)
+        witness.effects += 1
+        if witness.effects > 1:
+            self.broken(f"S22: what {task_id} writes is committed {witness.effects} times")
+        return witness
+
     # ------------------------------------------------------------------ starts
 
-    def started(self, attempt: Attempt, worker_id: str, alive_until_us: int) -> Witness | None:
-        """A handler is about to be called; None if there is no such task."""
+    def started(
+        self, attempt: Attempt, worker_id: str, alive_until_us: int, *, again: bool = False
+    ) -> Witness | None:
+        """A handler is about to be called; None if there is no such task.
+
+        Args:
+            again: it is the same attempt once more, since its transaction has failed.
+        """
         record, now_us = attempt.record, self.clock.latest_us()
         witness = self.witness[attempt.group].get(record.task_id)
         if witness is None:
@@ -390,11 +408,11 @@ class Truth:
             self.broken(f"S9: {record.task_id} has its attempt {attempt.number}")
         if attempt.epoch >= witness.back_epoch and attempt.number > witness.burnt + 1:
             self.broken(f"S11: attempt {attempt.number} after {witness.burnt} failures")
-        if attempt.number > 1:
+        if attempt.number > 1 and not again:
             objection = self.budgets.objection(worker_id, self.clock.longest_us())
             if objection is not None:
                 self.broken(objection)
-        self.begun.add((attempt.group, record.task_id, attempt.epoch))
+        self.begins(attempt)
         earliest_us = self.clock.earliest_us()
         if alive_until_us <= earliest_us:
             late_s = (earliest_us - alive_until_us) / 1e6
@@ -406,6 +424,10 @@ class Truth:
         witness.starts += 1
         witness.running.add(attempt.epoch)
         return witness
+
+    def begins(self, attempt: Attempt) -> None:
+        """An attempt is not given back any more."""
+        self.begun.add((attempt.group, attempt.record.task_id, attempt.epoch))
 
     def killed(self, attempt: Attempt, witness: Witness) -> None:
         """A handler takes its process down."""

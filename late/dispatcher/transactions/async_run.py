@@ -6,7 +6,6 @@ Only what blocks is done in a thread: to begin, and to commit.
 from __future__ import annotations
 
 import asyncio
-from time import monotonic
 from typing import Any
 
 from late.dispatcher.local.threads import Threads
@@ -41,14 +40,12 @@ class AsyncRun(Run):
             self._handler.cancel()
 
     async def _take_turns_here(self, tx: SharedTransaction) -> None:
-        began, first = monotonic(), True
-        while not self.lost and (turn := self._next(began)) is not None:
+        began, first = self._monotonic(), True
+        while self._goes_on(began):
             if not first:
-                try:
-                    await tx.next_async()
-                except BaseException:
-                    self._not_begun(turn)
-                    raise
+                await tx.next_async()
+            if (turn := self._next(began)) is None:
+                return
             await self._take_turn_here(tx, turn, first=first)
             first = False
             self._over(turn)
@@ -60,7 +57,7 @@ class AsyncRun(Run):
             kept = await self._in_task(tx, turn)
         except BaseException as failure:
             error = self._raised(turn, failure)
-        turn.busy_s = monotonic() - turn.begun
+        turn.busy_s = self._monotonic() - turn.begun
         await tx.end_session_async()
         if not kept:
             self._undone(tx, turn, error, await tx.undo_async(), first=first)

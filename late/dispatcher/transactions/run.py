@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import asyncio
 import threading
+import time
 from collections import deque
 from collections.abc import Callable, Iterable
 from contextvars import copy_context
-from time import monotonic
 from typing import Any
 
+from late.clock import Monotonic
 from late.dispatcher.local.threads import Threads
 from late.handler.classify import INTERRUPTED, RetryRule, Scrub, Verdict, raised, returned
 from late.handler.context import AsyncContext, AttemptOver, tag_of
@@ -83,10 +84,12 @@ class Run:
         begin: Callable[[bool], SharedTransaction],
         may_start: Callable[[Turn], bool],
         scrub: Scrub | None = None,
+        monotonic: Monotonic = time.monotonic,
     ) -> None:
         self._begin = begin
         self._may_start = may_start
         self._scrub = scrub
+        self._monotonic = monotonic
         self._lock = threading.Lock()
         """Held by whoever changes what the turns are."""
         self.unstarted = deque(turns)
@@ -130,23 +133,15 @@ class Run:
             tx.roll_back()
 
     def _take_turns(self, tx: SharedTransaction) -> None:
-        began, first = monotonic(), True
-        while not self.lost and (turn := self._next(began)) is not None:
+        began, first = self._monotonic(), True
+        while self._goes_on(began):
             if not first:
-                try:
-                    tx.next()
-                except BaseException:
-                    self._not_begun(turn)
-                    raise
+                tx.next()  # Before the turn is taken: the worker may not be trusted any more then.
+            if (turn := self._next(began)) is None:
+                return
             self._take_turn(tx, turn, first=first)
             first = False
             self._over(turn)
-
-    def _not_begun(self, turn: Turn) -> None:
-        """Put back a turn: the one before it has spoilt the transaction."""
-        with self._lock:
-            self.unstarted.appendleft(turn)
-            self.current = None
 
     def _over(self, turn: Turn) -> None:
         with self._lock:
@@ -167,7 +162,7 @@ class Run:
     def is_held(self, for_s: float) -> bool:
         """Return whether its present turn has taken longer than that."""
         with self._lock:
-            return self.current is not None and monotonic() - self.current.begun > for_s
+            return self.current is not None and self._monotonic() - self.current.begun > for_s
 
     def take_back(self) -> list[Turn]:
         """Take out what has not begun."""
@@ -195,18 +190,25 @@ class Run:
             self.unstarted.clear()
         return found
 
+    def _goes_on(self, began: float) -> bool:
+        """Return whether one more handler may begin, in a transaction that began then."""
+        with self._lock:
+            return self._has_next(began)
+
     def _next(self, began: float) -> Turn | None:
         with self._lock:
-            if self.over or not self.unstarted:
-                return None
-            now = monotonic()
-            if self.ended and now - began > HOLD_S:
-                return None
-            if not self._may_start(self.unstarted[0]):
+            if not self._has_next(began):
                 return None
             self.current = turn = self.unstarted.popleft()
-            turn.begun = now
+            turn.begun = self._monotonic()
             return turn
+
+    def _has_next(self, began: float) -> bool:
+        if self.over or self.lost or not self.unstarted:
+            return False
+        if self.ended and self._monotonic() - began > HOLD_S:
+            return False
+        return self._may_start(self.unstarted[0])
 
     def _take_turn(self, tx: SharedTransaction, turn: Turn, *, first: bool) -> None:
         """Run one handler, and take back what it did unless it is done."""
@@ -216,7 +218,7 @@ class Run:
             kept = turn.variables.run(self._call, tx, turn)
         except BaseException as failure:  # SystemExit in a handler fails it, no more.
             error = self._raised(turn, failure)
-        turn.busy_s = monotonic() - turn.begun
+        turn.busy_s = self._monotonic() - turn.begun
         tx.end_session()
         if not kept:
             self._undone(tx, turn, error, tx.undo(), first=first)

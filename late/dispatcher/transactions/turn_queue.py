@@ -17,12 +17,13 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import time
 from collections import deque
 from collections.abc import Awaitable, Callable, Sequence
 from contextlib import AbstractAsyncContextManager, AsyncExitStack
 from itertools import chain
-from time import monotonic
 
+from late.clock import Monotonic
 from late.dispatcher.local.threads import Threads
 from late.dispatcher.transactions.async_run import AsyncRun
 from late.dispatcher.transactions.run import HOLD_S, TRIES, Run, Turn
@@ -64,6 +65,7 @@ class TurnQueue:
         may_start: asked in a thread before each handler.
         now_us: the database's clock.
         report: takes an outcome of which the slot has spoken already.
+        threads: where a `Run` works, begins and commits.
     """
 
     def __init__(
@@ -76,6 +78,8 @@ class TurnQueue:
         now_us: Callable[[], int],
         report: Callable[[Outcome], None],
         scrub: Scrub | None = None,
+        threads: Threads | None = None,
+        monotonic: Monotonic = time.monotonic,
     ) -> None:
         self._transactions = transactions
         self._alone_with = alone
@@ -84,7 +88,8 @@ class TurnQueue:
         self._now_us = now_us
         self._report = report
         self._scrub = scrub
-        self._threads = Threads()
+        self._monotonic = monotonic
+        self._threads = threads or Threads()
         self._shared_next = False
         self._away = False
         """The last transaction could not be opened."""
@@ -126,6 +131,7 @@ class TurnQueue:
         if turn.ended.done():
             return turn.verdict
         if turn.committing:
+            turn.withdrawn = True  # After a rollback it must not run beside the next attempt.
             await asyncio.wait([turn.ended])
             return turn.verdict if turn.recorded else None
         turn.withdrawn = True
@@ -203,7 +209,7 @@ class TurnQueue:
 
     def _start(self, runs: set[Run], turns: list[Turn]) -> None:
         kind = AsyncRun if turns[0].is_async else Run
-        run = kind(turns, self._transactions.begin, self._may, self._scrub)
+        run = kind(turns, self._transactions.begin, self._may, self._scrub, self._monotonic)
         runs.add(run)
         task = asyncio.get_running_loop().create_task(self._serve(run), name="late-transaction")
         self._tasks.add(task)
@@ -328,9 +334,9 @@ class TurnQueue:
             turn.recorded = fate is Fate.COMMITTED
             if turn.recorded:
                 self._end(turn)
-            elif len(run.ended) > 1 or run.over or run.is_transient:
+            elif not turn.withdrawn and (len(run.ended) > 1 or run.over or run.is_transient):
                 self._repeat(turn, run.error)
-            else:  # There is nobody else to blame.
+            else:  # There is nobody else to blame, or its slot has given it up.
                 self._fail(turn, run.error)
         if tx is None:  # There was no connection, so nothing has begun.
             if not self._away:
@@ -364,7 +370,7 @@ class TurnQueue:
 
     def _outcome(self, turn: Turn) -> Outcome:
         busy_us = int(turn.busy_s * 1_000_000)
-        begun_us = self._now_us() - int((monotonic() - turn.begun) * 1_000_000)
+        begun_us = self._now_us() - int((self._monotonic() - turn.begun) * 1_000_000)
         return Outcome(
             turn.attempt, "done", begun_us, busy_us, TRANSACTION_POOL, result=turn.verdict.result
         )
