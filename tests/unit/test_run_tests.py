@@ -51,7 +51,7 @@ def root(pytester: pytest.Pytester, monkeypatch: pytest.MonkeyPatch) -> Path:
         code = pytester.runpytest_inprocess(*command[3:]).ret
         return subprocess.CompletedProcess(command, int(code))
 
-    monkeypatch.setattr(run_tests.subprocess, "run", run)
+    monkeypatch.setattr("scripts.run_tests.subprocess.run", run)
     return pytester.path
 
 
