@@ -1,9 +1,10 @@
-"""Run the suite: most tests beside those of Spark and the browser, then those that need quiet.
+"""Run the suite: most tests beside those that share something, then those that need quiet.
 
-The tests of `tests/spark` and `tests/web` share one Java machine and one browser, so they run in
-one process beside all others. Tests that kill processes or wait for leases of a second need
-processor time when they wake. Beside others they get it too late now and then, so they run last,
-three at a time. `tests/sizes.py` says which test is where, and which are long.
+The tests of `tests/spark` and `tests/web` share one Java machine and one browser, and those of
+schemathesis take seconds to collect. So they run in one process beside all others. Tests that kill
+processes or wait for leases of a second need processor time when they wake. Beside others they get
+it too late now and then, so they run last, three at a time. `tests/sizes.py` says which test is
+where, and which are long.
 
 A few tests that failed run once more, alone and in a fresh process. Alone, a test that only lacked
 processor time passes; a defect mostly does not, for simulated worlds go by their seeds and
@@ -57,7 +58,7 @@ class Group:
 PHASES = (
     (
         Group("most tests", "others", "not quiet and not shared", 16),
-        Group("Spark and the browser", "shared", "shared", 0),
+        Group("Spark, browser, schemathesis", "shared", "shared", 0),
     ),
     (Group("the quiet ones", "quiet", "quiet", 3),),
 )

@@ -5,6 +5,8 @@ from __future__ import annotations
 import gc
 import os
 from collections.abc import Generator
+from importlib import import_module
+from pathlib import Path
 
 import pytest
 from hypothesis import HealthCheck, settings
@@ -18,6 +20,7 @@ settings.register_profile("late", deadline=None, suppress_health_check=[HealthCh
 settings.load_profile("late")
 
 pytest_plugins = [
+    "pytester",
     "tests.servers",
     "tests.databases",
     "tests.results",
@@ -83,6 +86,13 @@ def pytest_make_collect_report() -> Generator[None, pytest.CollectReport, pytest
     report = yield
     _judge(report)
     return report
+
+
+def pytest_collect_file(file_path: Path, parent: pytest.Collector) -> None:
+    """Load schemathesis' plugin, which pyproject.toml leaves out, where its test is collected."""
+    plugins = parent.config.pluginmanager
+    if file_path.name == "test_schemathesis.py" and not plugins.hasplugin("schemathesis_late"):
+        plugins.register(import_module("schemathesis.pytest.plugin"), "schemathesis_late")
 
 
 def pytest_collection_finish() -> None:

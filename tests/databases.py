@@ -10,7 +10,8 @@ import pytest
 from late.store import open_store
 from late.store.base import Store
 from tests import servers
-from tests.conformance.backends import BACKENDS, Backend, forget_templates
+from tests.conformance.backends import BACKENDS, Backend
+from tests.support import sqlite
 
 PRESENT = [b for b in BACKENDS if b.name != "cockroach" or servers.cockroach_at_hand()]
 """Where there is no node, `test_not_run` says so once instead of every test."""
@@ -19,7 +20,7 @@ PRESENT = [b for b in BACKENDS if b.name != "cockroach" or servers.cockroach_at_
 @pytest.fixture(scope="session", autouse=True)
 def _templates() -> Iterator[None]:
     yield
-    forget_templates()
+    sqlite.forget_template()
 
 
 @pytest.fixture(params=PRESENT, ids=lambda backend: backend.name)

@@ -242,8 +242,8 @@ QUIET = (
 )
 """Files whose tests need quiet."""
 
-SHARED = ("spark/test_*", "web/test_*")
-"""Files whose tests share what is slow to start."""
+SHARED = ("spark/test_*", "web/test_*", "integration/test_schemathesis")
+"""Files whose tests share what is slow to start, or slow to collect: each process would do it."""
 
 
 def is_long(function: str, parameters: str) -> bool:

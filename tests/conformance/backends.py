@@ -6,11 +6,8 @@ or a fault would do with the database itself; the tests see only this and the se
 
 from __future__ import annotations
 
-import shutil
 import sqlite3
-import tempfile
 from collections.abc import Callable, Sequence
-from contextlib import closing
 from dataclasses import dataclass
 from importlib import metadata
 from pathlib import Path
@@ -20,6 +17,7 @@ import pytest
 
 from late import outbox
 from late.model.task import NewTask
+from tests.support import sqlite
 
 
 class Raw:
@@ -90,22 +88,9 @@ def _created_long_ago(raw: Raw) -> None:
 
 # --- SQLite --------------------------------------------------------------------------------------
 
-_sqlite_template: list[Path] = []
-
 
 def _sqlite_create(directory: Path) -> str:
-    if not _sqlite_template:
-        from late.schema import migrate
-
-        # One migration for the whole run. No store has opened it, so no identity is in it yet.
-        made = Path(tempfile.mkdtemp(prefix="late-conformance-")) / "template.db"
-        migrate.upgrade(f"sqlite:///{made}")
-        with closing(sqlite3.connect(made)) as connection:
-            connection.execute("pragma wal_checkpoint(truncate)")
-        _sqlite_template.append(made)
-    path = directory / "conformance.db"
-    shutil.copyfile(_sqlite_template[0], path)
-    return f"sqlite:///{path}"
+    return sqlite.database(directory / "conformance.db")
 
 
 def _sqlite_empty(directory: Path) -> str:
@@ -119,12 +104,6 @@ def _sqlite_raw(url: str) -> Raw:
     path = url.removeprefix("sqlite:///")
     connection = sqlite3.connect(path, timeout=10.0, isolation_level=None, check_same_thread=False)
     return Raw(connection, begin="begin immediate")
-
-
-def forget_templates() -> None:
-    """Remove what was made once for the whole run."""
-    while _sqlite_template:
-        shutil.rmtree(_sqlite_template.pop().parent, ignore_errors=True)
 
 
 # --- PostgreSQL ----------------------------------------------------------------------------------

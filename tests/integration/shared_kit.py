@@ -16,12 +16,12 @@ import psycopg
 import late
 from late.config import WorkerConfig
 from late.control import Control
-from late.schema import migrate
 from late.store.base import Fate
 from late.store.postgres import shared_transaction
 from late.store.sqlite import shared_transaction as in_a_file
 from late.worker.worker import Worker
 from tests.integration import postgres_kit
+from tests.support import sqlite
 
 TABLES = """
 create table effect (task text, number int);
@@ -55,8 +55,7 @@ def effects(url: str) -> Counter[int]:
 @contextmanager
 def business_file(folder: Path) -> Iterator[str]:
     """The same in a SQLite file."""
-    url = f"sqlite:///{folder / 'business.db'}"
-    migrate.upgrade(url)
+    url = sqlite.database(folder / "business.db")
     with raw(url) as tx:
         tx.executescript(FILE_TABLES)
     yield url

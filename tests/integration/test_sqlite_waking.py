@@ -17,9 +17,9 @@ import pytest
 
 import late
 from late.config import WorkerConfig
-from late.schema import migrate
 from late.store import open_wake_ups
 from late.worker.worker import Worker
+from tests.support import sqlite
 
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="inotify is Linux's")
 
@@ -36,7 +36,7 @@ OTHER = "update late_meta set value = value where key = 'schema_version'"
 @pytest.fixture
 def path(tmp_path: Path) -> Path:
     made = tmp_path / "shop.db"
-    migrate.upgrade(f"sqlite:///{made}")
+    sqlite.database(made)
     return made
 
 

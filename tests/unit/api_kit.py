@@ -28,6 +28,7 @@ from late.control import Control
 from late.model.targets import Target
 from late.payload.codec import JSON
 from late.schema import migrate
+from tests.support import sqlite
 from tests.unit.dispatcher_kit import NOW_US
 from tests.unit.pull_kit import Pulled
 
@@ -109,10 +110,12 @@ async def served(
     signed_urls: bool = False,
 ) -> AsyncIterator[Served]:
     """Everything but a worker: the queue `payments` is fed through `rig`."""
-    url = url or f"sqlite:///{folder}/served.db"
+    if url is None:
+        url = sqlite.database(folder / "served.db")
+    else:
+        migrate.upgrade(url)
     if app is None:
         app = late.App(url)
-    migrate.upgrade(url)
     rig = Pulled("payments")
     await rig.pool.start()
     pools = {"payments": rig.pool}

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from late.cli import main
-from late.schema import migrate
+from tests.support import sqlite
 
 
 @dataclass(frozen=True)
@@ -62,8 +62,7 @@ class Cli:
 @pytest.fixture
 def cli(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> Cli:
     """A migrated SQLite database, and a folder with a service's module to work in."""
-    url = f"sqlite:///{tmp_path}/shop.db"
-    migrate.upgrade(url)
+    url = sqlite.database(tmp_path / "shop.db")
     monkeypatch.setenv("LATE_URL", url)
     monkeypatch.chdir(tmp_path)
     return Cli(capsys, url)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import subprocess
 from pathlib import Path
 
 import pytest
@@ -41,6 +42,19 @@ def _bare(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("PYTEST_DISABLE_PLUGIN_AUTOLOAD", "1")
 
 
+@pytest.fixture
+def root(pytester: pytest.Pytester, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A folder whose runs are in this process: to start one takes longer than to run the tests."""
+
+    def run(command: list[str], cwd: Path, **_: object) -> subprocess.CompletedProcess[str]:
+        assert cwd == pytester.path
+        code = pytester.runpytest_inprocess(*command[3:]).ret
+        return subprocess.CompletedProcess(command, int(code))
+
+    monkeypatch.setattr("scripts.run_tests.subprocess.run", run)
+    return pytester.path
+
+
 @pytest.mark.parametrize(
     ("bad", "options", "code", "ran"),
     [
@@ -55,12 +69,12 @@ def _bare(monkeypatch: pytest.MonkeyPatch) -> None:
     ],
 )
 def test_quiet_tests_run_last_and_a_lasting_failure_fails_the_run(
-    bad: str, options: list[str], code: int, ran: str, tmp_path: Path
+    bad: str, options: list[str], code: int, ran: str, root: Path
 ) -> None:
-    (tmp_path / "test_suite.py").write_text(f"BAD = {bad!r}\n{SUITE}")
-    (tmp_path / "pytest.ini").write_text("[pytest]\nmarkers =\n    quiet\n    long\n    shared\n")
-    assert run_tests.main(["--workers", "0", "-q", *options], tmp_path) == code
-    record = tmp_path / "test_suite.ran"
+    (root / "test_suite.py").write_text(f"BAD = {bad!r}\n{SUITE}")
+    (root / "pytest.ini").write_text("[pytest]\nmarkers =\n    quiet\n    long\n    shared\n")
+    assert run_tests.main(["--workers", "0", "-q", *options], root) == code
+    record = root / "test_suite.ran"
     assert (record.read_text().split() if record.exists() else []) == ran.split()
 
 
@@ -72,13 +86,13 @@ def test_groups_run_side_by_side_and_each_failure_is_said(
     (tmp_path / "pytest.ini").write_text(
         "[pytest]\nmarkers =\n    quiet\n    long\n    shared\naddopts = -p xdist.plugin\n"
     )
-    assert run_tests.main(["--workers", "2", "-q"], tmp_path) == 1
+    assert run_tests.main(["--workers", "1", "-q"], tmp_path) == 1
     assert "FAILED AGAIN: test_suite.py::test_shared" in capfd.readouterr().out
 
 
-def test_a_run_that_went_wrong_itself_fails(tmp_path: Path) -> None:
-    (tmp_path / "test_suite.py").write_text("import nothing_of_this_name\n")
-    assert run_tests.main(["--workers", "0", "-q"], tmp_path) == 2
+def test_a_run_that_went_wrong_itself_fails(root: Path) -> None:
+    (root / "test_suite.py").write_text("import nothing_of_this_name\n")
+    assert run_tests.main(["--workers", "0", "-q"], root) == 2
 
 
 SOME = """
@@ -105,10 +119,10 @@ def test_some(n):
     ],
 )
 def test_a_few_failures_are_looked_at_again(
-    kinds: list[str], code: int, said: list[str], tmp_path: Path, capfd: pytest.CaptureFixture[str]
+    kinds: list[str], code: int, said: list[str], root: Path, capfd: pytest.CaptureFixture[str]
 ) -> None:
-    (tmp_path / "test_suite.py").write_text(f"KINDS = {kinds}\n{SOME}")
-    (tmp_path / "pytest.ini").write_text("[pytest]\nmarkers =\n    quiet\n    long\n    shared\n")
-    assert run_tests.main(["--workers", "0", "-q"], tmp_path) == code
+    (root / "test_suite.py").write_text(f"KINDS = {kinds}\n{SOME}")
+    (root / "pytest.ini").write_text("[pytest]\nmarkers =\n    quiet\n    long\n    shared\n")
+    assert run_tests.main(["--workers", "0", "-q"], root) == code
     lines = [line for line in capfd.readouterr().out.splitlines() if "[test]   " in line]
     assert [line.partition("]   ")[2].rpartition(": ")[0] for line in lines] == said

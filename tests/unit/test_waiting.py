@@ -18,9 +18,9 @@ from late.control.status import waiting_tasks as waiting
 from late.control.status.waiting_tasks import State, Waiting, WaitingFilter
 from late.errors import ConfigError
 from late.model.ids import new_id
-from late.schema import migrate
 from late.schema.engine import make_engine, write
 from late.schema.tables import group, lease, settlement, timer
+from tests.support import sqlite
 
 ALL = WaitingFilter(group="default")
 
@@ -28,8 +28,7 @@ ALL = WaitingFilter(group="default")
 @pytest.fixture
 def url(tmp_path: Path) -> str:
     """Make a database with 40 tasks in its log: places 1 to 10 are read, and 2 of them open."""
-    found = f"sqlite:///{tmp_path / 'tasks.db'}"
-    migrate.upgrade(found)
+    found = sqlite.database(tmp_path / "tasks.db")
     app = late.App(found, shards=4)
 
     @app.task(queue="mail")

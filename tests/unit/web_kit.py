@@ -17,7 +17,6 @@ from late.api.access.web_auth import Gate
 from late.control import Control
 from late.model.access.tokens import Token
 from late.model.task import AttemptError, Record, Usage
-from late.schema import migrate
 from late.store import open_store
 from late.store.base import cursor_within
 from late.web.page_context import PageContext
@@ -25,6 +24,7 @@ from late.web.routes import OperatorPage
 from late.web.usage.cost_report import Reports
 from tests.conformance.kit import dead, open_of, own, parked, read_all, task
 from tests.integration.control_kit import insert
+from tests.support import sqlite
 
 KEY = b"k" * 32
 NOW_US = 1_000
@@ -82,8 +82,7 @@ async def page(
 ) -> AsyncIterator[Page]:
     """The page on the database at `url`, or a fresh one; with `tokens`, for their holders only."""
     if url is None:
-        url = f"sqlite:///{folder}/page.db"
-        migrate.upgrade(url)
+        url = sqlite.database(folder / "page.db")
     control = Control(url)
     access = Access(None if tokens is None else lambda: tokens, now_us=lambda: NOW_US)
     await access.load()
