@@ -149,7 +149,7 @@ primary, or a restore to a point in time.
 
 A copy that runs cannot be told from its original after a fail-over: it went back, or forked, with
 all that is in it. Take care that the original has ended before a worker opens such a copy. After a
-restore, tasks that ended later than what was restored run again.
+restore, tasks that ended later than what was restored run again: [backup and restore](backup.md).
 """
 
 HEAD = """\
