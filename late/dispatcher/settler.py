@@ -270,32 +270,32 @@ class Settler:
         """
         self._began_s = self._monotonic()
         try:
-            return await self._write(settlements)
+            while True:
+                began = self._monotonic()
+                try:
+                    results = await self._store.settle(settlements)
+                except StoreError as error:
+                    if not error.transient:
+                        self._backoff.reset()
+                        raise
+                    await self._wait_after(error)
+                else:
+                    self._backoff.reset()
+                    self._latencies_s.append(self._monotonic() - began)
+                    return results
         finally:
             self._began_s = None
 
-    async def _write(self, settlements: Sequence[Settlement]) -> list[SettleResult]:
-        while True:
-            began = self._monotonic()
-            try:
-                results = await self._store.settle(settlements)
-            except StoreError as error:
-                if not error.transient:
-                    self._backoff.reset()
-                    raise
-                wait_s = self._backoff.next_s()
-                self._emitter.emit(
-                    events.STORE_ERROR,
-                    component="settle",
-                    transient=True,
-                    retry_in_s=wait_s,
-                    error=clean(str(error)),
-                )
-                await self._sleep(wait_s)
-            else:
-                self._backoff.reset()
-                self._latencies_s.append(self._monotonic() - began)
-                return results
+    async def _wait_after(self, error: StoreError) -> None:
+        wait_s = self._backoff.next_s()
+        self._emitter.emit(
+            events.STORE_ERROR,
+            component="settle",
+            transient=True,
+            retry_in_s=wait_s,
+            error=clean(str(error)),
+        )
+        await self._sleep(wait_s)
 
 
 def counted(settlement: Settlement) -> int:

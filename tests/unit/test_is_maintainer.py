@@ -12,7 +12,7 @@ from late.worker.worker import Worker
 
 def keeps(groups: tuple[str, ...], owned: set[tuple[str, int]], lowest: int | None = 0) -> bool:
     worker: Any = SimpleNamespace(
-        _groups=groups,
+        groups=groups,
         keeper=SimpleNamespace(lowest_shard=lowest),
         scheduler=SimpleNamespace(cores=dict.fromkeys(owned)),
     )
