@@ -398,19 +398,19 @@ async def test_a_block_that_is_cancelled_while_it_begins_holds_nothing(
     started, go = threading.Event(), threading.Event()
     real, ended = spanner_session._transaction_of, threading.Event()
 
-    def slow(database: Any) -> Any:
+    def slow(database: Any, tag: str) -> Any:
         started.set()
         go.wait()
         try:
-            yield from real(database)
+            yield from real(database, tag)
         finally:
             ended.set()
 
     kept: list[Any] = []  # or the garbage collection would end it
 
     class Kept(spanner_session.AsyncSpanner):
-        def __init__(self, url: str) -> None:
-            super().__init__(url)
+        def __init__(self, url: str, tag: str) -> None:
+            super().__init__(url, tag)
             kept.append(self)
 
     monkeypatch.setattr(spanner_session, "_transaction_of", slow)
