@@ -191,8 +191,9 @@ def test_seeds_draw_every_profile_and_every_fault() -> None:
     assert any(not plan.faults for plan in plans)
     fates = {(b.fate, b.done) for plan in plans for b in plan.bookings}
     assert fates == {(f, d) for f in ("commit", "abort", "unsure") for d in (True, False)}
-    sharing = [Plan.draw(seed) for seed in range(700_000, 700_010)]
-    jobs = [job_of(task.payload) for plan in plans + sharing for b in plan.bookings for task in b.tasks]
+    plans_of_jobs = plans + [Plan.draw(seed) for seed in range(700_000, 700_010)]
+    bookings = [booking for plan in plans_of_jobs for booking in plan.bookings]
+    jobs = [job_of(task.payload) for booking in bookings for task in booking.tasks]
     for field in Job.__struct_fields__:
         assert any(getattr(job, field) for job in jobs), field
     asked = {order.row.name for plan in plans for order in plan.orders}
