@@ -9,6 +9,7 @@ from collections.abc import Callable
 from datetime import UTC, datetime
 from types import SimpleNamespace
 from typing import Any
+from unittest.mock import ANY
 
 import pytest
 
@@ -98,7 +99,7 @@ def test_without_a_share_celery_gets_the_call_after_the_commit(
         call = send.delay(1)
         assert broker.sent == []
     assert drain(router.late_app) == {"done": 1}
-    assert broker.sent == [([1], {}, {"task_id": call.id})]
+    assert broker.sent == [([1], {}, {"task_id": call.id, "headers": ANY})]
     assert ran == []
 
 
@@ -194,7 +195,7 @@ def test_what_late_does_not_support_goes_to_celery_and_is_counted(
     stays.delay()
     drain(router.late_app)
     assert ran == []
-    assert sorted(len(options) for _, _, options in broker.sent) == [1, 1, 2, 2]
+    assert sorted(len(options) for _, _, options in broker.sent) == [2, 2, 3, 3]
     found = report(router.late_app.url)
     assert {each.task: each.unsupported for each in found} == {
         NAME: {"link": 1, "task_id": 1, "priority": 1},

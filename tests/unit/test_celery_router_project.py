@@ -20,9 +20,10 @@ import late
 from late.celery import signals
 from late.celery.beat import leave_to_late
 from late.celery.router import Router
+from late.celery.router.attempts import DUE, SAMPLE_EVERY_S
 from late.cli.app_loader import load_app
 from late.control import Control
-from late.control.status.celery_shares import read
+from late.control.status.celery_shares import read, started_queue
 from late.errors import ConfigError
 from late.outbox import connect
 from late.testing import drain
@@ -32,6 +33,7 @@ MAIN = """
 from celery import Celery
 import late
 from late.celery.router import Router
+from late.celery.router.attempts import DUE, SAMPLE_EVERY_S
 
 celery_app = Celery("shop", broker="memory://")
 celery_app.conf.task_routes = {"shop.tasks.*": {"queue": "fast"}}
@@ -265,4 +267,69 @@ def test_failures_on_celery_are_counted_beside_those_of_late(
     assert (sent.task, sent.late.errors, sent.unsupported) == ("shop.send", 1, {})
     Path(late_db.removeprefix("sqlite:///")).unlink()
     celery.signals.task_failure.send(sender=app.tasks["shop.send"], exception=ValueError(1))
-    assert "a failure of shop.send on Celery is not counted" in caplog.text
+    assert "an attempt of shop.send on Celery is not counted" in caplog.text
+
+
+def test_celerys_workers_tell_of_some_calls_how_late_they_start(
+    late_db: str, app: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    router = Router(late.App(late_db), app)
+    router.task(name="shop.send")(job)
+    clock = SimpleNamespace(now=1_000.0)
+    for name in ("_now", "_monotonic"):
+        monkeypatch.setattr(router._attempts, name, lambda: clock.now)
+    sender = app.tasks["shop.send"]
+
+    def start(late_s: float, **request: Any) -> None:
+        due_us = round((clock.now - late_s) * 1_000_000)
+        sender.push_request(**{DUE: due_us, **request})
+        celery.signals.task_prerun.send(sender=sender)
+        sender.pop_request()
+
+    router.tasks["shop.send"].delay(1)
+    start(0.050)
+    start(900.0)  # The process has told of a call just now.
+    for _ in range(9):
+        clock.now += SAMPLE_EVERY_S
+        start(7.5)
+    clock.now += SAMPLE_EVERY_S
+    start(900.0, retries=1)  # It had its start before.
+    start(900.0, is_eager=True)  # In the caller.
+    sender.push_request()
+    celery.signals.task_prerun.send(sender=sender)  # It was not the router that sent it.
+    sender.pop_request()
+    assert drain(router.late_app) == {"done": 11}
+    with Control(late_db) as control:
+        (found,) = read(control, since_us=0, group="default")
+    assert (found.celery.calls, found.celery.done, found.celery.errors) == (1, 1, 0)
+    assert found.celery.late_p50_s == pytest.approx(8.192, rel=1 / 16)
+    assert found.unsupported == {}
+
+
+@pytest.mark.parametrize(
+    ("late_s", "queue"),
+    [(-1.0, 0), (0.0, 0), (0.001, 1), (0.9, 10), (1.024, 11), (3_600.0, 22)],
+)
+def test_a_lateness_has_the_queue_of_the_next_power_of_two(late_s: float, queue: int) -> None:
+    assert started_queue(late_s) == f"celery.started.{queue}"
+
+
+def test_a_message_says_when_its_call_was_due(late_db: str, app: Any) -> None:
+    router = Router(late.App(late_db), app)
+    send = router.task(name="shop.send")(job)
+    sent: list[dict[str, Any]] = []
+
+    def publish(args: Any, kwargs: Any, **options: Any) -> None:
+        sent.append(options)
+
+    app.tasks["shop.send"].apply_async = publish
+    eta = datetime(2999, 1, 1, tzinfo=UTC)
+    send.apply_async((1,), headers={"trace": "t"})
+    send.apply_async((2,), eta=eta)
+    send.apply_async((3,), eta=datetime(2001, 1, 1, tzinfo=UTC))
+    before_us = datetime.now(UTC).timestamp() * 1_000_000
+    assert drain(router.late_app) == {"done": 3}
+    due = [options["headers"][DUE] for options in sent]
+    assert sorted(due)[-1] == eta.timestamp() * 1_000_000
+    assert all(before_us - 60_000_000 < each <= before_us for each in sorted(due)[:2])
+    assert {"trace": "t"}.items() <= sent[0]["headers"].items()

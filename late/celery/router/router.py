@@ -6,6 +6,7 @@ import functools
 import logging
 import re
 from collections.abc import Callable, Iterable, Mapping
+from datetime import UTC, datetime
 from typing import Any
 from uuid import uuid4
 from zlib import crc32
@@ -19,14 +20,15 @@ from late.celery.canvas.draft import Draft
 from late.celery.exceptions import NotSupported
 from late.celery.ids import found
 from late.celery.router import canvas as canvases
-from late.celery.router.failures import Failures, record
+from late.celery.router.attempts import DUE, Attempts, record
 from late.celery.router.flags import Client, FlagShares
 from late.celery.router.message import Message, pack, unpack
 from late.celery.router.settings import Followed
 from late.celery.router.shares import Shares, takes
 from late.celery.task import Task
-from late.control.status.celery_shares import FAILED, PREFIX, QUEUE
+from late.control.status.celery_shares import FAILED, PREFIX, QUEUE, STARTED
 from late.errors import ConfigError, InvalidTask, KeyConflict
+from late.handler.context import Context
 from late.handler.outcomes import ATTEMPTS_MAX, Retry
 from late.model.validation import DELAY_S_MAX, is_name
 
@@ -59,8 +61,8 @@ class Router:
         late_app.loaders.append(self.import_default_modules)
         self.tasks: dict[str, Routed] = {}
         """The tasks of both systems, by name."""
-        self._failed: dict[str, str] = {}
-        self._failures = Failures(late_app, self._failed)
+        self._counted: dict[str, tuple[str, str]] = {}
+        self._attempts = Attempts(late_app, self._counted)
         self._followed = Followed(self.late, celery_app, given)
         knobs = Shares(lambda: late_app.url)  # In a test run of Django it changes.
         self.shares = knobs if flags is None else FlagShares(flags, knobs)
@@ -81,8 +83,8 @@ class Router:
             both = {**options, "name": name}
             made = Routed(self, name, app.task(**both)(function), *self._taken(function, both))
             self.tasks[name] = made.wrap(function)
-            self._failed[name] = _order_name(FAILED, name)
-            record(self.late_app, self._failed[name])
+            self._counted[name] = _order_name(FAILED, name), _order_name(STARTED, name)
+            record(self.late_app, self._counted[name])
             return made
 
         return make if fn is None else make(fn)
@@ -202,12 +204,14 @@ class Routed:
         self._sender = Task()
         self._sender.bound, self._sender.name = router.late, name
 
-        def publish(id: str, message: Message, canvas: bool = False) -> None:
+        def publish(ctx: Context, id: str, message: Message, canvas: bool = False) -> None:
             args, kwargs, options = unpack(message)
             if canvas:
                 router.celery_app.signature(args[0]).apply_async(**options)
-            else:
-                celery_task.apply_async(args, kwargs, **{"task_id": id, **options})
+                return
+            due_us = round(_due(options, ctx.enqueued_at).timestamp() * 1_000_000)
+            options["headers"] = {**(options.get("headers") or {}), DUE: due_us}
+            celery_task.apply_async(args, kwargs, **{"task_id": id, **options})
 
         register = router.late_app.task(name=_order_name(PREFIX, name), queue=QUEUE, retry=_RETRY)
         self._message = register(publish)
@@ -287,8 +291,8 @@ class Routed:
 
 
 def _order_name(prefix: str, task: str) -> str:
-    """Return the name under which a worker of `late` has the calls of a task for Celery, or its
-    failures there.
+    """Return the name under which a worker of `late` has the calls of a task for Celery, or what
+    is counted of them there.
 
     Names of Celery may be longer, and of any characters.
     """
@@ -297,6 +301,16 @@ def _order_name(prefix: str, task: str) -> str:
         return name
     plain = re.sub(r"[^A-Za-z0-9._:-]+", "-", name)[:110]
     return f"{plain}-{crc32(task.encode()):08x}"
+
+
+def _due(options: Mapping[str, Any], called: datetime) -> datetime:
+    """Return when Celery may start a call."""
+    eta = options.get("eta")
+    if isinstance(eta, str):
+        eta = datetime.fromisoformat(eta)
+    if eta is None:
+        return called
+    return max(called, eta if eta.tzinfo else eta.replace(tzinfo=UTC))
 
 
 def _reason(error: Exception, options: Iterable[str]) -> str:

@@ -9,7 +9,7 @@ import msgspec
 
 from late.control.control import Control
 from late.control.queue_settings import Settings
-from late.model.histogram import middle
+from late.model.histogram import bucket, middle
 from late.model.task import ENQUEUED, Usage
 
 PREFIX = "celery:"
@@ -22,6 +22,10 @@ FAILED = "failed:"
 """The beginning of the name of a row that counts one failed attempt of Celery's workers. It is as
 long as `PREFIX`, so that what is left of a name that is too long is the same."""
 FAILED_QUEUE = f"{QUEUE}.failed"
+STARTED = "starts:"
+"""The beginning of the name of a row that tells how late Celery's workers started one call. Its
+queue has the lateness, see `started_queue`."""
+STARTED_QUEUE = f"{QUEUE}.started"
 
 
 def is_routed(name: str) -> bool:
@@ -29,9 +33,20 @@ def is_routed(name: str) -> bool:
     return name.startswith(PREFIX) or name.split(".")[0] == QUEUE
 
 
+def started_queue(late_s: float) -> str:
+    """Return the queue of a row with a lateness: that of the next power of two milliseconds. So
+    there are some ten of these queues, and the ramp is right within a factor of two."""
+    return f"{STARTED_QUEUE}.{max(0, round(late_s * 1000)).bit_length()}"
+
+
+def _late_us(queue: str) -> int:
+    """Return the lateness that a queue of `started_queue` stands for, in microseconds."""
+    return 1000 << int(queue.rpartition(".")[2])
+
+
 class Side(msgspec.Struct):
     """The counts of one side. A message to Celery's broker is done once the broker has it; the
-    errors are those of Celery's workers too."""
+    errors are those of Celery's workers too, and so is the lateness where they tell of it."""
 
     calls: int = 0
     done: int = 0
@@ -40,12 +55,12 @@ class Side(msgspec.Struct):
     dead: int = 0
     """Calls that became dead letters."""
     late_p50_s: float | None = None
-    """Seconds from the due time to the start; on Celery's side to the hand-over."""
+    """Seconds from the due time to the start."""
     late_p99_s: float | None = None
 
 
 class Ramp(msgspec.Struct):
-    """One task. When Celery's workers start a call is known to Celery alone."""
+    """One task."""
 
     task: str
     share: float
@@ -64,6 +79,12 @@ class _Counts:
     def __init__(self) -> None:
         self.side = Side()
         self.waits: Counter[int] = Counter()
+        self.starts: Counter[int] = Counter()
+
+    def start(self, usage: Usage) -> None:
+        """Add the lateness that a worker of Celery tells of."""
+        if usage.outcome == ENQUEUED:
+            self.starts[bucket(_late_us(usage.queue))] += usage.count
 
     def add(self, usage: Usage) -> None:
         if usage.outcome == ENQUEUED:
@@ -84,9 +105,11 @@ class _Counts:
         return self.side
 
     def _quantile(self, share: float) -> float | None:
-        left = share * self.waits.total()
-        for index in sorted(self.waits):
-            left -= self.waits[index]
+        # What waits in Celery's broker is in none of late's own figures.
+        waits = self.starts or self.waits
+        left = share * waits.total()
+        for index in sorted(waits):
+            left -= waits[index]
             if left <= 0:
                 return middle(index) / 1_000_000
         return None
@@ -101,9 +124,12 @@ def ramps(settings: Iterable[Settings], usage: Iterable[Usage]) -> list[Ramp]:
     late, celery = ({name: _Counts() for name in names} for _ in range(2))
     refused: Mapping[str, Counter[str]] = {name: Counter() for name in names}
     for each in counted:
-        failed = each.queue == FAILED_QUEUE
-        name = each.name.removeprefix(FAILED if failed else PREFIX)
+        failed, started = each.queue == FAILED_QUEUE, each.queue.startswith(f"{STARTED_QUEUE}.")
+        name = each.name.removeprefix(FAILED if failed else STARTED if started else PREFIX)
         if name not in late:
+            continue
+        if started:
+            celery[name].start(each)
             continue
         if failed:
             celery[name].side.errors += each.count if each.outcome == ENQUEUED else 0
