@@ -187,7 +187,7 @@ async def test_a_look_that_fails_costs_the_database_metrics_and_no_task(
     def broken(self: StatusControl, *, limit: int) -> None:
         raise RuntimeError("not today")
 
-    monkeypatch.setattr(StatusControl, "overview", broken)
+    monkeypatch.setattr(StatusControl, "detailed", broken)
     worker = Worker(made(database), settings=QUICK)
     await worker.start()
     try:
