@@ -45,8 +45,8 @@ def ramp(
     """Show how tasks move from Celery to late, or set their share: `ramp shop.send 'mail.*' 50`.
 
     Producers follow within 5 s. A pattern means the tasks that live workers know or that had calls
-    since TIME. The counts are those of late's journal: calls and their ends here, and calls that
-    Celery's broker was given. What Celery's workers do with them Celery knows.
+    since TIME. The counts are those of late's journal: calls and their ends here, calls that
+    Celery's broker was given, and what Celery's workers tell of failures and of late starts.
     """
     from late.control.status import celery_shares
 
@@ -59,7 +59,10 @@ def ramp(
         since_us = options.moment_us(since, "since", control.now())
         found = celery_shares.read(control, since_us=since_us, group=group)
         if knobs is None:
-            _show([r for r in found if not patterns or _fits(r.task, patterns)], json)
+            shown = [r for r in found if not patterns or _fits(r.task, patterns)]
+            if not shown and patterns and _is_share(patterns[0]):
+                raise ConfigError(f"{patterns[0]} of which task? Give its name before it, or --all")
+            _show(shown, json)
             return
         able, routed = _known(control, group)
         names = _named(patterns, {each.task for each in found} | routed)
@@ -154,9 +157,19 @@ def _asked(share: str) -> dict[str, object]:
     if share in ("on", "off"):
         return {"closed": True if share == "off" else None}
     try:
-        return {"late_share": float(share.removesuffix("%")) / 100}
+        percent = float(share.removesuffix("%"))
     except ValueError:
-        raise ConfigError(f"the share is 0..100, on or off, got {share[:32]!r}") from None
+        percent = -1.0
+    if not 0 <= percent <= 100:
+        raise ConfigError(f"the share is 0..100, on or off, got {share[:32]!r}")
+    return {"late_share": percent / 100}
+
+
+def _is_share(word: str) -> bool:
+    try:
+        return bool(_asked(word))
+    except ConfigError:
+        return False
 
 
 def _side(side: Side) -> tuple[object, ...]:

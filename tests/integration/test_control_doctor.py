@@ -38,6 +38,7 @@ async def test_a_healthy_database_has_no_fault(url: str) -> None:
     assert checks["leases"].detail == "1 live workers hold 8 of 8 (group, shard)"
     assert checks["journal"].detail == "8 journals without a hole"
     assert {"versions", "server", "clock", "connection", "schema", "guards"} <= checks.keys()
+    assert "late-queue " in checks["versions"].detail
 
 
 DAMAGE: dict[str, tuple[str, str, str]] = {

@@ -290,8 +290,10 @@ def test_the_command_sets_shows_and_undoes(cli: Cli) -> None:
     cli.fine("knobs", "rollback", turned["audit_id"])
     (shown,) = cli.fine("celery", "ramp", NAME, "--json").json["tasks"]
     assert (shown["task"], shown["share"], shown["on"]) == (NAME, 0.5, True)
-    assert "late_share must be 0..1" in cli.refused("celery", "ramp", NAME, "101")
-    assert "0..100, on or off" in cli.refused("celery", "ramp", NAME, "half")
+    for wrong in ("101", "-1", "nan", "half"):
+        assert "0..100, on or off" in cli.refused("celery", "ramp", "--", NAME, wrong)
+    for share in ("50", "off"):
+        assert f"{share} of which task?" in cli.refused("celery", "ramp", share)
 
 
 def test_several_tasks_are_ramped_at_once(cli: Cli) -> None:

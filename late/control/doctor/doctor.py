@@ -95,7 +95,7 @@ def _findings(seen: Snapshot) -> Iterator[Check]:
 
 
 def _versions() -> Check:
-    names = ("late", "sqlalchemy", "psycopg", "google-cloud-spanner")
+    names = ("late-queue", "sqlalchemy", "psycopg", "google-cloud-spanner")
     packages = ", ".join(f"{name} {_version(name)}" for name in names)
     return Check("versions", "ok", f"python {platform.python_version()}, {packages}")
 
