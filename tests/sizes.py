@@ -78,6 +78,8 @@ LONG: dict[str, tuple[str, ...]] = {
     "test_the_four_counts_follow_a_task_through_its_life": ("spanner",),
     "test_what_a_worker_says_is_what_has_happened": ("spanner",),
     "test_what_was_put_off_while_nobody_asked_is_handed_out_at_once": ("spanner",),
+    "test_what_nobody_handles_waits_at_once_and_is_not_offered": ("spanner",),
+    "test_what_one_worker_cannot_run_another_runs_as_the_same_attempt": ("spanner",),
     "test_a_cancel_of_what_nobody_knows_ends": ("spanner",),
     "test_a_cancel_that_is_rolled_back_asks_nothing": ("spanner",),
     "test_a_database_that_lost_the_resize_is_written_by_what_it_has": ("spanner",),

@@ -203,7 +203,12 @@ def test_a_task_that_fails_behind_its_block_ends_as_done(
     with connect(url) as tx:
         app.enqueue_many(tx, [charge.call(n) for n in range(5)])
     assert drain(app, wait_s=5.0) == {"done": 10}
-    assert sorted(runs) == [0, 0, 1, 1, 2, 2, 3, 3, 4, 4]
+    # Spanner may abort a transaction: then the first attempt fails before its commit, and one more
+    # comes. Elsewhere there are two, one before the effect and one after it.
+    if backend.name == "spanner":
+        assert all(runs.count(n) >= 2 for n in range(5))
+    else:
+        assert sorted(runs) == [0, 0, 1, 1, 2, 2, 3, 3, 4, 4]
     assert effects(backend, url) == [0, 1, 2, 3, 4]
 
 

@@ -21,7 +21,7 @@ from late.worker import assembly
 from tests.integration.fleet_kit import until, working
 from tests.integration.kill_kit import commit
 
-TASKS = 40
+TASKS = 16
 
 
 def rest(url: str) -> tuple[int, list[str]]:
