@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Awaitable, Callable
 from contextlib import AsyncExitStack
+from itertools import pairwise
 from typing import Any
 
 from tests.consumers.names import SCENARIOS
@@ -65,8 +66,10 @@ async def retry(stage: Stage) -> None:
         attempts, wire = program.attempts(task), program.proxy
         await stage.stopped(program)
     demand(attempts == [1, 2, 3], f"attempts 1, 2 and 3 were due, and {attempts} began")
-    answers = [each for each in wire.answers_to(task) if each.word == "nack"]
-    for each, later in zip(answers, wire.tasks()[1:], strict=False):
+    nacks = [each for each in wire.answers_to(task) if each.word == "nack"]
+    for given, later in pairwise(wire.tasks()):
+        # A consumer that waits long for the server's word says the same once more.
+        each = next(each for each in nacks if each.body["receipt"] == given["receipt"])
         outcome, after_s = each.body.get("outcome", "retry"), each.body.get("after_s")
         demand(outcome == "retry", f"the outcome of a failed attempt is `retry`, not `{outcome}`")
         demand(after_s == AGAIN_S, f"after_s was {AGAIN_S} and was sent as {after_s}")
