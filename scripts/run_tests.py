@@ -31,7 +31,8 @@ from dataclasses import dataclass
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[1]
-MOST = 3
+MOST = 6
+"""Fewer than one test in a thousand."""
 TESTS_FAILED = 1
 """pytest's exit code where the run itself was in order."""
 NOTHING_TO_RUN = 5

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gc
 import os
+import sys
 from collections.abc import Generator
 from importlib import import_module
 from pathlib import Path
@@ -62,6 +63,12 @@ def objection(reason: str, *, in_ci: bool = IN_CI) -> str | None:
     if in_ci and reason.startswith(MISSING_SERVER):
         return f"in CI nothing may be missing: {reason}"
     return None
+
+
+def pytest_collection_finish() -> None:
+    """Let `drain` wait longer than a service's own tests: here many tests share two processors."""
+    if drain_worker := sys.modules.get("late.testing.drain_worker"):
+        drain_worker.TIMEOUT_S = 120.0
 
 
 def _judge(report: pytest.TestReport | pytest.CollectReport) -> None:

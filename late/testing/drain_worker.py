@@ -24,12 +24,15 @@ _usage = msgspec.json.Decoder(list[Usage]).decode
 _ENDS = ("done", "dead", "expired", "discarded", "cancelled")
 _POLL_S = 0.01
 
+TIMEOUT_S = 30.0
+"""How long `drain` waits unless it is told."""
+
 
 class NotDrained(AssertionError):
     """There was still work to do at the time-out."""
 
 
-def drain(app: App, *, timeout_s: float = 30.0, wait_s: float = 0.0) -> dict[str, int]:
+def drain(app: App, *, timeout_s: float | None = None, wait_s: float = 0.0) -> dict[str, int]:
     """Work on `app.url` in this process until no task is waiting, running, held back or due.
 
     A task may be held back by its ordering key or by a resize of its lane. The worker is the real
@@ -37,7 +40,7 @@ def drain(app: App, *, timeout_s: float = 30.0, wait_s: float = 0.0) -> dict[str
     call it: it has its own thread and event loop.
 
     Args:
-        timeout_s: the longest time.
+        timeout_s: the longest time; 30 s by default.
         wait_s: also wait for tasks that are due within this time; later tasks stay parked.
 
     Returns:
@@ -48,12 +51,13 @@ def drain(app: App, *, timeout_s: float = 30.0, wait_s: float = 0.0) -> dict[str
         NotDrained: the time was over. Tasks are left as a killed worker leaves them.
         LateError: the worker could not start.
     """
+    longest_s = TIMEOUT_S if timeout_s is None else timeout_s
     result: list[dict[str, int]] = []
     failure: list[BaseException] = []
 
     def work() -> None:
         try:
-            result.append(asyncio.run(_drain(app, timeout_s, wait_s)))
+            result.append(asyncio.run(_drain(app, longest_s, wait_s)))
         except BaseException as error:
             failure.append(error)
 
