@@ -64,7 +64,9 @@ def test_a_setting_of_the_connection_s_object_reaches_no_other_handler(url: str)
 
     enqueue(app, [look.call(n) for n in range(20)])
     assert drain(app) == {"done": 40}
-    assert seen == [(1,)] * 20
+    # A worker that gets no processor for the time of a lease runs an attempt again; the effects say
+    # that nothing is done twice.
+    assert set(seen) == {(1,)}
     assert effects(url) == Counter(range(20))
     check(url)
 
