@@ -65,12 +65,6 @@ def objection(reason: str, *, in_ci: bool = IN_CI) -> str | None:
     return None
 
 
-def pytest_collection_finish() -> None:
-    """Let `drain` wait longer than a service's own tests: here many tests share two processors."""
-    if drain_worker := sys.modules.get("late.testing.drain_worker"):
-        drain_worker.TIMEOUT_S = 120.0
-
-
 def _judge(report: pytest.TestReport | pytest.CollectReport) -> None:
     if not report.skipped or hasattr(report, "wasxfail"):
         return
@@ -103,7 +97,10 @@ def pytest_collect_file(file_path: Path, parent: pytest.Collector) -> None:
 
 
 def pytest_collection_finish() -> None:
-    """Let no collection of garbage go over the modules and items that live as long as the run."""
+    """Let no collection of garbage go over the modules and items that live as long as the run; and
+    let `drain` wait longer than in a service's own tests: here many share two processors."""
+    if drain_worker := sys.modules.get("late.testing.drain_worker"):
+        drain_worker.TIMEOUT_S = 120.0
     gc.collect()
     gc.freeze()
 
