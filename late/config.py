@@ -172,6 +172,12 @@ class WorkerConfig(msgspec.Struct, frozen=True, kw_only=True):
     listen_url: _Text | None = None
     """The address at which a worker LISTENs on PostgreSQL. The default is that of the database; it
     is for workers behind a PgBouncer in transaction mode."""
+    read_url: _Text | None = None
+    """The address of a streaming replica of PostgreSQL, from which the page of `late serve` reads
+    while it is near enough; on Spanner that of the database itself, whose replica near by then
+    answers. The default is the database."""
+    read_lag_s: Annotated[float, Meta(gt=0, le=60)] = 2.0
+    """The longest time by which those reads may be late. On Spanner they are late by that time."""
     wake_port: Annotated[int, Meta(ge=0, le=65_535)] | None = None
     """The port of wake-ups by datagram (`late/notify/notifier.py`). By default there is none; 0
     takes any free port."""
@@ -232,6 +238,13 @@ class WorkerConfig(msgspec.Struct, frozen=True, kw_only=True):
             raise ConfigError(
                 f"heartbeat_s={self.beat_every_s:g} + lease_margin_s={self.margin_s:g} must be "
                 f"below lease_ttl_s={self.lease_ttl_s:g}: no heartbeat could arrive in time"
+            )
+        late_s = self.read_lag_s + self.beat_every_s
+        on_replica = (self.read_url or "").startswith("postgresql")
+        if on_replica and late_s >= self.lease_ttl_s:
+            raise ConfigError(
+                f"read_lag_s={self.read_lag_s:g} + heartbeat_s={self.beat_every_s:g} must be below "
+                f"lease_ttl_s={self.lease_ttl_s:g}: on a replica live workers would look dead"
             )
 
     @property

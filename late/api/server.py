@@ -93,6 +93,7 @@ class Server:
         self._executor: Executor | None = None
         self._clock = DatabaseClock() if self.worker is None else self.worker.clock
         self._control = Control(app.url, alarm_s=self._settings.lag_alarm_s)
+        self._reads = parts.make_reads(self._control, self._settings)
         self._producer = Producer(app, routed=app.routes)
         self._counted = metrics.Registry()
         """The metrics of a process without a worker."""
@@ -209,7 +210,11 @@ class Server:
         listen = self._listen
         if "web" in listen.roles:
             key = await in_thread(self._control.tokens.form_key)
-            self.page = parts.make_page(listen, self._control, access, self._identities, key)
+            if self._reads is not None:
+                await in_thread(self._reads.check)
+            self.page = parts.make_page(
+                listen, self._control, access, self._identities, key, self._reads
+            )
         server = parts.make_http(
             listen,
             self._tls,
@@ -337,4 +342,6 @@ class Server:
             self._health.stop()
         self._unfollow()
         self._producer.close()
+        if self._reads is not None:
+            self._reads.close()
         self._control.close()

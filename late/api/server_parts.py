@@ -23,6 +23,7 @@ from late.app.app import App
 from late.clock import DatabaseClock
 from late.config import WorkerConfig
 from late.control import Control
+from late.control.replica import ReplicaReads
 from late.errors import ConfigError
 from late.model.targets import configured
 from late.model.task import PULL
@@ -188,12 +189,25 @@ def make_http(
     return HttpServer(made, listen.host, port, tls=tls)
 
 
+def make_reads(control: Control, settings: WorkerConfig) -> ReplicaReads | None:
+    """Make the reads of `read_url`; None without one."""
+    if settings.read_url is None:
+        return None
+    return ReplicaReads(
+        control,
+        settings.read_url,
+        max_lag_s=settings.read_lag_s,
+        alarm_s=settings.lag_alarm_s,
+    )
+
+
 def make_page(
     listen: ServeSettings,
     control: Control,
     access: Access,
     identities: Identities,
     key: bytes,
+    reads: ReplicaReads | None,
 ) -> OperatorPage:
     """Make the page for operators."""
     try:
@@ -211,5 +225,6 @@ def make_page(
             changes=listen.web_changes,
             secure=listen.tls_cert is not None or (people is not None and people.secure),
             reports=None if listen.reports is None else Reports(listen.reports),
+            reads=reads,
         )
     )

@@ -18,7 +18,7 @@ from late.errors import ConfigError, UnknownTask
 if TYPE_CHECKING:
     from late.app.app import App
 
-TEXTS = ("membership", "member", "health_host", "wake_host", "waking", "listen_url")
+TEXTS = ("membership", "member", "health_host", "wake_host", "waking", "listen_url", "read_url")
 """The settings whose values are texts."""
 
 PROCESSES_MAX = 1_024

@@ -31,7 +31,7 @@ from late.control.verify import verify
 from late.control.verify.verify import Verified
 from late.control.views import Check
 from late.control.workers import EndpointControl
-from late.schema.engine import reading, shown
+from late.schema.engine import parse, reading, shown
 
 
 class Control(AbstractContextManager["Control"]):
@@ -44,13 +44,14 @@ class Control(AbstractContextManager["Control"]):
     Args:
         alarm_s: a consumer group whose oldest unread record is older is `lagging`, seconds; with
             0 no group is.
+        stale_s: the age of all that is read, on Spanner alone: a replica near by answers.
 
     Raises (all methods): `ConfigError` for an argument that is not valid, `StoreUnavailable` and
     `TransactionAborted` (transient), `SchemaMismatch`, other `StoreError`.
     """
 
-    def __init__(self, url: str, *, alarm_s: float = lag.ALARM_S) -> None:
-        self._database = database = Database(url)
+    def __init__(self, url: str, *, alarm_s: float = lag.ALARM_S, stale_s: float = 0.0) -> None:
+        self._database = database = Database(url, stale_s=stale_s)
         self.audit = AuditControl(database)
         self.autoscalers = AutoscalerControl(database)
         self.dead_letters = DeadLetterControl(database)
@@ -70,6 +71,11 @@ class Control(AbstractContextManager["Control"]):
     def url(self) -> str:
         """The URL without its password, for display."""
         return shown(self._database.url)
+
+    @property
+    def store(self) -> str:
+        """The kind of database: `sqlite`, `postgresql`, `spanner` or `cockroachdb`."""
+        return parse(self._database.url).get_backend_name()
 
     def close(self) -> None:
         """Close all connections. A second call does nothing."""

@@ -19,9 +19,9 @@ R = TypeVar("R")
 class Database:
     """One engine, whose schema is checked once before it is used."""
 
-    def __init__(self, url: str) -> None:
+    def __init__(self, url: str, *, stale_s: float = 0.0) -> None:
         self.url = url
-        self.unchecked = make_engine(url)
+        self.unchecked = make_engine(url, stale_s=stale_s)
         """The engine for queries that need no table of `late`."""
         self._checked = False
 

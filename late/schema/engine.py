@@ -12,6 +12,7 @@ import sqlite3
 import time
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager, nullcontext, suppress
+from datetime import timedelta
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -96,12 +97,13 @@ def shown(url: str) -> str:
     return parsed.set(drivername=dialect).render_as_string(hide_password=True)
 
 
-def make_engine(url: str, *, create: bool = False) -> Engine:
+def make_engine(url: str, *, create: bool = False, stale_s: float = 0.0) -> Engine:
     """Make an engine for `url`. It does not connect yet.
 
     Args:
         create: create a SQLite file that does not exist. Only a migration does that: a mistyped
             path must not create an empty database.
+        stale_s: `reading` sees what was true that long ago; on Spanner alone.
 
     Raises:
         ConfigError: the URL is wrong, or the driver is not installed.
@@ -110,7 +112,8 @@ def make_engine(url: str, *, create: bool = False) -> Engine:
     if parsed.get_backend_name() == "sqlite":
         return _sqlite_engine(parsed, create=create)
     if parsed.get_backend_name() == "spanner":
-        return _spanner_engine(parsed)
+        engine = _spanner_engine(parsed)
+        return engine.execution_options(late_stale_s=stale_s) if stale_s else engine
     cockroach = parsed.get_backend_name() == "cockroachdb"
     try:
         return create_engine(
@@ -258,6 +261,8 @@ def reading(engine: Engine) -> Iterator[Connection]:
         options = {"isolation_level": "SERIALIZABLE", "postgresql_readonly": True}
     if engine.dialect.name.startswith("spanner"):
         options = {"read_only": True}
+        if stale_s := engine.get_execution_options().get("late_stale_s"):
+            options["staleness"] = {"exact_staleness": timedelta(seconds=stale_s)}
     with (
         translated(),
         engine.connect().execution_options(**options) as connection,

@@ -12,6 +12,7 @@ from starlette.responses import HTMLResponse, RedirectResponse, Response
 
 from late.control import Control
 from late.control.dead_letters.commands import RATE_MAX, RATE_MIN
+from late.control.replica import ReplicaReads
 from late.model.access.rights import Caller, Role
 from late.model.access.rules import Denied, Hidden
 from late.web import static_files as files
@@ -96,6 +97,7 @@ class PageContext:
         changes: callers that may `operate` may change things; otherwise nobody may.
         secure: the page is served over TLS, and its cookies are sent over TLS only.
         reports: the cost reports that the screen of usage links to, if any.
+        reads: of a replica, for the looks that all visitors share. The caller closes it.
     """
 
     def __init__(
@@ -107,6 +109,7 @@ class PageContext:
         changes: bool,
         secure: bool,
         reports: Reports | None = None,
+        reads: ReplicaReads | None = None,
     ) -> None:
         self.control = control
         self.gate = gate
@@ -114,7 +117,7 @@ class PageContext:
         self.changes = changes
         self.secure = secure
         self.reports = reports
-        self.snapshots = SnapshotReader(control)
+        self.snapshots = SnapshotReader(control, reads=reads)
         self.today = Today(control)
         self.stopping = asyncio.Event()
         self.files, names = files.load()

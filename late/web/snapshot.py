@@ -15,6 +15,7 @@ from contextlib import suppress
 
 from late.concurrency import in_thread
 from late.control import Control
+from late.control.replica import ReplicaReads
 from late.control.status.celery_shares import is_routed
 from late.control.status.snapshot import Snapshot, look
 from late.errors import LateError
@@ -44,8 +45,12 @@ Point = tuple[float, int, float]
 class SnapshotReader:
     """The reader of snapshots; shared by all requests, on one event loop."""
 
-    def __init__(self, control: Control, *, every_s: float = EVERY_S) -> None:
+    def __init__(
+        self, control: Control, *, every_s: float = EVERY_S, reads: ReplicaReads | None = None
+    ) -> None:
         self._control = control
+        self._reads = reads
+        self._fresh_until = 0.0
         self._every_s = every_s
         self._seen: Snapshot | None = None
         self._at = self._took_s = 0.0
@@ -116,8 +121,10 @@ class SnapshotReader:
         return self.age_s > max(OLD_S, 2 * self._rest_s)
 
     def forget(self) -> None:
-        """Note that something has changed: the next page gets a new look."""
+        """Note that something has changed: the next page gets a new look that has the change."""
         self._changed = True
+        if self._reads is not None:
+            self._fresh_until = time.monotonic() + self._reads.max_lag_s
 
     async def close(self) -> None:
         """Wait for a running look, which holds a connection."""
@@ -146,7 +153,8 @@ class SnapshotReader:
             self.points.append(point_of(seen))
 
     def _read(self) -> Snapshot:
-        return look(self._control)
+        fresh = time.monotonic() < self._fresh_until
+        return look(self._control, reads=self._reads, fresh=fresh)
 
 
 def point_of(seen: Snapshot) -> Point:

@@ -80,7 +80,7 @@ def test_keyword_before_environment_before_default() -> None:
 
 
 def test_every_setting_can_come_from_the_environment() -> None:
-    texts_of = {"membership", "member", "health_host", "wake_host", "listen_url"}
+    texts_of = {"membership", "member", "health_host", "wake_host", "listen_url", "read_url"}
     for field in set(WorkerConfig.__struct_fields__) - texts_of:
         with pytest.raises(ConfigError, match=f"^LATE_{field.upper()}='many':"):
             load({f"LATE_{field.upper()}": "many"})

@@ -8,6 +8,7 @@ from typing import Any, TypeVar
 import msgspec
 from sqlalchemy import (
     BigInteger,
+    ColumnElement,
     Connection,
     FromClause,
     MetaData,
@@ -48,10 +49,10 @@ _logs = _readable()
 
 
 def now_us(connection: Connection) -> int:
-    """The database's clock, microseconds."""
-    return int(
-        connection.execute(select(literal_column(NOW_US[connection.dialect.name]))).scalar_one()
-    )
+    """The database's clock, microseconds. In a stale read it is the time of what is read."""
+    clock: ColumnElement[int] = literal_column(NOW_US[connection.dialect.name])
+    stale_s: float = connection.get_execution_options().get("late_stale_s", 0.0)
+    return int(connection.execute(select(clock)).scalar_one()) - round(stale_s * 1_000_000)
 
 
 def locking(connection: Connection, statement: Select[Row]) -> Select[Row]:

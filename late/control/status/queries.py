@@ -9,6 +9,7 @@ from late.control.groups.commands import GroupControl
 from late.control.status import (
     locks,
     owners,
+    replication,
     scaling_signals,
     server,
     status,
@@ -43,6 +44,14 @@ class StatusControl(Part):
     def lock_holders(self) -> tuple[locks.LockHolder, ...]:
         """Sessions that hold a lock which others of `late` wait for; PostgreSQL only."""
         return locks.holders(self._database.unchecked)
+
+    def written(self) -> replication.Position:
+        """How far the log of this PostgreSQL is written."""
+        return replication.written(self._database.unchecked)
+
+    def replayed(self) -> replication.Position:
+        """How far this replica of a PostgreSQL has replayed the log."""
+        return replication.replayed(self._database.unchecked)
 
     detailed = on_engine(scaling_signals.detailed)
     signals = on_engine(scaling_signals.signals)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from contextlib import suppress
+from functools import partial
 from typing import TYPE_CHECKING
 
 import msgspec
@@ -17,6 +18,7 @@ from late.schema.version import SCHEMA_VERSION
 
 if TYPE_CHECKING:
     from late.control.control import Control
+    from late.control.replica import ReplicaReads
 
 LIMIT = 1_000
 """Counting the depth of one group and shard stops at this number."""
@@ -43,18 +45,29 @@ class Snapshot(msgspec.Struct, frozen=True):
     """True if the tables could not be read, as somebody holds them: then `status` is empty."""
 
 
-def look(control: Control, *, limit: int = LIMIT) -> Snapshot:
+def look(
+    control: Control, *, limit: int = LIMIT, reads: ReplicaReads | None = None, fresh: bool = False
+) -> Snapshot:
     """Look once; see `Control` for what it raises. While somebody holds the tables, the answer is
-    partial and says who."""
+    partial and says who.
+
+    Args:
+        reads: of a replica of that database; `fresh` as its `read` takes it. Locks are asked of the
+            database itself.
+    """
     holders = control.status.lock_holders()
     try:
-        return msgspec.structs.replace(_whole(control, limit), holders=holders)
+        if reads is None:
+            seen = _whole(control, limit)
+        else:
+            seen = reads.read(partial(_whole, limit=limit), fresh=fresh)
     except StoreError:
         # Who holds them now: the first look may have been before.
         holders = control.status.lock_holders()
         if not holders:
             raise
         return _partial(control, holders)
+    return msgspec.structs.replace(seen, holders=holders)
 
 
 def _whole(control: Control, limit: int) -> Snapshot:

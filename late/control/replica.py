@@ -1,0 +1,152 @@
+"""Reads of the control plane on a replica while it is near enough, else on the database itself.
+
+On PostgreSQL a read first waits for a moment until the replica has what the primary had when it was
+asked. Mostly that is so at once, and then nothing is late. On Spanner a read is as of `max_lag_s`
+ago, which any replica near by answers without a word to the leader.
+"""
+
+from __future__ import annotations
+
+import logging
+import threading
+import time
+from collections.abc import Callable
+from typing import TypeVar
+
+from late.clock import Monotonic
+from late.control.control import Control
+from late.control.status.replication import LagMeter
+from late.errors import ConfigError, StoreError
+from late.schema.engine import parse, shown
+
+T = TypeVar("T")
+
+logger = logging.getLogger("late.control")
+
+WAIT_S = 0.1
+"""The longest wait for a replica to have what the primary has."""
+_PAUSE_S = 0.01
+AGAIN_S = 30.0
+"""The pause after a replica that did not answer: a try may take the time-out of a connection."""
+
+
+class ReplicaReads:
+    """Runs reads on a replica, or on the primary. Several threads may use one instance.
+
+    Args:
+        primary: the control of the database. The caller closes it.
+        url: of a streaming replica of that PostgreSQL; on Spanner of the database itself.
+        max_lag_s: the longest time by which a read may be late.
+        alarm_s: as `Control` takes it.
+
+    Raises:
+        ConfigError: no other store has such reads.
+    """
+
+    def __init__(
+        self,
+        primary: Control,
+        url: str,
+        *,
+        max_lag_s: float,
+        alarm_s: float,
+        monotonic: Monotonic = time.monotonic,
+        sleep: Callable[[float], None] = time.sleep,
+    ) -> None:
+        kind = parse(url).get_backend_name()
+        if kind not in ("postgresql", "spanner") or kind != primary.store:
+            raise ConfigError(
+                f"read_url={shown(url)}: expected a replica of the same PostgreSQL, or on Spanner"
+                " the URL of the database itself; no other store has such reads"
+            )
+        self._primary = primary
+        self._where = shown(url)
+        self.max_lag_s = max_lag_s
+        self._monotonic = monotonic
+        self._sleep = sleep
+        self._lock = threading.Lock()
+        self._meter = LagMeter()
+        self._asks = kind == "postgresql"
+        self._replica = Control(url, alarm_s=alarm_s, stale_s=0.0 if self._asks else max_lag_s)
+        self._not_before = 0.0
+        self._near: bool | None = None
+
+    def read(self, work: Callable[[Control], T], *, fresh: bool = False) -> T:
+        """Return `work(control)`, on the replica where that is near enough.
+
+        Args:
+            work: it only reads. It runs again on the primary if the replica fails.
+            fresh: it has to see all that is committed.
+
+        Raises:
+            ConfigError: the URL is that of a primary, or of another server's replica.
+            StoreError: what `work` raises on the primary.
+        """
+        if self._is_near(fresh=fresh):
+            try:
+                return work(self._replica)
+            except StoreError as error:
+                self._leave(error)
+        return work(self._primary)
+
+    def check(self) -> None:
+        """Ask the replica once. One that does not answer is no error.
+
+        Raises:
+            ConfigError: as for `read`.
+        """
+        self._is_near(fresh=False)
+
+    def close(self) -> None:
+        """Close the connections to the replica."""
+        self._replica.close()
+
+    def _is_near(self, *, fresh: bool) -> bool:
+        if not self._asks:
+            return not fresh
+        with self._lock:
+            if self._monotonic() < self._not_before:
+                return False
+            asked_s = self._monotonic()
+            primary = self._primary.status.written()
+            try:
+                lag_s = self._lag_s(primary.server, primary.bytes or 0, asked_s)
+            except StoreError as error:
+                self._leave(error)
+                return False
+        bound_s = 0.0 if fresh else self.max_lag_s
+        near = lag_s is not None and lag_s <= bound_s
+        if not fresh:
+            self._tell(None if near else f"it is over {bound_s:g} s behind")
+        return near
+
+    def _lag_s(self, server: int, position: int, asked_s: float) -> float | None:
+        """Return the most by which the replica is late, 0 once it has reached `position`."""
+        self._meter.add(position, asked_s)
+        while True:
+            replica = self._replica.status.replayed()
+            if replica.bytes is None or replica.server != server:
+                raise ConfigError(f"read_url={self._where} is no replica of {self._primary.url}")
+            if replica.bytes >= position:
+                self._meter.lag_s(replica.bytes, asked_s)
+                return 0.0
+            if self._monotonic() - asked_s >= WAIT_S:
+                return self._meter.lag_s(replica.bytes, self._monotonic())
+            self._sleep(_PAUSE_S)
+
+    def _leave(self, error: StoreError) -> None:
+        self._not_before = self._monotonic() + AGAIN_S
+        self._tell(str(error))
+
+    def _tell(self, trouble: str | None) -> None:
+        """Log each change; `trouble` is why the replica is not read."""
+        near = trouble is None
+        if near == self._near:
+            return
+        self._near = near
+        if near:
+            logger.info("reads go to the replica %s", self._where)
+        else:
+            logger.warning(
+                "reads go to the database, not to the replica %s: %s", self._where, trouble
+            )

@@ -1,0 +1,73 @@
+"""How far a replica is behind, by positions of the primary's log (the WAL of PostgreSQL).
+
+No clock of another machine has a part in it: what the primary had written when it was asked is on
+the replica once it has replayed that position. `pg_last_xact_replay_timestamp()` is the
+alternative. It grows in a quiet system, and once the connection between the two is lost it says
+nothing.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+
+import msgspec
+from sqlalchemy import Engine, TextClause, text
+
+from late.schema.engine import reading
+
+# What is flushed, because only that is sent. A commit under `synchronous_commit = off` is seen a
+# little before, and so is late by up to three `wal_writer_delay` more.
+_PRIMARY = text(
+    "select system_identifier, pg_wal_lsn_diff(pg_current_wal_flush_lsn(), '0/0')::bigint"
+    " from pg_control_system()"
+)
+_REPLICA = text(
+    "select system_identifier, case when pg_is_in_recovery()"
+    " then pg_wal_lsn_diff(pg_last_wal_replay_lsn(), '0/0')::bigint end from pg_control_system()"
+)
+
+
+class Position(msgspec.Struct, frozen=True):
+    """A position in the log of a server."""
+
+    server: int
+    """The identifier that a primary and its replicas share."""
+    bytes: int | None
+    """None: it is a primary, and was asked as a replica."""
+
+
+def written(engine: Engine) -> Position:
+    """Return how far the primary's log is written to its disk."""
+    return _ask(engine, _PRIMARY)
+
+
+def replayed(engine: Engine) -> Position:
+    """Return how far a replica has replayed the log."""
+    return _ask(engine, _REPLICA)
+
+
+def _ask(engine: Engine, statement: TextClause) -> Position:
+    with reading(engine) as connection:
+        return Position(*connection.execute(statement).one())
+
+
+class LagMeter:
+    """The lag of one replica, from the positions that the primary had at moments. Pure."""
+
+    def __init__(self) -> None:
+        self._written: deque[tuple[int, float]] = deque()
+
+    def add(self, position: int, at_s: float) -> None:
+        """Note the position of the primary at a moment, or before."""
+        self._written.append((position, at_s))
+
+    def lag_s(self, replayed: int, now_s: float) -> float | None:
+        """Return the most by which the replica can be behind.
+
+        None: it has reached none of the positions, so nothing is known.
+        """
+        while len(self._written) > 1 and self._written[1][0] <= replayed:
+            self._written.popleft()
+        if not self._written or self._written[0][0] > replayed:
+            return None
+        return now_s - self._written[0][1]

@@ -1,0 +1,161 @@
+"""Reads of the control plane on a real streaming replica, and stale ones on the wire to Spanner."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator
+from contextlib import closing
+from typing import NamedTuple
+
+import psycopg
+import pytest
+from typer.testing import CliRunner
+
+import late
+from late import config
+from late.api.server import Server
+from late.api.settings import ServeSettings
+from late.cli.main import app as command
+from late.control import Control
+from late.control.replica import ReplicaReads
+from late.control.status.snapshot import Snapshot, look
+from late.errors import ConfigError
+from late.schema import migrate
+from late.testing.servers.postgres import PostgresServer, find_binaries
+from tests.integration import postgres_kit, spanner_kit
+from tests.integration.grpc_proxy import GrpcProxy
+
+
+class Pair(NamedTuple):
+    primary: PostgresServer
+    replica: PostgresServer
+    url: str
+    """Of the database on the primary."""
+
+    @property
+    def read_url(self) -> str:
+        return self.replica.url_of("late")
+
+    def reads(self, control: Control, max_lag_s: float = 3_600.0) -> ReplicaReads:
+        return ReplicaReads(control, self.read_url, max_lag_s=max_lag_s, alarm_s=600.0)
+
+    def replay(self, verb: str) -> None:
+        """`pause` what the replica replays, or `resume` it."""
+        with psycopg.connect(self.read_url, autocommit=True) as connection:
+            connection.execute(f"select pg_wal_replay_{verb}()")
+
+
+@pytest.fixture(scope="module")
+def pair() -> Iterator[Pair]:
+    if find_binaries() is None:
+        pytest.skip("no PostgreSQL: binaries are needed to start a server of one's own")
+    with PostgresServer() as primary:
+        with psycopg.connect(primary.url, autocommit=True) as connection:
+            connection.execute("create database late")
+        url = primary.url_of("late")
+        migrate.upgrade(url)
+        replica = PostgresServer(initdb=False)
+        try:
+            replica.clone_of(primary)
+            replica.start()
+            yield Pair(primary, replica, url)
+        finally:
+            replica.close()
+
+
+def waiting(seen: Snapshot) -> int:
+    return sum(queue.depth.n for queue in seen.status.queues)
+
+
+def on_replica(control: Control) -> bool:
+    return control.status.replayed().bytes is not None
+
+
+def until_near(reads: ReplicaReads) -> None:
+    """Wait until the replica has all; a read waits for that for a tenth of a second at most."""
+    deadline = time.monotonic() + 60
+    while not reads.read(on_replica, fresh=True):
+        assert time.monotonic() < deadline
+
+
+def test_the_look_of_the_page_is_served_by_the_replica_while_it_is_near(pair: Pair) -> None:
+    with Control(pair.url) as control, closing(pair.reads(control)) as reads:
+        reads.check()
+        until_near(reads)
+        before = waiting(look(control, reads=reads))
+        pair.replay("pause")
+        try:
+            with postgres_kit.producer(pair.url) as tx:
+                postgres_kit.enqueue(tx)
+            assert waiting(look(control, reads=reads)) == before, "the replica has not heard of it"
+            assert waiting(look(control, reads=reads, fresh=True)) == before + 1
+            with closing(pair.reads(control, max_lag_s=0.001)) as strict:
+                assert not strict.read(on_replica)
+                assert waiting(look(control, reads=strict)) == before + 1
+        finally:
+            pair.replay("resume")
+        until_near(reads)
+        assert waiting(look(control, reads=reads)) == before + 1
+
+
+def test_a_replica_that_is_away_costs_nothing_but_the_replica(pair: Pair) -> None:
+    with Control(pair.url) as control, closing(pair.reads(control)) as reads:
+        pair.replica.stop()
+        try:
+            assert not reads.read(on_replica)
+            assert waiting(look(control, reads=reads)) >= 0
+        finally:
+            pair.replica.start()
+
+
+def test_a_url_of_the_primary_or_of_another_server_is_refused(pair: Pair) -> None:
+    with (
+        Control(pair.url) as control,
+        closing(ReplicaReads(control, pair.url, max_lag_s=2.0, alarm_s=600.0)) as reads,
+        pytest.raises(ConfigError, match="is no replica of"),
+    ):
+        reads.check()
+    with (
+        Control(postgres_kit.admin_url()) as control,
+        closing(pair.reads(control)) as reads,
+        pytest.raises(ConfigError, match="is no replica of"),
+    ):
+        reads.check()
+
+
+async def test_serve_refuses_a_wrong_replica_at_its_start(pair: Pair) -> None:
+    settings = config.load({}, read_url=pair.url)
+    listen = ServeSettings(http_port=0, roles=("web",))
+    server = Server(late.App(pair.url), listen, settings=settings)
+    with pytest.raises(ConfigError, match="is no replica of"):
+        await server.start()
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [["status"], ["status", "--owners"], ["verify"], ["group", "list"], ["dead", "list"]],
+)
+def test_commands_that_only_read_take_the_url_of_a_replica(
+    pair: Pair, arguments: list[str]
+) -> None:
+    ran = CliRunner().invoke(command, [*arguments, "--url", pair.read_url])
+    assert ran.exit_code == 0, ran.output
+
+
+def test_a_stale_read_of_spanner_asks_for_its_age_and_judges_by_it() -> None:
+    with spanner_kit.emulator() as host, spanner_kit.environment(host):
+        url = spanner_kit.fresh(*spanner_kit.TABLES)
+        with (
+            GrpcProxy(host) as proxy,
+            spanner_kit.environment(proxy.host),
+            Control(url) as control,
+            closing(ReplicaReads(control, url, max_lag_s=15.0, alarm_s=600.0)) as reads,
+        ):
+            before_us = control.now()
+            assert before_us <= reads.read(Control.now, fresh=True)
+            stale_us = reads.read(Control.now)
+            assert before_us <= stale_us + 15_000_000 <= control.now()
+            asked = [call.request for call in proxy.heard]
+    options = [request.options for request in asked if hasattr(request, "options")]
+    options += [request.transaction.begin for request in asked if hasattr(request, "transaction")]
+    assert [each.read_only.exact_staleness.seconds for each in options].count(15) == 1

@@ -1,0 +1,178 @@
+"""Reads on a replica: its lag by positions of the log, and when the primary is read instead."""
+
+from __future__ import annotations
+
+import logging
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from late import config
+from late.control import replica as module
+from late.control.replica import AGAIN_S, ReplicaReads
+from late.control.status.replication import LagMeter, Position
+from late.errors import ConfigError, StoreUnavailable
+
+URL = "postgresql://late:secret@replica/shop"
+
+
+@given(st.lists(st.tuples(st.integers(0, 3), st.integers(0, 9)), max_size=30), st.data())
+def test_a_lag_is_never_said_to_be_shorter_than_it_is(
+    steps: list[tuple[int, int]], data: st.DataObject
+) -> None:
+    """Against all positions the primary ever had: the replica has those up to the one it is at."""
+    meter, now, position, replayed = LagMeter(), 0, 0, 0
+    history = [(0, 0)]
+    for seconds, written in steps:
+        now += seconds
+        position += written
+        history.append((position, now))
+        meter.add(position, now)
+        replayed = data.draw(st.integers(replayed, position))
+        lag_s = meter.lag_s(replayed, now)
+        missing = [at for written, at in history if written > replayed]
+        real_s = now - missing[0] if missing else 0
+        assert lag_s is None or lag_s >= real_s
+        assert missing or lag_s == 0
+
+
+def test_a_replica_that_has_reached_nothing_known_has_no_lag() -> None:
+    meter = LagMeter()
+    assert meter.lag_s(10, 0.0) is None
+    meter.add(20, 1.0)
+    assert meter.lag_s(10, 5.0) is None
+    assert meter.lag_s(20, 5.0) == 4.0
+
+
+class Server:
+    """A `Control` of either side."""
+
+    store = "postgresql"
+
+    def __init__(self, name: str) -> None:
+        self.url = name
+        self.status = self
+        self.server = 7
+        self.at: int | None = 0
+        self.asked = 0
+        self.down = False
+        self.closed = False
+
+    def written(self) -> Position:
+        return Position(7, self.at)
+
+    def replayed(self) -> Position:
+        self.asked += 1
+        if self.down:
+            raise StoreUnavailable("connection refused")
+        return Position(self.server, self.at)
+
+    def close(self) -> None:
+        self.closed = True
+
+
+class Pair:
+    def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        self.primary, self.replica = Server("primary"), Server("replica")
+        self.now_s = 0.0
+        monkeypatch.setattr(module, "Control", lambda *_, **__: self.replica)
+        primary: Any = self.primary
+        self.reads = ReplicaReads(
+            primary, URL, max_lag_s=2.0, alarm_s=600.0,
+            monotonic=lambda: self.now_s, sleep=self.sleep,
+        )  # fmt: skip
+
+    def sleep(self, seconds: float) -> None:
+        self.now_s += seconds
+
+    def read(self, *, fresh: bool = False) -> str:
+        return self.reads.read(lambda control: control.url, fresh=fresh)
+
+
+@pytest.fixture
+def pair(monkeypatch: pytest.MonkeyPatch) -> Pair:
+    return Pair(monkeypatch)
+
+
+def test_a_replica_that_has_all_is_read_at_once_and_for_all(pair: Pair) -> None:
+    pair.primary.at = pair.replica.at = 10
+    assert (pair.read(), pair.read(fresh=True)) == ("replica", "replica")
+    assert pair.now_s == 0.0, "nobody has waited"
+
+
+def test_a_replica_that_falls_behind_is_read_up_to_the_bound(
+    pair: Pair, caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level(logging.INFO, "late.control")
+    assert pair.read() == "replica"
+    pair.primary.at = 10
+    pair.now_s = 1.5
+    assert pair.read() == "replica", "what it lacks is not older than the look before, 1.6 s ago"
+    assert pair.read(fresh=True) == "primary"
+    pair.now_s = 2.5
+    assert pair.read() == "primary"
+    assert pair.read() == "primary"
+    pair.replica.at = 10
+    assert pair.read() == "replica"
+    assert [record.getMessage() for record in caplog.records] == [
+        "reads go to the replica postgresql://late:***@replica/shop",
+        "reads go to the database, not to the replica postgresql://late:***@replica/shop: "
+        "it is over 2 s behind",
+        "reads go to the replica postgresql://late:***@replica/shop",
+    ]
+
+
+def test_a_replica_that_does_not_answer_is_left_alone_for_a_while(pair: Pair) -> None:
+    pair.replica.down = True
+    assert pair.read() == "primary"
+    pair.replica.down = False
+    assert pair.read() == "primary"
+    assert pair.replica.asked == 1
+    pair.now_s = AGAIN_S
+    assert pair.read() == "replica"
+
+
+def test_a_read_that_fails_on_the_replica_runs_on_the_primary(pair: Pair) -> None:
+    """A replica ends reads which are in the way of what it has to replay."""
+    asked = []
+
+    def work(control: Any) -> str:
+        asked.append(control.url)
+        if control.url == "replica":
+            raise StoreUnavailable("canceling statement due to conflict with recovery")
+        return "seen"
+
+    assert pair.reads.read(work) == "seen"
+    assert asked == ["replica", "primary"]
+
+
+def test_a_primary_or_another_servers_replica_is_refused(pair: Pair) -> None:
+    pair.replica.server = 8
+    with pytest.raises(
+        ConfigError, match=r"postgresql://late:\*\*\*@replica/shop is no replica of primary"
+    ):
+        pair.reads.check()
+    pair.replica.server, pair.replica.at = 7, None
+    with pytest.raises(ConfigError, match="is no replica"):
+        pair.read()
+    pair.reads.close()
+    assert (pair.replica.closed, pair.primary.closed) == (True, False)
+
+
+@pytest.mark.parametrize(
+    "url", ["sqlite:///other.db", "spanner:///projects/p/instances/i/databases/d"]
+)
+def test_another_store_has_no_such_replica(pair: Pair, url: str) -> None:
+    primary: Any = pair.primary
+    with pytest.raises(ConfigError, match="read_url="):
+        ReplicaReads(primary, url, max_lag_s=2.0, alarm_s=600.0)
+
+
+def test_a_lag_in_which_live_workers_look_dead_is_refused() -> None:
+    with pytest.raises(ConfigError, match="look dead"):
+        config.load({"LATE_READ_URL": URL, "LATE_READ_LAG_S": "4.5"})
+    assert config.load({"LATE_READ_LAG_S": "4.5"}).read_lag_s == 4.5
+    spanner = "spanner:///projects/p/instances/i/databases/d"
+    assert config.load({"LATE_READ_URL": spanner, "LATE_READ_LAG_S": "15"}).read_url == spanner
