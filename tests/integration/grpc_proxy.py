@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import socket
 import threading
+import time
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
@@ -42,6 +43,8 @@ class Rule(NamedTuple):
     """Send the call on first, and throw its answer away."""
     hold: threading.Event | None = None
     """Wait for this first: a delay, or a black hole if it is never set."""
+    hold_s: float = 0.0
+    """Wait for this long first, counted from the call's arrival."""
     times: int = 1
 
 
@@ -131,6 +134,8 @@ class GrpcProxy:
             with self._lock:
                 self._holds.add(rule.hold)
             rule.hold.wait()
+        if rule is not None:
+            time.sleep(rule.hold_s)
         if rule is not None and rule.code is not None and not rule.forward:
             context.abort(rule.code, "from the proxy")
         metadata = [
