@@ -25,7 +25,7 @@ _ENDS = ("done", "dead", "expired", "discarded", "cancelled")
 _POLL_S = 0.01
 
 TIMEOUT_S = 30.0
-"""How long `drain` waits unless it is told."""
+"""The longest wait of `drain` unless it is told."""
 
 
 class NotDrained(AssertionError):
