@@ -46,11 +46,11 @@ class StatusControl(Part):
         return locks.holders(self._database.unchecked)
 
     def written(self) -> replication.Position:
-        """How far the log of this PostgreSQL is written."""
+        """Return how far the log of this PostgreSQL is written."""
         return replication.written(self._database.unchecked)
 
     def replayed(self) -> replication.Position:
-        """How far this replica of a PostgreSQL has replayed the log."""
+        """Return how far this replica of a PostgreSQL has replayed the log."""
         return replication.replayed(self._database.unchecked)
 
     detailed = on_engine(scaling_signals.detailed)

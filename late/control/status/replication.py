@@ -1,4 +1,4 @@
-"""How far a replica is behind, by positions of the primary's log (the WAL of PostgreSQL).
+"""The lag of a replica, by positions of the primary's log (the WAL of PostgreSQL).
 
 No clock of another machine has a part in it: what the primary had written when it was asked is on
 the replica once it has replayed that position. `pg_last_xact_replay_timestamp()` is the
