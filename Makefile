@@ -17,7 +17,7 @@ PYTEST_WORKERS ?= 3
 ARGS ?=
 
 .DEFAULT_GOAL := help
-.PHONY: attack audit bench bench-alone bench-guard bench-page bench-peers bench-placement bench-reading bench-restarts bench-scale bench-shapes bench-signals bench-spark bench-steady bench-waking browser chaos check clean consumers contracts coverage dead-code defects demo demo-postgres demo-spanner dist docs docs-serve drills duplicates format help image lint lock mutants overload protos quick sbom screenshots setup soak test test-long test-rest test-servers tree types
+.PHONY: attack audit bench bench-alone bench-guard bench-page bench-peers bench-placement bench-reading bench-restarts bench-scale bench-shapes bench-signals bench-spark bench-steady bench-waking browser chaos check clean consumers contracts coverage dead-code defects demo demo-postgres demo-spanner dist docs docs-serve drills duplicates format help image lint lock mutants overload protos quick sbom screenshots setup soak test test-cockroach test-long test-rest test-servers tree types
 
 ### Use
 
@@ -113,6 +113,12 @@ coverage: ## run the unit tests and print the branch coverage of late/ (ARGS=tes
 test-servers: ## the PostgreSQL store on versions 13 to 18 and behind PgBouncer (ARGS="18 pgbouncer" for some)
 	$(DEV)
 	@$(BIN)/python -m tests.versions $(ARGS)
+
+test-cockroach: ## every suite of the stores on a node of CockroachDB, kept for docs/stores.md (URL=cockroachdb://root@host:26257/db)
+	$(DEV)
+	@test -n "$(URL)" || { echo "[test] URL is not set: make test-cockroach URL=cockroachdb+psycopg://root@host:26257/defaultdb"; exit 2; }
+	@LATE_TEST_COCKROACH_URL='$(URL)' $(BIN)/python -m pytest tests/conformance tests/chaos tests/integration -k "cockroach and not stand_in" --keep-results $(ARGS)
+	@$(BIN)/python scripts/stores_doc.py
 
 soak: ## 50,000 simulated worlds; up to 500 are part of `make test` (ARGS="--seeds 1000 --minutes 30")
 	$(DEV)

@@ -157,6 +157,9 @@ HEAD = """\
 
 <!-- Made by scripts/stores_doc.py from the stores' Features and docs/results; a test compares. -->
 
+CockroachDB is **untried**: nobody has run `late` on a node of it. `make test-cockroach URL=...` runs every suite of
+the stores on one, and writes what it found into this page.
+
 What every store gives is the contract in `late/store/base.py`, and one suite asks all of them for
 it. Here is where they differ, and what of it was run where.
 
@@ -195,7 +198,7 @@ def rows(words: Words) -> dict[str, str]:
     """The cells of one store, by row."""
     features = features_of(words)
     return {
-        "state": "**experimental**" if features.experimental else "supported",
+        "state": "**untried**: experimental" if features.experimental else "supported",
         "versions": words.versions,
         "URL": words.url,
         "order of the log": "commits" if features.commit_order else "none across transactions",
