@@ -115,7 +115,7 @@ def _spanner_container() -> Any:
     try:
         made = DockerContainer("gcr.io/cloud-spanner-emulator/emulator").with_exposed_ports(9010)
         made.start()
-        wait_for_logs(made, "Cloud Spanner emulator running", timeout=60)
+        wait_for_logs(made, "Cloud Spanner emulator running", timeout=120)
     except Exception:  # whatever the engine's client raises: there is none that works
         return None
     return made
@@ -150,7 +150,7 @@ def cockroach_url() -> str:
     made = DockerContainer("cockroachdb/cockroach:latest-v25.2").with_exposed_ports(26257)
     _cockroach = made.with_command("start-single-node --insecure --store=type=mem,size=1GiB")
     _cockroach.start()
-    wait_for_logs(_cockroach, "CockroachDB node starting", timeout=60)
+    wait_for_logs(_cockroach, "CockroachDB node starting", timeout=120)
     place = f"{_cockroach.get_container_host_ip()}:{_cockroach.get_exposed_port(26257)}"
     found = f"cockroachdb+psycopg://root@{place}/defaultdb?sslmode=disable"
     os.environ[COCKROACH_VARIABLE] = found

@@ -16,7 +16,7 @@ from tests.chaos.target import Target
 from tests.conformance.backends import Backend
 from tests.databases import PRESENT
 
-pytestmark = pytest.mark.timeout(sized(300, 3600))
+pytestmark = pytest.mark.timeout(sized(600, 3600))
 FILES = [backend for backend in PRESENT if not backend.network]
 """Where a fleet starts soonest: what the judge finds is the same everywhere."""
 

@@ -22,14 +22,14 @@ from late.testing.servers.postgres import PostgresServer, find_binaries
 from tests.chaos import figures
 from tests.chaos.sizes import FULL, sized
 
-pytestmark = pytest.mark.timeout(sized(300, 3600))
+pytestmark = pytest.mark.timeout(sized(600, 3600))
 ROUNDS = sized(4, 200)
 CONTROLS = sized(8, 20)
 """At most; one that vanishes is enough for a tenth."""
 LAZY = {"wal_writer_delay": "10s", "wal_writer_flush_after": "1GB", "bgwriter_delay": "10s"}
 """Nothing reaches the disk before somebody commits who waits for it, as a heartbeat does."""
 SETTINGS = WorkerConfig(lease_ttl_s=20.0, poll_max_s=0.02, takeovers_max=32, grace_s=0.0)
-PATIENCE_S = 60.0
+PATIENCE_S = 120.0
 
 
 @pytest.fixture

@@ -13,7 +13,7 @@ from tests.chaos.storm import Storm
 from tests.chaos.target import Target
 from tests.conformance.backends import Backend
 
-pytestmark = pytest.mark.timeout(sized(300, 3600))
+pytestmark = pytest.mark.timeout(sized(600, 3600))
 NETWORKED = [backend for backend in STORES if backend.network]
 CONCURRENCY = 16
 """Tasks of one worker at a time."""

@@ -16,7 +16,7 @@ from tests.databases import PRESENT
 FILES = [backend for backend in PRESENT if not backend.network]
 FILES_FIRST = STORES if FULL else FILES
 """Where a fleet starts soonest: what waits for company waits in the worker, on every store."""
-pytestmark = pytest.mark.timeout(sized(300, 3600))
+pytestmark = pytest.mark.timeout(sized(600, 3600))
 
 
 def test_p1_p2_nothing_is_lost_and_nothing_aborted_runs(

@@ -16,7 +16,7 @@ from tests.chaos.target import Target
 from tests.conformance.backends import Backend
 from tests.support.history import read
 
-pytestmark = pytest.mark.timeout(sized(300, 3600))
+pytestmark = pytest.mark.timeout(sized(600, 3600))
 SKEWS_S = (600, -600, 0)
 """How wrong the clocks of the workers are; those of the producers and of the database are right."""
 

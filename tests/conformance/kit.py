@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from tests.conformance.backends import Raw
 
 BEGINNING = Cursor("")
-PATIENCE_S = 20.0
+PATIENCE_S = 120.0
 """Only a broken store reaches it."""
 
 

@@ -12,8 +12,8 @@ from tests.consumers.program import Program
 from tests.consumers.stage import Stage, demand
 
 MANY = 20
-AGAIN_S = 1.5
-CLOCK_S = 0.5
+AGAIN_S = 5.0
+CLOCK_S = 3.0
 """A server counts from a lower bound of the database's clock, which is behind by the time that the
 last heartbeat took. A consumer's part, `after_s`, is compared exactly."""
 LONG_S, LONG_VISIBILITY_S = 24.0, 16.0
@@ -159,7 +159,7 @@ async def kill(stage: Stage) -> None:
         await program.kill()
         answered = program.proxy.answers_to(task)
     demand(not answered, "it answered before the work was done")
-    async with stage.consumer("two", visibility_s=5) as program:
+    async with stage.consumer("two") as program:
         await stage.until_settled([task], program)
         attempts = program.attempts(task)
     demand(attempts == [2], f"attempt 2 was due, and {attempts} began")
@@ -210,7 +210,7 @@ def _any_of(stage: Stage, task: str, program: Program) -> Callable[[], Awaitable
 async def lost_answers(stage: Stage) -> None:
     """A request that is lost on its way is sent again, and a busy server is asked again."""
     tasks = [await stage.put("work", number=number) for number in range(3)]
-    async with stage.consumer("one", visibility_s=12) as program:
+    async with stage.consumer("one", visibility_s=25) as program:
         wire = program.proxy
         wire.lose("receive", "busy", "request")
         wire.lose("ack", "request", "answer", "busy")

@@ -103,7 +103,7 @@ async def running(url: str, log: Path) -> AsyncIterator[Server]:
         if process.returncode is None:
             process.terminate()
         try:
-            async with asyncio.timeout(60):
+            async with asyncio.timeout(120):
                 await process.wait()
         except TimeoutError:
             process.kill()

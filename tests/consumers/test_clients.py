@@ -49,7 +49,6 @@ def test_the_lock_file_has_no_address_of_a_registry() -> None:
 
 
 @needs_go
-@pytest.mark.timeout(600)
 def test_the_client_in_go_is_sound() -> None:
     """It is formatted, and its own tests pass."""
     listed = subprocess.run(
@@ -83,7 +82,6 @@ def packages(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder / "node_modules"
 
 
-@pytest.mark.timeout(600)
 def test_the_client_in_typescript_is_sound(packages: Path) -> None:
     """Its types are those that the pinned generator makes, and the compiler has no objection."""
     assert typescript_types.FILE.read_text() == typescript_types.made(packages)

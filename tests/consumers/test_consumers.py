@@ -16,7 +16,6 @@ from tests.consumers.verdicts import Verdicts, judge, judge_on, table
 from tests.servers import drop_database, fresh_database, postgres_url
 
 LIMIT_S = 180.0
-pytestmark = pytest.mark.timeout(600)
 
 
 def passed(verdicts: Verdicts) -> bool:

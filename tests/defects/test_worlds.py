@@ -15,7 +15,6 @@ from tests.simulator.world import World
 pytestmark = pytest.mark.usefixtures("quick_worlds")
 
 
-@pytest.mark.timeout(600)
 def test_no_promise_breaks() -> None:
     first, number, name = os.environ.get(WORLDS, f"{FIRST_WORLD}:4:").split(":")
     profile = next((known for known in get_args(Profile) if known == name), None)

@@ -24,7 +24,7 @@ async def to_read(store: Store, lease: Lease, expected: int) -> list[TaskId]:
     records are waited for."""
     cursor, found = lease.cursor, []
     seen = len(await everything(store, lease.shard_id))
-    async with asyncio.timeout(20):
+    async with asyncio.timeout(120):
         while True:
             pages = await store.read({lease.shard_id: cursor}, 2)
             for page in pages:

@@ -19,7 +19,7 @@ from late.model.task import TaskId
 from late.outbox import connect
 from tests.integration.kill_app import app, count
 
-TTL_S = 1.0
+TTL_S = 3.0
 
 
 class Fleet:
@@ -86,7 +86,7 @@ class Fleet:
         for process in living:
             process.terminate()
         try:
-            return [process.wait(30) for process in living]
+            return [process.wait(120) for process in living]
         except subprocess.TimeoutExpired:
             raise AssertionError(self.logs()) from None
 

@@ -17,7 +17,7 @@ from tests import servers
 
 Producer = psycopg.Connection[tuple[object, ...]]
 SHARD = ShardId(0)
-PATIENCE_S = 60.0
+PATIENCE_S = 120.0
 """Only a broken store reaches it."""
 
 

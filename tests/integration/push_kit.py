@@ -45,7 +45,7 @@ class Pool:
         [outcome] = await self.run(attempt)
         return outcome
 
-    async def ended(self, count: int, limit_s: float = 30) -> None:
+    async def ended(self, count: int, limit_s: float = 120) -> None:
         async with asyncio.timeout(limit_s):
             while len(self.outcomes) < count:
                 self._news.clear()

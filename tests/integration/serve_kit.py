@@ -57,7 +57,7 @@ class Serving:
 
 async def until(holds: Callable[[], Awaitable[bool]]) -> None:
     """The database is the only one that can say so."""
-    async with asyncio.timeout(40):
+    async with asyncio.timeout(120):
         while not await holds():  # noqa: ASYNC110
             await asyncio.sleep(0.1)
 
@@ -100,7 +100,7 @@ async def fleet(url: str, *, auth: bool = False, **settings: Any) -> AsyncIterat
         for each in owners:
             await each.start()
             started.push_async_callback(halt, each)
-        async with asyncio.timeout(60):
+        async with asyncio.timeout(120):
             while len(await asyncio.to_thread(endpoints, url)) < 2 or not placed(owners):  # noqa: ASYNC110
                 await asyncio.sleep(0.05)
         await server.start()

@@ -69,7 +69,7 @@ def raw(url: str) -> Iterator[Any]:
             yield tx
         return
     path = url.removeprefix("sqlite:///")
-    with closing(sqlite3.connect(path, timeout=30.0)) as connection, connection:
+    with closing(sqlite3.connect(path, timeout=120.0)) as connection, connection:
         yield connection
 
 
@@ -122,7 +122,7 @@ async def working(app: late.App, **settings: Any) -> AsyncIterator[Worker]:
         await worker.stop()
 
 
-async def until(condition: Callable[[], bool], limit_s: float = 60.0) -> None:
+async def until(condition: Callable[[], bool], limit_s: float = 120.0) -> None:
     async with asyncio.timeout(limit_s):
         while not await asyncio.to_thread(condition):  # noqa: ASYNC110
             await asyncio.sleep(0.02)

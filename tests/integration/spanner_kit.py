@@ -57,7 +57,7 @@ def emulator(*flags: str) -> Iterator[str]:
         stderr=subprocess.DEVNULL,
     )
     try:
-        deadline = time.monotonic() + 30
+        deadline = time.monotonic() + 120
         while not _listens(host):
             assert process.poll() is None
             assert time.monotonic() < deadline

@@ -74,7 +74,7 @@ class StallFleet(Fleet):
     def health(self, number: int, path: str = "/livez") -> tuple[int, dict[str, object]]:
         """Status and body; (0, {}) while nobody listens."""
         try:
-            with urlopen(f"http://127.0.0.1:{self.ports[number]}{path}", timeout=30) as reply:
+            with urlopen(f"http://127.0.0.1:{self.ports[number]}{path}", timeout=120) as reply:
                 return reply.status, json.load(reply)
         except HTTPError as refused:
             return refused.code, json.load(refused)

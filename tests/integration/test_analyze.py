@@ -31,7 +31,7 @@ from tests.integration import spanner_kit as kit
 from tests.unit.cli_kit import Cli
 from tests.unit.dispatcher_kit import Rig, attempt, rig, task
 
-PATIENCE_S = 60.0
+PATIENCE_S = 120.0
 ADD = "update account set balance = balance + 1 where id = %s"
 QUERY = "select current_query()"
 ACCOUNT = "CREATE TABLE account (id INT64 NOT NULL, balance INT64) PRIMARY KEY (id)"

@@ -27,8 +27,6 @@ from late.schema import migrate
 from late.schema.engine import make_engine, write
 from late.testing.servers.postgres import PostgresServer, find_binaries
 
-pytestmark = pytest.mark.timeout(300)
-
 PATIENCE_S = 120
 HELD = 0
 """The number of the task that runs until it is let go."""

@@ -58,7 +58,7 @@ def test_a_worker_that_dies_is_a_message_and_not_a_hang(tmp_path: Path) -> None:
     target = Sqlite(tmp_path)
     url = target.fresh()
     with measure.worker(f"sqlite:///{tmp_path}/none.db", tmp_path) as running:
-        running.process.wait(30)
+        running.process.wait(120)
         # Then waiting for it says so at once
         with pytest.raises(measure.GaveUp, match="the worker ended with"):
             measure.wait_settled(target, url, 1, running)

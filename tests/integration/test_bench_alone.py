@@ -10,8 +10,6 @@ import pytest
 from bench import alone, alone_table
 from tests.servers import postgres_url
 
-pytestmark = pytest.mark.timeout(300)  # a busy machine takes five times as long
-
 
 def test_a_small_run_measures_what_it_is_asked_for(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch

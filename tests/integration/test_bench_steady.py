@@ -11,8 +11,6 @@ from bench.steady import __main__ as program
 from bench.steady import check, runs
 from tests.servers import postgres_url
 
-pytestmark = pytest.mark.timeout(300)  # a busy machine takes five times as long
-
 SMALL = ["--rates", "20", "--seconds", "0.5", "--gap", "0.2", "--sparse", "1", "--idle", "0.2"]
 SMALL += ["--singles", "20", "--turns", "1", "--no-shapes", "--peers"]
 

@@ -111,7 +111,7 @@ def test_an_error_ends_it_and_the_id_goes_to_link_error(app: celery.Celery) -> N
     assert app.seen == [(result.parent.id, "x")]  # type: ignore[attr-defined]
     assert (result.state, result.parent.state) == ("PENDING", "FAILURE")
     with pytest.raises(TaskEnded, match=result.parent.id):
-        result.get(timeout=30)
+        result.get(timeout=120)
     assert isinstance(group([add.s(1)]).delay().results[0], celery.AsyncResult)
 
 
@@ -159,7 +159,7 @@ def test_the_body_of_a_chord_has_a_link_error(app: celery.Celery) -> None:
     assert result.parent.completed_count() == 1
     assert not result.parent.waiting()
     with pytest.raises(TaskEnded):
-        result.get(timeout=30)
+        result.get(timeout=120)
 
 
 def test_links_follow_the_task_that_was_called(app: celery.Celery) -> None:

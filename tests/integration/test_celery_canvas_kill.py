@@ -18,7 +18,6 @@ from tests.integration import canvas_kill_app
 from tests.integration.control_kit import rows
 from tests.integration.kill_kit import Fleet, until
 
-pytestmark = pytest.mark.timeout(300)
 CANVASES = 12
 DYING = ("header", "body", "end")
 

@@ -32,7 +32,6 @@ def differing(outcomes: list[Outcome], page: str) -> list[str]:
     return [line for line in celery_page.body(outcomes).splitlines() if line not in known]
 
 
-@pytest.mark.timeout(600)
 def test_results_and_shared_tasks_pass_celerys_tests(archive: Path, page: str) -> None:
     outcomes = run(archive, *QUICK)
     for line in differing(outcomes, page):

@@ -16,8 +16,6 @@ from late.schema.engine import make_engine
 from tests.servers import drop_database, fresh_database, postgres_url
 from tests.unit.cli_kit import Cli
 
-pytestmark = pytest.mark.timeout(300)  # a busy machine takes five times as long
-
 SMALL = ("--tasks", "200", "--seconds", "0.2", "--json")
 WRITE = (
     "insert into late_task (shard_id, task_id, queue, name, payload)"

@@ -50,12 +50,12 @@ def test_a_worker_runs_a_task_and_stops_on_sigterm(
     )  # fmt: skip
     try:
         out = tmp_path / "out"
-        deadline = time.monotonic() + 60
+        deadline = time.monotonic() + 120
         while not out.exists() and process.poll() is None and time.monotonic() < deadline:
             time.sleep(0.05)
         assert out.read_text() == "hello Ada"
         process.send_signal(signal.SIGTERM)
-        _, logged = process.communicate(timeout=60)
+        _, logged = process.communicate(timeout=120)
     finally:
         process.kill()
         process.wait()

@@ -17,8 +17,6 @@ from tests.integration.kill_kit import commit, settled, until
 from tests.integration.stall_app import app, count
 from tests.integration.stall_kit import StallFleet
 
-pytestmark = pytest.mark.timeout(300)
-
 BACK_US = 600_000_000
 
 

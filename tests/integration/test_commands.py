@@ -135,9 +135,9 @@ async def test_a_running_attempt_is_the_last_one(url: str) -> None:
     worker = Worker(app)
     await worker.start()
     try:
-        async with asyncio.timeout(60), connect_async(url) as tx:
+        async with asyncio.timeout(120), connect_async(url) as tx:
             task_id = await slow.enqueue(tx)
-        async with asyncio.timeout(60):
+        async with asyncio.timeout(120):
             await started.wait()
             async with connect_async(url) as tx:
                 await app.cancel(tx, task_id)

@@ -121,7 +121,7 @@ class Site:
         for worker in self._workers:
             worker.send_signal(signal.SIGTERM)
         for worker in self._workers:
-            worker.wait(60)
+            worker.wait(120)
 
 
 @pytest.fixture(params=["sqlite", "postgresql"])

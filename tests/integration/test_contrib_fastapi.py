@@ -240,7 +240,7 @@ async def test_a_worker_in_the_process_runs_tasks_and_stops_with_the_service(sql
         ended.set()
 
     engine = create_engine(sqlite)
-    async with asyncio.timeout(60):
+    async with asyncio.timeout(120):
         async with running(queue, worker=True):
             with Session(engine) as tx, tx.begin():
                 pay.enqueue(tx, 1)

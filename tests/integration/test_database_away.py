@@ -140,7 +140,7 @@ async def test_it_gives_up_after_its_time_or_at_a_stop(url: str, stopped: bool) 
 
 
 async def test_nothing_is_repeated_under_short_time_outs(url: str) -> None:
-    """The server ends what takes 40 ms; what a worker writes to is locked for longer than that,
+    """The server ends what takes 100 ms; what a worker writes to is locked for longer than that,
     again and again."""
     app, ran = late.App(url), Counter[int]()
 
@@ -152,9 +152,12 @@ async def test_nothing_is_repeated_under_short_time_outs(url: str) -> None:
     with producer(url) as connection:
         name = connection.info.dbname
         for setting in ("statement_timeout", "idle_in_transaction_session_timeout"):
-            connection.execute(f"alter database {name} set {setting} = '40ms'")
+            connection.execute(f"alter database {name} set {setting} = '100ms'")
         connection.commit()
-        worker = Worker(app, settings=WorkerConfig(concurrency=8, grace_s=10.0))
+        worker = Worker(
+            app,
+            settings=WorkerConfig(concurrency=8, lease_ttl_s=60.0, heartbeat_s=0.5, grace_s=60.0),
+        )
         await worker.start()
         for n in range(TASKS):
             await asyncio.to_thread(enqueue, connection, note, n, locks=n % 20 == 10)
@@ -173,5 +176,5 @@ def enqueue(connection: Producer, task: Any, n: int, *, locks: bool) -> None:
     task.enqueue(connection, n)
     if locks:
         connection.execute("lock table late_settlement, late_worker in access exclusive mode")
-        time.sleep(0.15)
+        time.sleep(0.3)
     connection.commit()

@@ -36,7 +36,7 @@ def test_the_example_of_effects(tmp_path: Path) -> None:
     migrate, enqueue, work = (line.split() for line in block("effects.md", "sh").splitlines())
     for command in ([sys.executable, "-m", "late.cli", *migrate[1:]], [sys.executable, enqueue[1]]):
         subprocess.run(
-            command, cwd=tmp_path, env=HERE, check=True, stdout=subprocess.DEVNULL, timeout=60
+            command, cwd=tmp_path, env=HERE, check=True, stdout=subprocess.DEVNULL, timeout=120
         )
     with subprocess.Popen(
         [sys.executable, "-u", "-m", "late.cli", *work[1:]],

@@ -32,18 +32,18 @@ async def test_the_programs_do_what_the_page_says(tmp_path: Path) -> None:
     migrate.upgrade(url)
     async with serving(url) as it:
         putting = await start(producer, it.at)
-        async with asyncio.timeout(60):
+        async with asyncio.timeout(120):
             out, _ = await putting.communicate()
         assert putting.returncode == 0
         task_id = out.decode().split("'")[1]
         working = await start(consumer, it.at)
         assert working.stdout is not None
-        async with asyncio.timeout(60):
+        async with asyncio.timeout(120):
             line = (await working.stdout.readline()).decode().strip()
         assert line == f"charge {{'trip': 7}} default:{task_id}"
         await until(lambda: it.is_settled(task_id))
         working.send_signal(signal.SIGTERM)
-        async with asyncio.timeout(60):
+        async with asyncio.timeout(120):
             assert await working.wait() == 0
 
 

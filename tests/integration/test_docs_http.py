@@ -56,7 +56,7 @@ async def run(script: str, folder: Path, url: str) -> str:
         stdout=asyncio.subprocess.PIPE,
         stderr=asyncio.subprocess.PIPE,
     )
-    async with asyncio.timeout(60):
+    async with asyncio.timeout(120):
         out, err = await process.communicate()
     assert process.returncode == 0, err.decode()
     return out.decode()

@@ -22,8 +22,6 @@ from tests.integration.kill_app import (
 )
 from tests.integration.kill_kit import Fleet, settled, until
 
-pytestmark = pytest.mark.timeout(300)
-
 
 @pytest.fixture
 def fleet(backend: Backend, url: str, tmp_path: Path) -> Iterator[Fleet]:

@@ -50,12 +50,12 @@ class Example:
         """Place an order; False while the service does not listen."""
         body = {"data": ORDER} if self.name == "django" else {"json": ORDER}
         try:
-            return httpx.post(self.url, timeout=60, **body).is_success
+            return httpx.post(self.url, timeout=120, **body).is_success
         except httpx.ConnectError:
             return False
 
     def paid(self) -> bool:
-        with closing(sqlite3.connect(self.file, timeout=30)) as connection:
+        with closing(sqlite3.connect(self.file, timeout=120)) as connection:
             return connection.execute(PAID[self.name]).fetchone() == (1,)
 
     def until(self, condition: Callable[[], bool], limit_s: float = 200) -> None:
@@ -72,7 +72,7 @@ def example(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Example]
     yield found
     if found.process.poll() is None:
         os.killpg(found.process.pid, signal.SIGKILL)
-        found.process.wait(60)
+        found.process.wait(120)
 
 
 def test_one_command_starts_the_example(example: Example) -> None:

@@ -15,8 +15,6 @@ from tests.conformance.backends import Backend
 from tests.integration.kill_app import app, count, shared
 from tests.integration.kill_kit import Fleet, until
 
-pytestmark = pytest.mark.timeout(300)  # six processes start, on whatever machine this is
-
 GROUPS = ("default", "audit", "post")
 
 

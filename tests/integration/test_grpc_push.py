@@ -332,13 +332,13 @@ async def test_a_call_ends_with_its_attempt() -> None:
         servicer.reply = hang
         async with pool_of(target, {"slow": slow}) as pool:
             outcome = await pool.one(attempt("slow"))
-            await asyncio.wait_for(ended.wait(), 10)
+            await asyncio.wait_for(ended.wait(), 120)
             assert (outcome.kind, outcome.retryable, outcome.overloaded) == ("failed", True, True)
             begun.clear()
             ended.clear()
             pool.pool.submit([attempt("charge")])
-            await asyncio.wait_for(begun.wait(), 10)
-        await asyncio.wait_for(ended.wait(), 10)
+            await asyncio.wait_for(begun.wait(), 120)
+        await asyncio.wait_for(ended.wait(), 120)
     assert pool.outcomes[-1].kind == "interrupted"
 
 

@@ -279,7 +279,7 @@ async def test_an_answer_that_drips_ends_with_the_time_out() -> None:
         made.reply = drip
         outcome = await pool.one(attempt("slow"))
         assert (outcome.kind, outcome.retryable, outcome.overloaded) == ("failed", True, True)
-        await asyncio.wait_for(made.gone.wait(), 10)
+        await asyncio.wait_for(made.gone.wait(), 120)
 
 
 async def test_a_connection_serves_many_attempts_and_a_broken_one_none() -> None:

@@ -13,8 +13,6 @@ from tests.conformance.backends import Backend
 from tests.integration.kill_app import app, killer
 from tests.integration.kill_kit import Fleet, commit, enqueue, until
 
-pytestmark = pytest.mark.timeout(300)  # ten processes start, on whatever machine this is
-
 
 @pytest.fixture
 def fleet(backend: Backend, url: str, tmp_path: Path) -> Iterator[Fleet]:
@@ -39,7 +37,7 @@ def test_a_stopped_worker_hands_over_at_once_and_a_killed_one_after_its_time(
     until(lambda: all(map(fleet.is_up, fleet.processes)) and "" not in owners(), fleet)
     # When one is stopped, then its shards move without a time to live
     fleet.processes[0].terminate()
-    assert fleet.processes[0].wait(30) == 0, fleet.logs()
+    assert fleet.processes[0].wait(120) == 0, fleet.logs()
     with Control(url) as control:
         assert all(s.owner is None or s.owner_live for s in control.status.read().shards)
     until(lambda: len(owners()) == 1 and "" not in owners(), fleet)

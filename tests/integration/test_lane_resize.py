@@ -35,7 +35,7 @@ def control(url: str) -> Any:
         yield made
 
 
-async def until(condition: Callable[[], Any], limit_s: float = 60.0) -> None:
+async def until(condition: Callable[[], Any], limit_s: float = 120.0) -> None:
     async with asyncio.timeout(limit_s):
         while not await asyncio.to_thread(condition):  # noqa: ASYNC110 (it is in a database)
             await asyncio.sleep(0.02)

@@ -36,7 +36,7 @@ def url() -> Iterator[str]:
 
 
 async def until(condition: Callable[[], Any]) -> None:
-    async with asyncio.timeout(30.0):
+    async with asyncio.timeout(120):
         while not await asyncio.to_thread(condition):  # noqa: ASYNC110 (it is in a database)
             await asyncio.sleep(0.02)
 

@@ -67,7 +67,7 @@ class Metrics:
 
 def get(port: int, path: str = "/metrics") -> tuple[int, str, str]:
     try:
-        with urllib.request.urlopen(f"http://127.0.0.1:{port}{path}", timeout=30) as answer:
+        with urllib.request.urlopen(f"http://127.0.0.1:{port}{path}", timeout=120) as answer:
             return answer.status, answer.headers["Content-Type"], answer.read().decode()
     except urllib.error.HTTPError as error:
         return error.code, "", error.read().decode()
@@ -81,7 +81,7 @@ async def scrape(worker: Worker) -> Metrics:
 
 
 async def until(worker: Worker, condition: Callable[[Metrics], Any]) -> Metrics:
-    async with asyncio.timeout(60):
+    async with asyncio.timeout(120):
         while True:
             found = await scrape(worker)
             if condition(found):
@@ -173,7 +173,7 @@ async def test_a_scrape_is_answered_while_the_loop_stands_still(database: str) -
         port = worker.health.port
         asks = threading.Thread(target=lambda: answers.append(get(port)), daemon=True)
         asks.start()
-        asks.join(60)  # and this loop does nothing else meanwhile
+        asks.join(120)  # and this loop does nothing else meanwhile
         [(status, _, text)] = answers
         assert status == 200
         assert Metrics(text).sum("late_outcomes_total", outcome="done") == 40
@@ -203,7 +203,7 @@ async def test_nobody_counts_where_nobody_can_ask(database: str) -> None:
     worker = Worker(made(database), settings=WorkerConfig(poll_max_s=0.05))
     await worker.start()
     try:
-        async with asyncio.timeout(60):
+        async with asyncio.timeout(120):
             while True:
                 if worker.dispatcher.ended >= 41:
                     break

@@ -87,7 +87,7 @@ def test_the_tables_have_the_columns_that_the_control_plane_knows(empty: str) ->
 
 
 def test_runs_at_once_apply_each_version_once(empty: str) -> None:
-    barrier = threading.Barrier(3, timeout=30)
+    barrier = threading.Barrier(3, timeout=120)
     applied: list[list[str]] = []
     errors: list[BaseException] = []
 

@@ -38,7 +38,7 @@ async def handler(**environment: str) -> AsyncIterator[tuple[asyncio.subprocess.
     )
     assert process.stdout is not None
     try:
-        async with asyncio.timeout(60):
+        async with asyncio.timeout(120):
             yield process, json.loads(await process.stdout.readline())["port"]
     finally:
         if process.returncode is None:

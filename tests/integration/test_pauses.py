@@ -20,8 +20,6 @@ from tests.integration.kill_kit import commit, settled, until
 from tests.integration.stall_app import app, count, linger
 from tests.integration.stall_kit import StallFleet, done, zombies
 
-pytestmark = pytest.mark.timeout(300)
-
 TASKS, SLOTS = 60, 4
 
 
@@ -30,7 +28,7 @@ def fleet(backend: Backend, url: str, tmp_path: Path) -> Iterator[StallFleet]:
     folder = tmp_path / "witness"
     folder.mkdir()
     # A heartbeat that waits its turn, on an emulator or a busy machine, must not look like a death.
-    ttl_s = 6 if backend.emulated else 3
+    ttl_s = 8 if backend.emulated else 5
     made = StallFleet(url, folder, {"LATE_LEASE_TTL_S": str(ttl_s), "LATE_CONCURRENCY": str(SLOTS)})
     yield made
     for number in range(len(made.processes)):

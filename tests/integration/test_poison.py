@@ -15,8 +15,6 @@ from tests.integration.kill_kit import Fleet, enqueue, settled, until
 
 DEATHS_PER_KILLER = 5
 
-pytestmark = pytest.mark.timeout(300)  # some ten processes start, on whatever machine this is
-
 
 @pytest.fixture
 def fleet(backend: Backend, url: str, tmp_path: Path) -> Iterator[Fleet]:

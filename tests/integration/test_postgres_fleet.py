@@ -268,7 +268,6 @@ async def _replaced(server: PostgresServer) -> None:
         await store.close()
 
 
-@pytest.mark.timeout(120)
 def test_changes_are_told_where_transaction_ids_begin_anew() -> None:
     """They have 32 bits in a row, and a transaction may be open across their end."""
     if find_binaries() is None:

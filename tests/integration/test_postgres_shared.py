@@ -170,10 +170,10 @@ def test_a_handler_can_be_broken_off(url: str, transactions: PsycopgSharedTransa
 
     thread = threading.Thread(target=work)
     thread.start()
-    started.wait(30)
+    started.wait(120)
     tx.break_off()
     tx.cancel()
-    thread.join(30)
+    thread.join(120)
     assert len(errors) == 1
     assert not tx.undo()
     tx.close()

@@ -230,7 +230,7 @@ async def test_the_poll_reads_nothing_that_is_behind_an_open_transaction(
         reader = Reader(store)
         last = enqueue(writer)
         await reader.until(last)
-        async with asyncio.timeout(30):
+        async with asyncio.timeout(120):
             while "|" in reader.cursors[SHARD]:
                 await reader.step()
         window = parse(reader.cursors[SHARD])

@@ -37,7 +37,7 @@ def url() -> Iterator[str]:
 
 async def test_commits_are_told_of_from_the_announcement_until_it_is_taken_back(url: str) -> None:
     made = PostgresWakeUps(url, prepared=True)
-    async with listening(made) as heard, asyncio.timeout(30):
+    async with listening(made) as heard, asyncio.timeout(120):
         with closing(producer(url)) as service:
             service.execute(INSERT)
             assert await nothing_heard(heard, made)
@@ -58,7 +58,7 @@ async def test_commits_are_told_of_from_the_announcement_until_it_is_taken_back(
 async def test_who_takes_it_back_tells_the_others(url: str) -> None:
     one, two = PostgresWakeUps(url, prepared=True), PostgresWakeUps(url, prepared=True)
     lapsed = asyncio.Event()
-    async with listening(one), listening(two, lapsed.set) as heard, asyncio.timeout(30):
+    async with listening(one), listening(two, lapsed.set) as heard, asyncio.timeout(120):
         assert await two.announce()
         with closing(producer(url)) as service:
             service.execute("select pg_notify('late_wake', 'another withdrawn')")
@@ -72,7 +72,7 @@ async def test_who_takes_it_back_tells_the_others(url: str) -> None:
 
 async def test_who_goes_takes_its_own_announcement_back_and_leaves_that_of_others(url: str) -> None:
     one, two = PostgresWakeUps(url, prepared=True), PostgresWakeUps(url, prepared=True)
-    async with asyncio.timeout(30):
+    async with asyncio.timeout(120):
         async with listening(one):
             async with listening(two):
                 await two.announce()
@@ -85,7 +85,7 @@ async def test_who_goes_takes_its_own_announcement_back_and_leaves_that_of_other
 
 async def test_the_announcement_of_a_dead_worker_ends_by_itself(url: str) -> None:
     made = PostgresWakeUps(url, prepared=True)
-    async with listening(made) as heard, asyncio.timeout(60):
+    async with listening(made) as heard, asyncio.timeout(120):
         assert await made.announce()
         with closing(producer(url)) as service:
             ended = "select last_value < extract(epoch from clock_timestamp()) from late_waiting"
@@ -144,7 +144,7 @@ def two_phase(service: psycopg.Connection[Any], first: str) -> None:
 
 async def test_a_broken_connection_is_made_anew(url: str) -> None:
     made = PostgresWakeUps(url, prepared=True)
-    async with listening(made) as heard, asyncio.timeout(30):
+    async with listening(made) as heard, asyncio.timeout(120):
         rows = await made._call("select pg_backend_pid()")
         with closing(producer(url)) as service:
             service.execute("select pg_terminate_backend(%s)", rows[0])
@@ -178,7 +178,7 @@ async def test_a_worker_that_never_polls_runs_what_it_is_told_of(
     worker = Worker(app, settings=WorkerConfig(waking="on", grace_s=5.0))
     await worker.start()
     try:
-        async with asyncio.timeout(30):
+        async with asyncio.timeout(120):
             await until(lambda: worker.tailer._announcement.stands)
             monkeypatch.setattr(
                 "late.tailer.announcement.Announcement.look_after_s", lambda *_: 3_600.0
@@ -229,7 +229,7 @@ def test_a_plain_server_allows_it() -> None:
 
         async def told() -> None:
             made = PostgresWakeUps(server.url)
-            async with listening(made) as heard, asyncio.timeout(30):
+            async with listening(made) as heard, asyncio.timeout(120):
                 assert await made.announce()
                 with closing(producer(server.url)) as service:
                     service.execute(INSERT)

@@ -93,7 +93,7 @@ class Asleep:
     async def runs(self, number: int) -> None:
         with connect(self._url) as tx:
             self._note.enqueue(tx, number)
-        async with asyncio.timeout(30):
+        async with asyncio.timeout(120):
             assert await self.ran.get() == number
 
 
@@ -129,7 +129,7 @@ async def test_a_storm_of_forged_notices_leads_to_few_looks(
 async def test_a_notice_that_comes_with_an_answer_is_heard(url: str) -> None:
     """It comes while a statement runs, such as the one that renews the announcement."""
     made = PostgresWakeUps(url, prepared=True)
-    async with listening(made) as heard, asyncio.timeout(30):
+    async with listening(made) as heard, asyncio.timeout(120):
         await made._call(f"select pg_notify('{CHANNEL}', current_schema()::text)")
         await heard.get()
         await made._call(f"select pg_notify('{CHANNEL}', 'another')")
@@ -139,7 +139,7 @@ async def test_a_notice_that_comes_with_an_answer_is_heard(url: str) -> None:
 async def test_a_time_far_ahead_does_not_stand(url: str) -> None:
     """Announced before the clock was set back, or by somebody else: it would cost until then."""
     made = PostgresWakeUps(url, prepared=True)
-    async with listening(made) as heard, asyncio.timeout(60):
+    async with listening(made) as heard, asyncio.timeout(120):
         with closing(producer(url)) as service:
             ahead = "select setval('late_waiting', extract(epoch from now())::bigint + 86400)"
             service.execute(ahead)

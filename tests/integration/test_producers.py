@@ -39,7 +39,7 @@ async def put(
         stdout=asyncio.subprocess.PIPE,
         stderr=asyncio.subprocess.PIPE,
     )
-    async with asyncio.timeout(60):
+    async with asyncio.timeout(120):
         out, err = await process.communicate()
     return process.returncode or 0, out.decode(), err.decode()
 
@@ -69,7 +69,7 @@ async def test_it_runs_by_whatever_path_it_is_called(tmp_path: Path) -> None:
     process = await asyncio.create_subprocess_exec(
         str(NODE), str(link), stderr=asyncio.subprocess.PIPE
     )
-    async with asyncio.timeout(60):
+    async with asyncio.timeout(120):
         _, err = await process.communicate()
     assert (process.returncode, err.startswith(b"usage: ")) == (2, True)
 

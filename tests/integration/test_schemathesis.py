@@ -64,11 +64,11 @@ def base_url(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
 
     thread = threading.Thread(target=asyncio.run, args=(serve(),))
     thread.start()
-    assert ready.wait(30)
+    assert ready.wait(120)
     port, loop, end = found[0]
     yield f"http://127.0.0.1:{port}"
     loop.call_soon_threadsafe(end.set)
-    thread.join(30)
+    thread.join(120)
     patch.undo()
 
 

@@ -71,7 +71,7 @@ Consuming = tuple[late.Consumer, asyncio.Task[None]]
 
 async def finish(consumers: list[Consuming], everything: asyncio.Event) -> None:
     """Wait until everything has come, and stop the consumers."""
-    async with asyncio.timeout(60):
+    async with asyncio.timeout(120):
         await everything.wait()
     for made, serve in consumers:
         made.stop()

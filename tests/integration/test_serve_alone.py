@@ -44,13 +44,13 @@ async def test_it_needs_no_other_extra(tmp_path: Path, more: tuple[str, ...]) ->
         answer = await Client(port)("GET", "/livez")
         assert answer.status == 200
         process.send_signal(signal.SIGTERM)
-        async with asyncio.timeout(60):
+        async with asyncio.timeout(120):
             assert await process.wait() == 0
 
 
 async def http_port(process: asyncio.subprocess.Process) -> int:
     assert process.stderr is not None
-    async with asyncio.timeout(60):
+    async with asyncio.timeout(120):
         while line := (await process.stderr.readline()).decode():
             if '"api_served"' in line and '"http"' in line:
                 return int(json.loads(line)["port"])

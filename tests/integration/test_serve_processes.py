@@ -49,7 +49,7 @@ async def ports(process: asyncio.subprocess.Process) -> dict[str, int]:
     """Where it listens, by its log."""
     assert process.stderr is not None
     found: dict[str, int] = {}
-    async with asyncio.timeout(60):
+    async with asyncio.timeout(120):
         while len(found) < 2:
             line = (await process.stderr.readline()).decode()
             assert line, "it ended"
@@ -86,7 +86,7 @@ async def test_tasks_survive_an_owner_that_dies(tmp_path: Path) -> None:
             done: set[int] = set()
 
             async def until_done(count: int) -> None:
-                async with asyncio.timeout(90):
+                async with asyncio.timeout(120):
                     while len(done) < count:
                         line = await consumer.stdout.readline()
                         assert line, f"the consumer ended after {len(done)}"
@@ -98,9 +98,9 @@ async def test_tasks_survive_an_owner_that_dies(tmp_path: Path) -> None:
             await until_done(80)
             assert done == set(range(80))
             consumer.send_signal(signal.SIGTERM)
-            async with asyncio.timeout(30):
+            async with asyncio.timeout(120):
                 assert await consumer.wait() == 0
         for process in (front, second):
             process.send_signal(signal.SIGTERM)
-            async with asyncio.timeout(60):
+            async with asyncio.timeout(120):
                 assert await process.wait() == 0

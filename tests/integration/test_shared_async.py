@@ -30,8 +30,6 @@ from tests.integration.shared_kit import (
     working,
 )
 
-pytestmark = pytest.mark.timeout(120)
-
 
 @pytest.fixture
 def url() -> Iterator[str]:
@@ -159,7 +157,7 @@ async def test_a_slow_one_holds_nobody_up_and_one_over_its_time_is_cancelled(url
         slows.append(n)
         await go.wait()
 
-    @app.task(transaction=True, timeout_s=0.3, retry=SOON)
+    @app.task(transaction=True, timeout_s=1.5, retry=SOON)
     async def hang(ctx: late.AsyncContext, n: int) -> None:
         await effect_async(ctx, n)
         if ctx.attempt == 1:

@@ -26,8 +26,6 @@ from tests.integration.shared_kit import (
     raw,
 )
 
-pytestmark = pytest.mark.timeout(120)
-
 
 class Base(DeclarativeBase):
     pass

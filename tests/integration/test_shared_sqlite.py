@@ -35,8 +35,6 @@ from tests.integration.shared_kit import (
     working,
 )
 
-pytestmark = pytest.mark.timeout(120)
-
 
 @pytest.fixture
 def url(tmp_path: Path) -> Iterator[str]:
@@ -210,7 +208,7 @@ async def test_one_that_hangs_loses_the_lock_and_can_write_no_more(url: str, kin
                 errors.append(error)
             over.set()
 
-    settings: Any = {"name": "hang", "timeout_s": 0.3, "retry": SOON, "overlap_on_timeout": True}
+    settings: Any = {"name": "hang", "timeout_s": 1.5, "retry": SOON, "overlap_on_timeout": True}
     task: Any = app.task(transaction=True, **settings)(hang if kind == "def" else hang_async)
     async with working(app):
         enqueue(app, [task.call(600)])
@@ -230,7 +228,7 @@ def test_a_long_statement_is_ended(url: str) -> None:
     app = late.App(url)
     endless = "with recursive n(i) as (select 0 union all select i + 1 from n) select max(i) from n"
 
-    @app.task(transaction=True, timeout_s=0.3, retry=SOON)
+    @app.task(transaction=True, timeout_s=1.5, retry=SOON)
     def count(ctx: late.Context) -> None:
         effect(ctx, 1)
         if ctx.attempt == 1:

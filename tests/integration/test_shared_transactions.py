@@ -34,7 +34,6 @@ from tests.integration.shared_kit import (
     working,
 )
 
-pytestmark = pytest.mark.timeout(120)
 PARKED = """
 create table parked (task_id text);
 create function note_parked() returns trigger language plpgsql as
@@ -243,7 +242,7 @@ def test_a_deferred_constraint_fails_its_own_task_only(url: str) -> None:
 
 async def test_a_deadlock_costs_no_attempt(url: str) -> None:
     app = late.App(url)
-    both = threading.Barrier(2, timeout=30)
+    both = threading.Barrier(2, timeout=120)
     attempts: list[int] = []
     runs: Counter[int] = Counter()
 
@@ -285,7 +284,7 @@ async def test_a_slow_task_holds_nobody_up_and_a_hanging_one_is_ended(
         slows.append(n)
         assert go.wait(60)
 
-    @app.task(transaction=True, timeout_s=0.3, retry=SOON)
+    @app.task(transaction=True, timeout_s=1.5, retry=SOON)
     def hang(ctx: late.Context, n: int) -> None:
         effect(ctx, n)
         if ctx.attempt == 1:

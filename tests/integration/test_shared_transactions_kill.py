@@ -16,8 +16,6 @@ from tests.integration.shared_kit import business, business_file, check, effects
 
 TASKS = 900
 
-pytestmark = pytest.mark.timeout(300)
-
 
 @pytest.fixture(params=["postgresql", "sqlite"])
 def url(tmp_path: Path, request: pytest.FixtureRequest) -> Iterator[str]:

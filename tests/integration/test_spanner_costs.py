@@ -369,7 +369,7 @@ async def test_a_silent_log_is_read_once_in_two_seconds(
     monkeypatch.setattr(tailer, "_wait_s", after_long_silence)
     await worker.start()
     try:
-        async with asyncio.timeout(60):
+        async with asyncio.timeout(120):
             while len(pauses) < 50:  # noqa: ASYNC110 - another task's progress
                 await asyncio.sleep(0.01)
     finally:

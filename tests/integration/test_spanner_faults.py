@@ -316,7 +316,7 @@ async def test_a_stale_tail_asks_for_it_and_takes_the_answer_as_cursor(
         lambda tx: tx.insert(LOG, LOG_COLUMNS, [task_row(new, COMMIT_TIMESTAMP)])
     )
     cursor, found = BEGINNING, []
-    async with asyncio.timeout(20):
+    async with asyncio.timeout(120):
         while not found:
             for page in await store.read({ShardId(0): cursor}, 10):
                 found += page.records

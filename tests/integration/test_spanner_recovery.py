@@ -26,8 +26,6 @@ from tests.integration.kill_kit import Fleet, enqueue, settled, until
 TASKS = 400
 ME = WorkerInfo("w1", "host:1", ("default",))
 
-pytestmark = pytest.mark.timeout(180)
-
 
 @pytest.fixture
 def emulator() -> Iterator[SpannerEmulator]:
@@ -118,7 +116,7 @@ def test_a_worker_whose_database_is_lost_says_so_once_and_ends(
             if made_again is not None:
                 made_again(url)
         # A supervisor sees that it failed, and whoever reads its log sees why, in one line.
-        assert fleet.processes[0].wait(60) == 1
+        assert fleet.processes[0].wait(120) == 1
         lines = (fleet.folder / "worker-0.log").read_text().splitlines()
         assert "Traceback" not in "".join(lines)
         [error] = [line for line in lines if " ERROR " in line]
@@ -137,7 +135,7 @@ def test_a_worker_that_finds_no_server_says_so(
     emulator.kill()
     fleet = fleet_of(emulator.host)
     fleet.start()
-    assert fleet.processes[0].wait(60) == 1
+    assert fleet.processes[0].wait(120) == 1
     [line] = fleet.logs().splitlines()
     assert line.startswith("late: Spanner does not answer: ")
     assert "Connection refused" in line

@@ -171,7 +171,7 @@ async def test_a_cancelled_call_that_waits_its_turn_never_runs(store: SqliteStor
 
     def block(_: sqlite3.Connection) -> None:
         entered.set()
-        gate.wait(10)
+        gate.wait(120)
 
     blocking = asyncio.create_task(store._on_connection(block))
     await asyncio.to_thread(entered.wait)
@@ -203,7 +203,7 @@ class Held:
     def read(self, connection: sqlite3.Connection, shard_id: ShardId, *bounds: int) -> object:
         self.reads.append(shard_id)
         self.entered.set()
-        self.gate.wait(10)
+        self.gate.wait(120)
         return self._read(connection, shard_id, *bounds)
 
     async def reading(self, store: SqliteStore) -> asyncio.Task[object]:

@@ -60,7 +60,7 @@ async def listening(made: SqliteWakeUps) -> AsyncIterator[asyncio.Queue[None]]:
 
 
 async def until(condition: Callable[[], object]) -> None:
-    async with asyncio.timeout(30):
+    async with asyncio.timeout(120):
         while True:
             if condition():
                 return
@@ -78,7 +78,7 @@ async def test_commits_are_told_of_from_the_announcement_until_it_is_taken_back(
 ) -> None:
     made = SqliteWakeUps(f"sqlite:///{path}")
     with producer(path) as service:
-        async with listening(made) as heard, asyncio.timeout(30):
+        async with listening(made) as heard, asyncio.timeout(120):
             service.execute(INSERT)
             await at_rest(made)
             assert heard.empty()
@@ -108,7 +108,7 @@ async def test_its_descriptor_never_blocks_and_no_child_gets_it(path: Path) -> N
 async def test_other_writes_tell_of_nothing(path: Path) -> None:
     made = SqliteWakeUps(f"sqlite:///{path}")
     with producer(path) as service:
-        async with listening(made) as heard, asyncio.timeout(30):
+        async with listening(made) as heard, asyncio.timeout(120):
             await made.announce()
             for _ in range(5):
                 service.execute(OTHER)
@@ -136,7 +136,7 @@ class SlowDisk:
 async def test_a_commit_that_is_seen_late_is_told_of(path: Path) -> None:
     made = SqliteWakeUps(f"sqlite:///{path}")
     with producer(path) as service:
-        async with listening(made) as heard, asyncio.timeout(30):
+        async with listening(made) as heard, asyncio.timeout(120):
             await made.announce()
             await at_rest(made)
             disk = SlowDisk(made._connection, made._seen)
@@ -163,7 +163,7 @@ class Busy:
 async def test_a_commit_right_behind_another_one_is_told_of(path: Path) -> None:
     made = SqliteWakeUps(f"sqlite:///{path}")
     with producer(path) as service:
-        async with listening(made) as heard, asyncio.timeout(30):
+        async with listening(made) as heard, asyncio.timeout(120):
             await made.announce()
             await at_rest(made)
             made._connection = Busy(made._connection, made._seen)  # type: ignore[assignment]
@@ -174,7 +174,7 @@ async def test_a_commit_right_behind_another_one_is_told_of(path: Path) -> None:
 async def test_a_file_that_was_made_anew_is_watched_again(path: Path) -> None:
     made = SqliteWakeUps(f"sqlite:///{path}")
     with producer(path) as service:
-        async with listening(made) as heard, asyncio.timeout(30):
+        async with listening(made) as heard, asyncio.timeout(120):
             await made.announce()
             await at_rest(made)
             replace(Path(f"{path}-wal"))
@@ -206,7 +206,7 @@ async def test_without_the_file_tasks_are_found_by_polling(
 
 PRODUCER = """
 import sqlite3, sys
-connection = sqlite3.connect(sys.argv[1], isolation_level=None, timeout=20)
+connection = sqlite3.connect(sys.argv[1], isolation_level=None, timeout=120)
 for line in sys.stdin:
     connection.execute(sys.argv[2])
     print("committed", flush=True)
@@ -227,7 +227,7 @@ async def test_a_worker_that_never_polls_runs_what_another_process_commits(
     await worker.start()
     try:
         with other_process(path) as commit:
-            async with asyncio.timeout(30):
+            async with asyncio.timeout(120):
                 await until(lambda: worker.tailer._announcement.stands)
                 monkeypatch.setattr(
                     "late.tailer.announcement.Announcement.look_after_s", lambda *_: 3_600.0

@@ -17,8 +17,6 @@ from tests.integration.kill_kit import commit, settled, until
 from tests.integration.stall_app import app, block, count, linger, stuck, stuck_too
 from tests.integration.stall_kit import StallFleet, zombies
 
-pytestmark = pytest.mark.timeout(300)
-
 TASKS = 100
 SETTINGS = {"LATE_LEASE_TTL_S": "200", "LATE_STALL_S": "6", "LATE_CONCURRENCY": "4"}
 

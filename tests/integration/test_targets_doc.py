@@ -70,13 +70,13 @@ def run(folder: Path) -> Iterator[Any]:
 def test_the_document_works_as_it_stands(folder: Path, run: Any) -> None:
     late = (sys.executable, "-m", "late.cli")
     assert "late target list shop:app --check" in TEXT
-    assert run(sys.executable, "shop.py").wait(60) == 0
+    assert run(sys.executable, "shop.py").wait(120) == 0
     configured = {"LATE_TARGETS": "targets.toml", "NODE_SECRET": SECRET}
     listed = (*late, "target", "list", "shop:app", "--check", "--json")
 
     # Given nobody there yet
     check = run(*listed, **configured)
-    said, _ = check.communicate(timeout=60)
+    said, _ = check.communicate(timeout=120)
     assert check.returncode == 1
     errors = {each["name"]: each["error"] for each in json.loads(said)["targets"]}
     assert errors.keys() == {"billing", "node"}
@@ -90,7 +90,7 @@ def test_the_document_works_as_it_stands(folder: Path, run: Any) -> None:
     assert json.loads(node.stdout.readline()) == {"port": int(port)}
     for _ in range(20):
         check = run(*listed, **configured)
-        said, _ = check.communicate(timeout=60)
+        said, _ = check.communicate(timeout=120)
         if check.returncode == 0:
             break
     found = {each["name"]: each for each in json.loads(said)["targets"]}
@@ -104,12 +104,12 @@ def test_the_document_works_as_it_stands(folder: Path, run: Any) -> None:
     assert billing.stdout.readline() == "trip 7: 3.50 (attempt 1)\n"
     assert json.loads(node.stdout.readline())["greeted"] == "Ada"
     worker.terminate()
-    assert worker.wait(60) == 0, worker.stdout.read()
+    assert worker.wait(120) == 0, worker.stdout.read()
 
 
 def test_a_worker_without_the_target_says_what_is_missing(folder: Path, run: Any) -> None:
     worker = run(sys.executable, "-m", "late.cli", "worker", "shop:app")
-    said, _ = worker.communicate(timeout=60)
+    said, _ = worker.communicate(timeout=120)
     assert worker.returncode == 2
     assert "target 'node'" in said
     assert "Traceback" not in said

@@ -17,7 +17,7 @@ import pytest
 
 PAGE = Path(__file__).resolve().parents[2] / "docs" / "tutorial.md"
 BLOCK = re.compile(r'^```(\w+)(?: title="([^"]*)")?\n(.*?)^```$', re.M | re.S)
-WAIT_S = 60
+WAIT_S = 120
 ALREADY = (
     "mkdir tour", "cd tour", "python3 -m venv .venv", ". .venv/bin/activate",
     "pip install 'late-queue[serve]'",

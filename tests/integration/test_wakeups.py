@@ -33,7 +33,7 @@ async def working(app: late.App, **settings: int) -> AsyncIterator[Worker]:
     worker = Worker(app, settings=WorkerConfig(grace_s=5.0, **settings))
     await worker.start()
     try:
-        async with asyncio.timeout(30):
+        async with asyncio.timeout(120):
             reads = -1
             while len(worker.tailer._read_at) < 2 or reads < worker.tailer.reads:
                 reads = worker.tailer.reads
@@ -52,7 +52,7 @@ async def test_a_datagram_and_a_commit_of_the_same_process_are_heard(
     async def note(text: str) -> None:
         await ran.put(text)
 
-    async with working(app, wake_port=0) as worker, asyncio.timeout(30):
+    async with working(app, wake_port=0) as worker, asyncio.timeout(120):
         # Of a service's own transaction a datagram tells, as from another process.
         with closing(sqlite3.connect(tmp_path / "late.db")) as service:
             task_id = note.enqueue(service, "theirs")
@@ -75,7 +75,7 @@ async def test_a_handler_that_enqueues_wakes_its_own_worker(app: late.App) -> No
         if left:
             await ctx.enqueue(step.call(left - 1))
 
-    async with working(app) as worker, asyncio.timeout(30):
+    async with working(app) as worker, asyncio.timeout(120):
         assert worker.listener is None, "no socket unless asked for"
         with connect(app.url) as tx:
             step.enqueue(tx, 5)

@@ -25,10 +25,10 @@ def header(name: str, value: str) -> bytes:
 
 
 class Http2:
-    """One connection. Everything blocks, but never longer than `QUIET_S` without a frame."""
+    """One connection. Everything blocks, but never longer than `quiet_s` without a frame."""
 
-    def __init__(self, port: int) -> None:
-        self._socket = socket.create_connection(("127.0.0.1", port), timeout=QUIET_S)
+    def __init__(self, port: int, quiet_s: float = QUIET_S) -> None:
+        self._socket = socket.create_connection(("127.0.0.1", port), timeout=quiet_s)
         self._socket.sendall(b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n" + frame(SETTINGS, 0, 0))
         self._buffer = b""
         self._initial = self._window = WINDOW
@@ -37,6 +37,7 @@ class Http2:
         self.answers: dict[int, bytes] = {}
         """The frames of each stream that hold headers, or its reset, as they came."""
         self.closed = False
+        self._over: set[int] = set()
 
     def call(self, path: str, **more: str) -> int:
         """Begin a call, and return its stream."""
@@ -69,9 +70,9 @@ class Http2:
         return sent
 
     def status(self, stream: int) -> int | None:
-        """Wait for the status of the connection's first answer; None if none came."""
+        """Wait for the status of the connection's first answer; None if the stream ends without."""
         while not (found := re.search(rb"grpc-status[\1\2](\d+)", self.answers.get(stream, b""))):
-            if not self._read_frame():
+            if stream in self._over or not self._read_frame():
                 return None
         return int(found[1])
 
@@ -118,4 +119,6 @@ class Http2:
             self._send(frame(PING, ACK, 0, body))
         elif kind in (HEADERS, RST_STREAM):
             self.answers[stream] = self.answers.get(stream, b"") + body
+            if kind == RST_STREAM or flags & END_STREAM:
+                self._over.add(stream)
         return True

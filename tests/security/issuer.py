@@ -164,4 +164,4 @@ def issuer(host: str = "127.0.0.1") -> Iterator[Issuer]:
     finally:
         server.shutdown()
         server.server_close()
-        thread.join(20)
+        thread.join(120)

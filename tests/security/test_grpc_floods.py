@@ -59,8 +59,8 @@ async def ports(folder: Path, *, auth: bool) -> AsyncIterator[Callable[[str], in
 
 
 @contextmanager
-def connection(port: int) -> Any:
-    client = Http2(port)
+def connection(port: int, quiet_s: float = 120.0) -> Any:
+    client = Http2(port, quiet_s)
     try:
         yield client
     finally:
@@ -84,7 +84,7 @@ async def test_no_message_is_taken_in_before_its_caller_is_admitted(
     """The server's loop is held up, as by a flood, so that nobody is refused meanwhile."""
     calls = 8
     async with ports(tmp_path, auth=True) as port:
-        with connection(port(path)) as client:
+        with connection(port(path), quiet_s=0.5) as client:
             streams = [client.call(path) for _ in range(calls)]
             sent = sum(client.send(stream, BEGUN) for stream in streams)
         assert sent <= calls * 2 * LOOKAHEAD_BYTES
@@ -168,7 +168,7 @@ async def test_another_protocol_is_cut_off(tmp_path: Path, sent: bytes) -> None:
             stranger.sendall(sent)
             async with grpc.aio.insecure_channel(f"127.0.0.1:{it.rpc.port}") as channel:
                 stats = channel.unary_unary(UNARY[1], queue_pb2.StatsRequest.SerializeToString)
-                await stats(queue_pb2.StatsRequest(), timeout=20)
+                await stats(queue_pb2.StatsRequest(), timeout=120)
 
 
 async def test_waiting_calls_of_strangers_do_not_cancel_those_of_others(tmp_path: Path) -> None:

@@ -24,7 +24,7 @@ def answers(port: int, folder: Path) -> list[tuple[str | None, str | None]]:
     context = ssl.create_default_context(cafile=str(folder / "ca.pem"))
     found = []
     for method, path in (*(("GET", path) for path in PATHS), ("GE T", "/livez")):
-        link = http.client.HTTPSConnection("localhost", port, context=context, timeout=20)
+        link = http.client.HTTPSConnection("localhost", port, context=context, timeout=120)
         link.putrequest(method, path)
         link.endheaders()
         answer = link.getresponse()

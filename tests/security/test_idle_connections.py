@@ -147,7 +147,7 @@ async def test_strangers_make_room_for_callers_of_grpc(tmp_path: Path) -> None:
                     async with grpc.aio.insecure_channel(at, options=own) as new:
                         stats = new.unary_unary(STATS, queue_pb2.StatsRequest.SerializeToString)
                         await stats(
-                            queue_pb2.StatsRequest(), timeout=20, wait_for_ready=True, **token
+                            queue_pb2.StatsRequest(), timeout=120, wait_for_ready=True, **token
                         )
                 await stream.write(queue_pb2.ConsumeRequest(ack=queue_pb2.Ack(receipts=["r"])))
                 assert (await stream.read()).HasField("receipts")
@@ -190,7 +190,7 @@ def serving_with_few_files(folder: Path) -> Iterator[tuple[int, int, int]]:
         yield http, rpc, health
     finally:
         server.terminate()
-        server.wait(30)
+        server.wait(120)
 
 
 def test_probes_and_callers_are_answered_under_all_floods(tmp_path: Path) -> None:

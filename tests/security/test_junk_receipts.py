@@ -51,7 +51,7 @@ async def waits(it: Served, client: Client) -> list[float]:
 
     subscribe = queue_pb2.Subscribe(queues=["payments"])
     stream = Stream(it.service, ANYBODY, "c#1", subscribe, client, pause=pause)
-    async with asyncio.timeout(30):
+    async with asyncio.timeout(120):
         await stream.run(asyncio.Event())
     return [round(seconds, 6) for seconds in found]
 

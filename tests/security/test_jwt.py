@@ -265,7 +265,7 @@ async def test_what_is_open_ends_with_the_token(it: Issuer, tmp_path: Path) -> N
         talk = Talk(queue_pb2_grpc.QueueStub(channel), there.call.token)
         await talk.begin(credit=1)
         poll = asyncio.create_task(there.call("POST", RECEIVE, {"wait_s": 60}))
-        async with asyncio.timeout(30):
+        async with asyncio.timeout(120):
             assert await talk.code() is grpc.StatusCode.UNAUTHENTICATED
             assert (await poll).status == 401
         watching.cancel()

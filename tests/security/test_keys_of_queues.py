@@ -147,7 +147,7 @@ async def test_an_ordering_key_holds_up_no_other_queue(tmp_path: Path) -> None:
         await it.put(ordering_key=KEY)
         (held,) = await it.receive()
         victim = await asyncio.to_thread(enqueue, app, ordering_key=KEY)
-        async with asyncio.timeout(40):
+        async with asyncio.timeout(120):
             while not await it.is_settled(victim):  # noqa: ASYNC110
                 await asyncio.sleep(0.1)
         assert (await it.call("POST", "/v1/ack", {"receipt": held["receipt"]})).status < 300

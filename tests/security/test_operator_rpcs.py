@@ -99,7 +99,7 @@ async def test_a_token_of_another_queue_and_one_that_only_looks(tmp_path: Path) 
 async def test_a_token_that_ends_before_its_request_has_come_changes_nothing(
     tmp_path: Path,
 ) -> None:
-    async with filled(tmp_path) as (it, _), asyncio.timeout(100):
+    async with filled(tmp_path) as (it, _), asyncio.timeout(120):
         token = it.token("olga", "operate")
         await it.service.access.load()
         before = actors(it.url)

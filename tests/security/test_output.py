@@ -20,7 +20,7 @@ def run(*words: str, **more: str) -> str:
         [sys.executable, "-m", "late", *words],
         capture_output=True,
         text=True,
-        timeout=60,
+        timeout=120,
         env=environment | more,
     )
     return done.stdout + done.stderr
@@ -76,7 +76,7 @@ def test_a_defect_shows_its_traceback_without_the_password(tmp_path: Path) -> No
         "sys.modules['late.cli.main'].app = fail\nmain([])\n"
     )
     done = subprocess.run(
-        [sys.executable, str(file)], capture_output=True, text=True, timeout=60,
+        [sys.executable, str(file)], capture_output=True, text=True, timeout=120,
         env=os.environ | {"PYTHONPATH": os.getcwd()},
     )  # fmt: skip
     assert done.returncode == 1

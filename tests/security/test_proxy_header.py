@@ -114,7 +114,7 @@ async def test_what_is_open_behind_a_proxy_comes_again_within_a_minute(behind: W
         await asyncio.sleep(0)
         behind.ahead_us = 61_000_000
         await page.access.end()  # type: ignore[attr-defined]
-        async with asyncio.timeout(20):
+        async with asyncio.timeout(120):
             await waiting
 
 

@@ -44,7 +44,7 @@ def refused() -> Iterator[Counter[tuple[str, str]]]:
 
 
 async def until(found: Counter[tuple[str, str]], port: str, reason: str, count: int) -> None:
-    async with asyncio.timeout(30):
+    async with asyncio.timeout(120):
         while found[port, reason] < count:  # noqa: ASYNC110
             await asyncio.sleep(0.01)
 
@@ -85,7 +85,7 @@ async def test_http_counts_those_of_one_address_and_the_idle_ones(
             await asyncio.to_thread(stack.enter_context, flood(it.call.port, MOST, GET))
             await until(refused, "http", "idle", MOST - bound_of("127.0.0.1", MOST))
         with ExitStack() as stack:  # each waits for tasks, so none of them makes room
-            async with asyncio.timeout(30):
+            async with asyncio.timeout(120):
                 while not refused["http", "address"]:
                     one = flood(it.call.port, 1, RECEIVE)
                     await asyncio.to_thread(stack.enter_context, one)

@@ -41,7 +41,7 @@ async def rotated(url: str, *, at_once: bool = False) -> bytes:
 
 async def sealed_with(it: Serving, key: bytes) -> str:
     """Receive new tasks until the receipt of one is sealed with `key`."""
-    async with asyncio.timeout(60):
+    async with asyncio.timeout(120):
         while True:
             await it.put()
             for task in await it.receive(visibility_s=15):

@@ -26,7 +26,7 @@ def test_a_job_is_its_command(file: Path) -> None:
     root = Path(__file__).parents[2]
     found = subprocess.run(
         [sys.executable, str(file), "--from", "never"],
-        capture_output=True, text=True, check=False, timeout=60,
+        capture_output=True, text=True, check=False, timeout=120,
         env={"PYTHONPATH": f"{root}:{root / 'spark'}", "PATH": "", "COLUMNS": "200"},
     )  # fmt: skip
     assert found.returncode == 2

@@ -22,8 +22,6 @@ from tests.conformance.backends import BACKENDS
 from tests.spark.kit import SECOND, START_US, done, prune, put_together, settled, write
 from tests.unit.cli_kit import Cli
 
-# The first query of a session takes most of a minute on a machine that does other things too.
-pytestmark = pytest.mark.timeout(400)
 SQLITE = next(each for each in BACKENDS if not each.network)
 DAY = 86_400 * SECOND
 

@@ -39,8 +39,6 @@ from tests.conformance.journal_kit import (
 from tests.conformance.kit import Owner, own
 from tests.spark.kit import read
 
-pytestmark = pytest.mark.timeout(300)
-
 
 @pytest.fixture
 def raw(backend: Backend, url: str) -> Iterator[Raw]:

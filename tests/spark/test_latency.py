@@ -15,8 +15,6 @@ from pyspark.sql import SparkSession
 from late.model.histogram import ERROR, histogram
 from tests.spark.usage_kit import BERLIN, nullable, row
 
-pytestmark = pytest.mark.timeout(400)
-
 
 @given(st.lists(st.integers(0, 10**9), min_size=1, max_size=200))
 def test_quantiles_are_those_of_the_times_themselves(times: list[int]) -> None:

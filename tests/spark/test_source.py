@@ -20,8 +20,6 @@ from late.errors import ConfigError
 from tests.conformance.backends import BACKENDS
 from tests.spark.kit import SECOND, START_US, done, settled, write
 
-# The first query of a session takes most of a minute on a machine that does other things too.
-pytestmark = pytest.mark.timeout(400)
 SQLITE = next(each for each in BACKENDS if not each.network)
 START = datetime.fromtimestamp(START_US // SECOND, UTC)
 

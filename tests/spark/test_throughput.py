@@ -21,8 +21,6 @@ from tests.conformance.backends import BACKENDS
 from tests.spark.kit import done, prune, settled, write
 from tests.unit.cli_kit import Cli
 
-# The first query of a session takes most of a minute on a machine that does other things too.
-pytestmark = pytest.mark.timeout(400)
 SQLITE = next(each for each in BACKENDS if not each.network)
 MIDNIGHT = datetime(2026, 3, 29, tzinfo=UTC)
 T0 = round(MIDNIGHT.timestamp()) * 1_000_000

@@ -69,7 +69,7 @@ class Client:
         body = raw if value is None else json.dumps(value).encode()
         if body is not None:
             sent["Content-Type"] = "application/json"
-        link = http.client.HTTPConnection("127.0.0.1", self.port, timeout=30)
+        link = http.client.HTTPConnection("127.0.0.1", self.port, timeout=120)
         try:
             link.request(method, path, body, {**sent, **(headers or {})})
             found = link.getresponse()

@@ -124,7 +124,7 @@ class Rig:
         await self.until(lambda: len(self.outcomes) >= count)
         return self.outcomes
 
-    async def until(self, condition: Callable[[], bool], limit_s: float = 30) -> None:
+    async def until(self, condition: Callable[[], bool], limit_s: float = 120) -> None:
         """Wait for something that comes with an outcome."""
         async with asyncio.timeout(limit_s):
             while not condition():

@@ -25,11 +25,11 @@ def end_badly(how: str) -> None:
     os.kill(os.getpid(), signal.SIGKILL)
 
 
-@task(process=True, timeout_s=0.3)
+@task(process=True, timeout_s=2.0)
 def hang(path: str) -> None:
     Path(path).write_text(str(os.getpid()))
     while True:
-        pass
+        time.sleep(60)
 
 
 @task(process=True)
@@ -40,9 +40,9 @@ def hold(path: str, gate: str) -> None:
         time.sleep(0.01)
 
 
-@task(process=True, timeout_s=0.8)
+@task(process=True, timeout_s=2.0)
 def beat(ctx: Context) -> None:
-    ends = time.monotonic() + 1.8
+    ends = time.monotonic() + 2.5
     while time.monotonic() < ends:
         ctx.heartbeat()
         time.sleep(0.02)

@@ -117,7 +117,7 @@ class Owner:
 
     async def until(self, condition: object) -> None:
         assert callable(condition)
-        async with asyncio.timeout(10):
+        async with asyncio.timeout(120):
             while not condition():  # noqa: ASYNC110
                 await asyncio.sleep(0.001)
 

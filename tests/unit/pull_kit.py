@@ -48,7 +48,7 @@ class Pulled:
         return [outcome.kind for outcome in self.outcomes]
 
     async def ended(self, count: int) -> list[Outcome]:
-        async with asyncio.timeout(10):
+        async with asyncio.timeout(120):
             while len(self.outcomes) < count:
                 self._news.clear()
                 await self._news.wait()
@@ -67,7 +67,7 @@ class Pulled:
 
     async def room(self, least: int = 1) -> None:
         """Until consumers wait for so many."""
-        async with asyncio.timeout(10):
+        async with asyncio.timeout(120):
             while self.pool.room < least:
                 self._asked.clear()
                 await self._asked.wait()

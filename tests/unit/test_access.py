@@ -106,7 +106,7 @@ async def test_a_revoked_token_stops_counting_while_the_server_runs(
         it.call.token = it.token("web", "enqueue")
 
         async def answers(status: int) -> None:
-            async with asyncio.timeout(20):
+            async with asyncio.timeout(120):
                 while (await it.call("POST", TASKS, PUT)).status != status:  # noqa: ASYNC110
                     await asyncio.sleep(0.05)
 
@@ -131,7 +131,7 @@ async def test_a_defect_in_a_background_job_stops_the_process(
         raise ArithmeticError("a defect")
 
     monkeypatch.setattr("late.api.access.auth.in_thread", broken)
-    async with asyncio.timeout(20):
+    async with asyncio.timeout(120):
         assert await server.wait() == 1
     assert server.stopped
 
@@ -315,7 +315,7 @@ def ask(port: int, folder: Path, client: str | None) -> int:
     context = ssl.create_default_context(cafile=str(folder / "ca.pem"))
     if client is not None:
         context.load_cert_chain(folder / f"{client}.pem", folder / f"{client}.key")
-    link = http.client.HTTPSConnection("localhost", port, context=context, timeout=20)
+    link = http.client.HTTPSConnection("localhost", port, context=context, timeout=120)
     try:
         link.request("GET", "/v1/queues")
         return link.getresponse().status
@@ -324,7 +324,7 @@ def ask(port: int, folder: Path, client: str | None) -> int:
 
 
 def ask_plainly(port: int) -> int:
-    link = http.client.HTTPConnection("127.0.0.1", port, timeout=20)
+    link = http.client.HTTPConnection("127.0.0.1", port, timeout=120)
     link.request("GET", "/livez")
     return link.getresponse().status
 
@@ -334,7 +334,7 @@ async def stats(port: int, folder: Path, client: str) -> str:
     credentials = grpc.ssl_channel_credentials(*pem)
     async with grpc.aio.secure_channel(f"localhost:{port}", credentials) as channel:
         try:
-            await queue_pb2_grpc.QueueStub(channel).Stats(queue_pb2.StatsRequest(), timeout=20)
+            await queue_pb2_grpc.QueueStub(channel).Stats(queue_pb2.StatsRequest(), timeout=120)
         except grpc.aio.AioRpcError as error:
             return error.code().name
         return "OK"

@@ -66,7 +66,7 @@ async def run(task: late.Task[Any, Any], ran: Ran, *values: int, number: int = 1
         }
         assert pool.room >= len(attempts)
         pool.submit(attempts)
-        async with asyncio.timeout(20):
+        async with asyncio.timeout(120):
             while len(ran.outcomes) < len(values):
                 ran.news.clear()
                 await ran.news.wait()
@@ -162,19 +162,19 @@ async def test_a_thread_that_outlives_its_time_keeps_the_slots_of_its_items() ->
     go_on = threading.Event()
 
     def index(batch: Batch[int]) -> None:
-        go_on.wait(20)
+        go_on.wait(120)
 
     ran, task = Ran(), app_of(index, batch=2, timeout_s=0.05)
     async with running(task, ran) as pool:
         attempts = [attempt(task, n) for n in range(2)]
         ran.numbers |= {a.record.task_id: n for n, a in enumerate(attempts)}
         pool.submit(attempts)
-        async with asyncio.timeout(20):
+        async with asyncio.timeout(120):
             while pool.stuck.count < 2:  # noqa: ASYNC110
                 await asyncio.sleep(0.01)
         assert (ran.outcomes, pool.room) == ({}, 2)
         go_on.set()
-        async with asyncio.timeout(20):
+        async with asyncio.timeout(120):
             while pool.stuck.count:  # noqa: ASYNC110
                 await asyncio.sleep(0.01)
     assert pool.load == 0
@@ -193,7 +193,7 @@ async def test_a_stop_interrupts_what_does_not_end() -> None:
         attempts = [attempt(task, n) for n in range(3)]
         ran.numbers |= {a.record.task_id: n for n, a in enumerate(attempts)}
         pool.submit(attempts)
-        async with asyncio.timeout(20):
+        async with asyncio.timeout(120):
             await begun.wait()
         await pool.stop(0.0)
         assert pool.room == 0

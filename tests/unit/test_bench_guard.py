@@ -83,4 +83,4 @@ def test_the_path_runs_and_settles_every_task(name: str) -> None:
         assert shelf.empty.is_set()
         assert shelf.left == 0
 
-    asyncio.run(asyncio.wait_for(run(), 60))
+    asyncio.run(asyncio.wait_for(run(), 120))

@@ -26,7 +26,7 @@ def wait(line):
 
     sys.settrace(trace)
     try:
-        return stop.wait(60)
+        return stop.wait(120)
     finally:
         sys.settrace(None)
 

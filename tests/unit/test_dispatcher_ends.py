@@ -97,17 +97,17 @@ async def test_a_cancelled_handler_has_time_to_clean_up() -> None:
 
 
 async def test_the_time_out_is_counted_from_the_last_heartbeat() -> None:
-    @task(timeout_s=0.4)
+    @task(timeout_s=2.0)
     async def on_loop(ctx: AsyncContext) -> None:
         began = monotonic()
-        while monotonic() - began < 0.9:
+        while monotonic() - began < 2.5:
             ctx.heartbeat()
             await asyncio.sleep(0.01)
 
-    @task(timeout_s=0.4)
+    @task(timeout_s=2.0)
     def in_thread(ctx: Context) -> None:
         began = monotonic()
-        while monotonic() - began < 0.9:
+        while monotonic() - began < 2.5:
             ctx.heartbeat()
             threading.Event().wait(0.01)
 
@@ -182,7 +182,7 @@ async def test_stop_interrupts_what_outlives_the_grace(release: threading.Event)
     @task()
     def in_thread() -> None:
         loop.call_soon_threadsafe(started.release)
-        release.wait(20)
+        release.wait(120)
 
     it = Rig(polite, wrapping, stubborn, in_thread, cancel_grace_s=0.02)
     await it.dispatcher.start()
@@ -229,8 +229,8 @@ async def test_a_second_stop_can_only_shorten_the_grace() -> None:
     await started.wait()
     patient = asyncio.create_task(it.dispatcher.stop(3600))
     await asyncio.sleep(0)
-    await asyncio.wait_for(it.dispatcher.stop(0), 20)
-    await asyncio.wait_for(patient, 20)
+    await asyncio.wait_for(it.dispatcher.stop(0), 120)
+    await asyncio.wait_for(patient, 120)
     assert it.kinds == ["interrupted"]
 
 
@@ -308,7 +308,7 @@ async def test_a_sweep_between_two_attempts_does_not_end_the_watch(
 
     async with rig(work, concurrency=1) as it:
         it.dispatcher.submit([attempt(hangs=hangs) for hangs in (False, False, True)])
-        await it.until(lambda: len(it.outcomes) == 3, limit_s=10)
+        await it.until(lambda: len(it.outcomes) == 3)
         assert it.kinds == ["done", "done", "failed"]
 
 

@@ -148,7 +148,7 @@ async def test_idle_slots_share_what_is_submitted_at_once() -> None:
         gate.clear()
         it.dispatcher.submit([attempt() for _ in range(4)])
         for _ in range(4):
-            await asyncio.wait_for(started.acquire(), 20)
+            await asyncio.wait_for(started.acquire(), 120)
         gate.set()
         await it.ended(24)
 
@@ -230,7 +230,7 @@ async def test_a_long_sync_handler_does_not_block_the_loop() -> None:
 
     @task()
     def slow() -> None:
-        release.wait(20)
+        release.wait(120)
 
     @task()
     async def quick() -> None:
@@ -245,7 +245,7 @@ async def test_a_long_sync_handler_does_not_block_the_loop() -> None:
 
 
 async def test_as_many_threads_as_slots_run_at_once() -> None:
-    barrier = threading.Barrier(5, timeout=20)
+    barrier = threading.Barrier(5, timeout=120)
 
     @task()
     def meet() -> None:
@@ -301,7 +301,7 @@ async def test_asyncio_tools_work_inside_a_handler() -> None:
         async with asyncio.TaskGroup() as group:
             one = group.create_task(asyncio.sleep(0, "x"))
         assert one.result() == "x"
-        assert await asyncio.wait_for(asyncio.sleep(0, "y"), 5) == "y"
+        assert await asyncio.wait_for(asyncio.sleep(0, "y"), 120) == "y"
 
     async with rig(work, concurrency=1) as it:
         first, second = await it.run(attempt(), attempt())

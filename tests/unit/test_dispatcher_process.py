@@ -23,7 +23,7 @@ ALL = [task for task in vars(tasks).values() if isinstance(task, Task)]
 
 async def written(path: Path) -> int:
     """The number in a file that a child writes."""
-    async with asyncio.timeout(30):
+    async with asyncio.timeout(120):
         while not (path.exists() and path.read_text()):  # noqa: ASYNC110,ASYNC240
             await asyncio.sleep(0.01)
     return int(path.read_text())  # noqa: ASYNC240
@@ -117,7 +117,7 @@ async def test_a_stuck_process_is_killed_and_replaced(tmp_path: Path) -> None:
     async with rig(*ALL, process_workers=1) as it:
         (outcome,) = await it.run(attempt("hang", path=str(tmp_path / "pid")))
         assert outcome.kind == "failed"
-        assert (outcome.error or "").startswith("timed out after 0.3 s")
+        assert (outcome.error or "").startswith("timed out after 2 s")
         assert not it.dispatcher.stuck.count
         (after,) = await it.run(attempt("whoami", path=str(tmp_path / "next")))
         assert after.kind == "done"
@@ -194,7 +194,7 @@ async def test_a_child_ends_with_its_worker(tmp_path: Path) -> None:
     await written(tmp_path / "pid")
     worker.kill()
     # The child holds the worker's standard output: its end is that of the child, too.
-    assert await asyncio.wait_for(worker.stdout.read(), 30) == b""
+    assert await asyncio.wait_for(worker.stdout.read(), 120) == b""
     await worker.wait()
 
 

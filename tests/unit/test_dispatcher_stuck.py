@@ -34,14 +34,14 @@ def told() -> Iterator[list[tuple[str, dict[str, Any]]]]:
 
 
 async def stuck(it: Rig, count: int) -> None:
-    async with asyncio.timeout(20):
+    async with asyncio.timeout(120):
         while it.dispatcher.stuck.count != count:  # noqa: ASYNC110
             await asyncio.sleep(0.001)
 
 
 def hanging(release: threading.Event, name: str = "work", **options: Any) -> Task:
     def work() -> None:
-        release.wait(60)
+        release.wait(120)
 
     work.__name__ = name
     return Task(work, **({"timeout_s": 0.02} | options))
@@ -82,7 +82,7 @@ async def test_a_stuck_handler_that_raises_in_the_end_has_timed_out(
 ) -> None:
     @task(timeout_s=0.02)
     def work(ctx: Context) -> None:
-        release.wait(60)
+        release.wait(120)
         with pytest.raises(AttemptOver):
             ctx.check()
         ctx.heartbeat()

@@ -134,7 +134,7 @@ async def test_open_tasks_that_cannot_be_fetched_are_a_log_that_cannot_be_read()
         return found.owed, found.done
 
     assert read() == (True, 7)
-    async with asyncio.timeout(10):
+    async with asyncio.timeout(120):
         while not scheduler.wanted():  # noqa: ASYNC110  asked again after a pause
             await asyncio.sleep(0.01)
         while read()[0]:  # noqa: ASYNC110  what is parked is asked for as well

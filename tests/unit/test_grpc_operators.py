@@ -129,7 +129,7 @@ class Waiting:
 
 
 async def test_a_call_waits_for_a_group(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    async with served(tmp_path) as it, rpc(it.rpc.port) as call, asyncio.timeout(60):
+    async with served(tmp_path) as it, rpc(it.rpc.port) as call, asyncio.timeout(120):
         token = await put(it)
         now = await call("WaitForGroup", group="default", until=token, wait_s=0)
         assert (now.state, now.left.n, now.left.capped) == ("waiting", 1, False)

@@ -19,7 +19,7 @@ from late.store.base import Membership, NameEnds, Store, WorkerInfo
 from late.tailer.heartbeat import Heartbeat
 
 ME = WorkerInfo("me", "host:1", ("default",), handlers="{}")
-TIMEOUT_S = 30
+TIMEOUT_S = 120
 
 
 class Pulse:
@@ -150,8 +150,8 @@ async def test_the_database_is_reachable_for_a_ttl_after_its_answer() -> None:
 async def test_it_looks_when_the_lease_of_a_peer_ends() -> None:
     heart = Heart(ttl_s=600, every_s=500)
     heart.pulse.peers = {"me": 1, "dead": 300_000, "alive": 600_000_000}
+    began = time.monotonic()
     async with beating(heart):
-        began = time.monotonic()
         await heart.view()
         await heart.view()
         assert time.monotonic() - began >= 0.3

@@ -72,7 +72,7 @@ async def waiting(it: Served, monkeypatch: pytest.MonkeyPatch, path: str) -> asy
 
     monkeypatch.setattr(Operators, "_wait", looked)
     asking = asyncio.create_task(it.call("GET", path))
-    async with asyncio.timeout(30):
+    async with asyncio.timeout(120):
         await sleeps.wait()
     return asking
 

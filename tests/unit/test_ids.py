@@ -93,7 +93,7 @@ def test_forked_processes_make_different_ids() -> None:
         "child and os.waitpid(child, 0)\n"
     )
     done = subprocess.run(
-        [sys.executable, "-c", program], capture_output=True, text=True, check=True, timeout=60
+        [sys.executable, "-c", program], capture_output=True, text=True, check=True, timeout=120
     )
     made = done.stdout.split()
     assert len(made) == 200

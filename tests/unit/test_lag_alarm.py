@@ -62,7 +62,7 @@ async def test_the_watch_finds_a_group_that_nobody_works(tmp_path: Path) -> None
         insert(url, task())
         job = lag_alarm_job(alarm, lambda: control, is_maintainer=lambda: True, every_s=0.01)
         service = asyncio.create_task(BackgroundService([job], random.Random(1)).run())
-        async with asyncio.timeout(20):
+        async with asyncio.timeout(120):
             while len(said) < 2:  # noqa: ASYNC110 (a thread reads the database)
                 await asyncio.sleep(0.01)
         service.cancel()

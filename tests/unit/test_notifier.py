@@ -248,7 +248,7 @@ def test_a_service_can_wake_after_each_commit_of_its_sessions(
 
 async def hear(ear: HintListener, found: list[Shards], count: int) -> None:
     """Until `count` hints have been handed on."""
-    async with asyncio.timeout(20), asyncio.TaskGroup() as tasks:
+    async with asyncio.timeout(120), asyncio.TaskGroup() as tasks:
         running = tasks.create_task(ear.run())
         while len(found) < count:  # noqa: ASYNC110
             await asyncio.sleep(0.002)

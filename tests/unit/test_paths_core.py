@@ -166,7 +166,7 @@ async def one(tailer: Tailer, number: int) -> tuple[list[tuple[str, str]], list[
     row: Any = (ShardId(3), number, task_id, "paths", nothing.name, b'{"n":1}', None, None, 1, 1)
     shelf.fresh.append(Record(*row))
     tailer.wake()
-    async with asyncio.timeout(20):
+    async with asyncio.timeout(120):
         await shelf.done.wait()
     return shelf.to_start, shelf.to_settled
 

@@ -64,7 +64,7 @@ async def test_a_coroutine_can_clean_up_and_go_on() -> None:
     @task(**SOFT)
     async def work() -> None:
         try:
-            async with asyncio.timeout(20):
+            async with asyncio.timeout(120):
                 await asyncio.sleep(30)
         except late.SoftTimeLimit:
             await asyncio.sleep(0.3)  # many times the limit: it comes once
@@ -152,7 +152,7 @@ def test_what_a_call_raises_is_never_lost_to_the_limit() -> None:
         thread = threading.Thread(target=_keep, args=(call, seen))
         thread.start()
         call.interrupt()
-        thread.join(20)
+        thread.join(120)
         assert isinstance(seen[0], LookupError | late.SoftTimeLimit)
 
 
@@ -190,7 +190,7 @@ for seconds in (0.0, 0.05, 30.0):
 sys.setprofile(lambda *_: None)
 sorted([2, 1], key=lambda each: each)
 """
-    subprocess.run([sys.executable, "-c", script], check=True, timeout=60)
+    subprocess.run([sys.executable, "-c", script], check=True, timeout=120)
 
 
 def test_a_finalizer_that_swallows_the_drain_does_not_hang_the_thread(
@@ -213,11 +213,11 @@ def test_a_finalizer_that_swallows_the_drain_does_not_hang_the_thread(
 async def test_check_raises_when_the_time_is_over() -> None:
     seen: list[str] = []
 
-    @task(soft_timeout_s=0.05, timeout_s=30)
+    @task(soft_timeout_s=1.0, timeout_s=30)
     async def work(ctx: AsyncContext) -> None:
         ctx.check()
         seen.append("in time")
-        time.sleep(0.06)  # noqa: ASYNC251  the loop cannot raise it meanwhile
+        time.sleep(1.01)  # noqa: ASYNC251  the loop cannot raise it meanwhile
         ctx.check()
 
     @task(timeout_s=0.05)

@@ -94,7 +94,7 @@ def test_a_stream_may_end_while_another_call_begins(pool: ChannelPool) -> None:
 
     thread = threading.Thread(target=collected_inside, daemon=True)
     thread.start()
-    thread.join(10)
+    thread.join(120)
     assert not thread.is_alive()
 
 

@@ -20,7 +20,7 @@ from late.worker.watch.health import CONNECTIONS_MAX, Health, State, answer
 from late.worker.watch.progress import Duty
 from late.worker.watch.stall_monitor import StallMonitor
 
-TIMEOUT_S = 30
+TIMEOUT_S = 120
 
 
 class Post:
@@ -79,7 +79,7 @@ async def test_a_loop_that_is_blocked_is_noticed_and_so_is_its_end() -> None:
         assert post.stall_monitor.stalled == {"answer"}
         assert post.heard == [("stalled", {"duties": "answer"})]
         assert await asyncio.to_thread(post.changed.acquire, timeout=TIMEOUT_S)
-        assert post.heard[-1] == ("stall_over", {})
+        assert post.heard[1] == ("stall_over", {})
 
 
 async def test_a_duty_that_is_left_undone_is_noticed_while_the_loop_answers() -> None:
@@ -87,8 +87,9 @@ async def test_a_duty_that_is_left_undone_is_noticed_while_the_loop_answers() ->
     post.duties = [Duty("settle", True, 3), Duty("start", False, 0)]
     post.stall_monitor.watch(asyncio.get_running_loop())
     with in_thread(post.stall_monitor.run):
-        assert await asyncio.to_thread(post.changed.acquire, timeout=TIMEOUT_S)
-        assert post.stall_monitor.stalled == {"settle"}
+        # On a busy machine this loop may be late as well, for a moment.
+        while post.stall_monitor.stalled != {"settle"}:
+            assert await asyncio.to_thread(post.changed.acquire, timeout=TIMEOUT_S)
 
 
 def test_what_is_asked_of_a_blocked_loop_does_not_pile_up() -> None:

@@ -24,7 +24,7 @@ async def test_a_cancellation_waits_for_the_thread(fails: bool) -> None:
 
     def call() -> None:
         begun.set()
-        let_go.wait(30)
+        let_go.wait(120)
         over.set()
         if fails:
             raise RuntimeError("nobody hears of it")

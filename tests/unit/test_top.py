@@ -24,7 +24,7 @@ from tests.integration.control_kit import insert
 from tests.unit.cli_kit import Cli
 from tests.unit.test_web_views import seen
 
-PATIENCE_S = 60.0
+PATIENCE_S = 120.0
 
 
 def shown(found: Snapshot, *, width: int = 100, **options: Any) -> list[str]:

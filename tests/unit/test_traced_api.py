@@ -63,7 +63,7 @@ async def test_a_consumers_work_is_a_span_of_the_trace(tmp_path: Path) -> None:
             [outcome] = await it.rig.ended(1)
             assert outcome.kind == "discard", outcome.error
             consumer.stop()
-            async with asyncio.timeout(30):
+            async with asyncio.timeout(120):
                 await serving
     finally:
         tracing.disable()

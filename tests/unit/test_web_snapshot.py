@@ -15,7 +15,7 @@ from late.model.queue_settings import QueueSettings
 from late.web import snapshot as look
 from late.web.snapshot import SnapshotReader
 
-PATIENCE_S = 60.0
+PATIENCE_S = 120.0
 
 
 class Database:

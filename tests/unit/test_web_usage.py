@@ -39,7 +39,7 @@ class Journal:
 
     def usage_since(self, since_us: int, read: Mapping[Key, int], *, rows: int) -> UsageRead:
         self.asked += 1
-        assert self.answers.wait(60)
+        assert self.answers.wait(120)
         if self.away:
             raise StoreUnavailable("no answer")
         begun = read.get(SHARD, 0)
@@ -117,7 +117,7 @@ async def test_a_long_day_holds_up_no_page_and_comes_by_itself(
         answers, ask = threading.Event(), it.control.status.usage_since
 
         def held(*args: Any, **kwargs: Any) -> Any:
-            assert answers.wait(60)
+            assert answers.wait(120)
             return ask(*args, **kwargs)
 
         monkeypatch.setattr(it.control.status, "usage_since", held)

@@ -21,8 +21,6 @@ from tests.integration.stall_app import app, count, linger
 from tests.integration.stall_kit import StallFleet
 from tests.versions.faketime import Clock
 
-pytestmark = pytest.mark.timeout(300)
-
 TTL_S = 5
 
 

@@ -25,7 +25,7 @@ from itertools import count
 from pathlib import Path
 from typing import Any
 
-PATIENCE_S = 60.0
+PATIENCE_S = 120.0
 LOOK_EVERY_S = 0.03
 FLAGS = (
     "--headless", "--disable-gpu", "--no-first-run", "--no-default-browser-check",
@@ -102,7 +102,7 @@ class Chromium:
             self._process.wait(PATIENCE_S)
         os.close(self._out)
         # Its pipe ends when the last of its processes has: only ours, by their session.
-        self._reader.join(10)
+        self._reader.join(120)
         if self._reader.is_alive():
             with suppress(ProcessLookupError):
                 os.killpg(self._process.pid, signal.SIGKILL)

@@ -14,7 +14,7 @@ from late.api.settings import ServeSettings
 from late.web.routes import OperatorPage
 
 T = TypeVar("T")
-PATIENCE_S = 60.0
+PATIENCE_S = 120.0
 
 
 class Served:
