@@ -186,8 +186,8 @@ def test_of_the_journal_sums_are_kept_after_an_hour(rate: float, an_hour: float 
 
     assert rows(1 / 48) == pytest.approx(rows_per_hour / 2)
     assert rows(1 / 24) == pytest.approx(rows_per_hour)
-    assert rows(1) - rows(1 / 24) == pytest.approx(23 * 8 * an_hour, rel=0.05)
-    assert rows(7) - rows(1) == pytest.approx(6 * 24 * 8 * min(an_hour, 1), rel=0.05)
+    assert rows(1) - rows(1 / 24) == pytest.approx(23 * 8 * an_hour, rel=0.1)
+    assert rows(7) - rows(1) == pytest.approx(6 * 24 * 8 * min(an_hour, 1), rel=0.1)
 
 
 def test_ages_and_numbers_are_those_of_the_compaction() -> None:
