@@ -41,7 +41,7 @@ class Load(msgspec.Struct, frozen=True, kw_only=True):
     retention_s: Annotated[float, Meta(ge=0, le=3_660 * DAY_S)] = 0.0
     """The time that the log keeps what every group has settled."""
     journal_s: Annotated[float, Meta(ge=0, le=3_660 * DAY_S)] = 7 * DAY_S
-    """The time that settlements are kept."""
+    """The time that settlements are kept, as sums after an hour."""
     workers: Annotated[int, Meta(ge=1, le=10_000)] = 1
     shards: Annotated[int, Meta(ge=1, le=4_096)] = 8
 
