@@ -129,10 +129,7 @@ def plan_sums(rows: Sequence[JournalRow], stretch: Stretch, limit: int) -> Compa
     if not ended and len(runs) > 1 and runs[-2][-1].seq > rows[0].seq:
         runs.pop()  # it may go on behind the batch
     sums = [each for run in runs if len(run) > 1 and (each := _sum(run)) is not None]
-    resume = runs[-1][-1].seq
-    if ended and len(runs) > 1 and len(runs[-1]) == 1 and _same_term(runs[-2][-1], runs[-1][0]):
-        resume = runs[-2][-1].seq  # what comes may join this row, which begins no term
-    return Compacted(tuple(sums), resume, more=not ended)
+    return Compacted(tuple(sums), runs[-1][-1].seq, more=not ended)
 
 
 def _same_term(before: JournalRow, row: JournalRow) -> bool:
