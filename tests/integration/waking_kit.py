@@ -45,7 +45,7 @@ async def listening(
 
 
 async def until(condition: Callable[[], object]) -> None:
-    async with asyncio.timeout(30):
+    async with asyncio.timeout(60):
         while True:
             if condition():
                 return
