@@ -66,16 +66,19 @@ RATE_BYTES = ("journal_rows", "journal_row_bytes", "worker_wal_bytes")
 
 
 def with_bytes(figures: StoreFigures, measured: StoreFigures) -> StoreFigures:
-    """Return `figures` with the bytes and rows of another run, at the same rates and shapes."""
+    """Return `figures` with the bytes and rows of another run, at those rates and shapes that it
+    has too."""
 
     def taken(one: RateFigures | None, other: RateFigures | None) -> RateFigures | None:
-        return other if one is None or other is None else _with(one, other, RATE_BYTES)
+        return one if one is None or other is None else _with(one, other, RATE_BYTES)
 
-    pairs = zip(figures.rates, measured.rates, strict=True)
+    def near(rate: float) -> RateFigures | None:
+        return next((each for each in measured.rates if abs(each.rate - rate) < rate / 10), None)
+
     return msgspec.structs.replace(
         _with(figures, measured, BYTES),
         measured=f"{figures.measured}; bytes {measured.measured[:10]}",
-        rates=tuple(_with(one, other, RATE_BYTES) for one, other in pairs),
+        rates=tuple(taken(one, near(one.rate)) or one for one in figures.rates),
         delayed=taken(figures.delayed, measured.delayed),
         retried=taken(figures.retried, measured.retried),
     )

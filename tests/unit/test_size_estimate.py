@@ -345,15 +345,22 @@ def test_another_run_brings_bytes_and_rows_and_no_times() -> None:
         "log_bytes_per_task": 310.0,
     }
     slow = {"worker_cpu_us": 9_000.0, "server_cpu_us": 9_000.0}
-    place = REPORT["places"][0] | {"steady": [run(n, **more, **slow) for n in (100, 1_000)]}
+    place = REPORT["places"][0] | {"steady": [run(99, **more, **slow)], "shapes": []}
     (times,) = fit(REPORT).values()
     (longer,) = fit(REPORT | {"at": "2026-11-27T00:00:00Z", "places": [place]}).values()
     found = with_bytes(times, longer)
     assert found.measured == "2026-11-25, AMD, PostgreSQL 15; bytes 2026-11-27"
     assert found.log_task_bytes == 310.0
+    at_100, at_1000 = found.rates
+    assert (at_100.journal_rows, at_100.journal_row_bytes) == (0.25, 480.0)
+    assert at_1000 == times.rates[1], "that rate was not measured again"
+    assert found.delayed == times.delayed
     for one, time in zip(found.rates, times.rates, strict=True):
-        assert (one.journal_rows, one.journal_row_bytes) == (0.25, 480.0)
-        assert (one.worker_cpu_us, one.server_cpu_us) == (time.worker_cpu_us, time.server_cpu_us)
+        assert (one.rate, one.worker_cpu_us, one.server_cpu_us) == (
+            time.rate,
+            time.worker_cpu_us,
+            time.server_cpu_us,
+        )
 
 
 def test_a_run_that_is_as_its_constants_say_passes_the_check() -> None:
