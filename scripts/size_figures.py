@@ -1,8 +1,10 @@
 """Writes `late/model/size/figures.py` from a run of `make bench-steady`.
 
-    python -m scripts.size_figures docs/figures/steady.json
+    python -m scripts.size_figures docs/figures/steady.json [docs/figures/steady-bytes.json]
 
-A store that the run has not measured keeps its figures. A test compares file and writer.
+Bytes and rows do not depend on the processor: a second run, which may be longer and of a machine
+with other work, brings them, and processor times stay those of the first. A store that no run has
+measured keeps its figures. A test compares file and writer.
 """
 
 from __future__ import annotations
@@ -16,7 +18,7 @@ from typing import Any
 
 import msgspec
 
-from bench.steady.figures import fit
+from bench.steady.figures import fit, with_bytes
 from late.model.size.estimate import RateFigures, StoreFigures
 
 ROOT = Path(__file__).resolve().parent.parent
@@ -55,12 +57,17 @@ def formatted(text: str) -> str:
 
 
 def main(arguments: Sequence[str]) -> int:
-    if len(arguments) != 1:
+    if len(arguments) not in (1, 2):
         print(__doc__, file=sys.stderr)
         return 2
     from late.model.size.figures import FIGURES
 
-    found = fit(json.loads(Path(arguments[0]).read_text()))
+    found, *more = (fit(json.loads(Path(each).read_text())) for each in arguments)
+    for of_bytes in more:
+        found = {
+            store: with_bytes(one, of_bytes[store]) if store in of_bytes else one
+            for store, one in found.items()
+        }
     FILE.write_text(formatted(source(FIGURES | found)))
     print(f"set: {', '.join(sorted(found)) or 'nothing'}")
     return 0

@@ -6,9 +6,11 @@ constants of its own. Processor times are brought to one speed, that of the medi
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from statistics import median
 from typing import Any
+
+import msgspec
 
 from late.model.size.estimate import RateFigures, StoreFigures
 
@@ -57,6 +59,35 @@ def _store(report: Mapping[str, Any], place: Mapping[str, Any]) -> StoreFigures:
         connections=_over(idle["connections"], idle["workers"]),
         **{kind: alone.more(run, plain) for kind, run in shapes.items() if run is not None},
     )
+
+
+BYTES = ("log_task_bytes", "producer_wal_bytes", "idle_wal_per_s")
+RATE_BYTES = ("journal_rows", "journal_row_bytes", "worker_wal_bytes")
+
+
+def with_bytes(figures: StoreFigures, measured: StoreFigures) -> StoreFigures:
+    """Return `figures` with the bytes and rows of another run, at those rates and shapes that it
+    has too."""
+
+    def taken(one: RateFigures | None, other: RateFigures | None) -> RateFigures | None:
+        return one if one is None or other is None else _with(one, other, RATE_BYTES)
+
+    def near(rate: float) -> RateFigures | None:
+        return next((each for each in measured.rates if abs(each.rate - rate) < rate / 10), None)
+
+    return msgspec.structs.replace(
+        _with(figures, measured, BYTES),
+        measured=f"{figures.measured}; bytes {measured.measured[:10]}",
+        rates=tuple(taken(one, near(one.rate)) or one for one in figures.rates),
+        delayed=taken(figures.delayed, measured.delayed),
+        retried=taken(figures.retried, measured.retried),
+    )
+
+
+def _with(one: Any, other: Any, names: Sequence[str]) -> Any:
+    """Return `one` with those fields of `other` that were measured."""
+    given = {name: value for name in names if (value := getattr(other, name)) is not None}
+    return msgspec.structs.replace(one, **given)
 
 
 def payload_bytes(run: Mapping[str, Any]) -> int:

@@ -42,7 +42,8 @@ from late.model.workflow import StageEnd
 
 ALL = Reads()
 JOURNAL_DETAIL_S = 3_600.0
-"""The age from which the settlements of a minute are one row of the journal."""
+"""The age from which the settlements of a minute, or of as many minutes of an hour as some hundreds
+of them take, are one row of the journal."""
 JOURNAL_MINUTE_S = 86_400.0
 """The age from which those of an hour are."""
 CHANGES = "changes.1"
@@ -386,9 +387,9 @@ class Store(Protocol):
         age; journal rows older than `journal_keep_s` that are not the last of their shard;
         workers long gone. Makes partitions ahead of time. Any process may call it at any time.
 
-        Puts journal rows together, with their usage added up: those of a minute where they are
-        older than `journal_detail_s`, those of an hour where older than `journal_minute_s`. See
-        `store/common/compaction.py`.
+        Puts journal rows together, with their usage added up: those of a minute, or of some minutes
+        in a quiet shard, where they are older than `journal_detail_s`, those of an hour where older
+        than `journal_minute_s`. See `store/common/compaction.py`.
         """
 
     async def heartbeat(self, worker: WorkerInfo, ttl_s: float) -> Membership:

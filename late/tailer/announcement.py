@@ -29,7 +29,7 @@ LOOK_SHARE = 0.5
 LOOK_MAX_S = 5.0
 LONGER = 5
 """A tail that is told may sleep so many times as long as one that nobody tells anything."""
-RENEW_S = 3.0
+RENEW_S = 12.0
 NOTICES = 25.0
 NOTICES_PER_S = 250.0
 HOLD_S = 0.25

@@ -293,7 +293,7 @@ class Worker:
             on_change=self._stalled,
             wait=lambda most_s: self.heartbeat.beats.within(most_s),
         )
-        reporter = reporter_of(self, self.stall_monitor)
+        reporter = reporter_of(self, self.stall_monitor, lambda s: self.heartbeat.beats.near(s))
         self.health: Health | None = None
         host, port, fd = settings.health_host, settings.health_port, settings.health_fd
         if port is None and fd is None:

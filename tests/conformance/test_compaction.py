@@ -32,7 +32,10 @@ from tests.conformance.kit import open_of, own, read_all, task
 
 
 @pytest.mark.parametrize("seed", range(4))
-async def test_sums_are_the_same_in_fewer_rows(store: Store, raw: Raw, seed: int) -> None:
+async def test_sums_are_the_same_in_fewer_rows(
+    store: Store, raw: Raw, monkeypatch: pytest.MonkeyPatch, seed: int
+) -> None:
+    monkeypatch.setattr(compaction, "ROW_MIN", 1)
     owner = await own(store)
     await past(owner, raw, 60, ago_us=2 * HOUR_US, apart_us=7_000_000, seed=seed)
     await owner.settle()  # the last one, of now
@@ -51,7 +54,29 @@ async def test_sums_are_the_same_in_fewer_rows(store: Store, raw: Raw, seed: int
     assert (await compact(store)).compacted == 0
 
 
-async def test_a_day_later_an_hour_is_one_row(store: Store, raw: Raw) -> None:
+@pytest.mark.parametrize(("row_min", "most"), [(30, 5), (compaction.ROW_MIN, 4)])
+async def test_a_row_of_a_quiet_shard_goes_on_within_its_hour(
+    store: Store, raw: Raw, monkeypatch: pytest.MonkeyPatch, row_min: int, most: int
+) -> None:
+    monkeypatch.setattr(compaction, "ROW_MIN", row_min)
+    owner = await own(store)
+    for minutes in (9, 6, 3):  # what comes later joins what was put together before
+        await past(owner, raw, 20, ago_us=2 * HOUR_US + minutes * MINUTE_US, apart_us=7_000_000)
+        await owner.settle()  # the last one, of now
+        settled_at(raw, owner, owner.seq, await store.now() - 2 * HOUR_US - minutes * MINUTE_US)
+        counted = sums(raw)
+        await compact(store)
+        assert sums(raw) == counted
+        assert tiles(raw)
+    # The takeover, the others, perhaps of two hours, the last.
+    assert len(rows(raw)) <= most
+    assert (await compact(store)).compacted == 0
+
+
+async def test_a_day_later_an_hour_is_one_row(
+    store: Store, raw: Raw, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(compaction, "ROW_MIN", 1)
     owner = await own(store)
     await past(owner, raw, 90, ago_us=26 * HOUR_US, apart_us=2 * MINUTE_US)
     await owner.settle()

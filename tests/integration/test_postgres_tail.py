@@ -46,7 +46,7 @@ async def store(
     with small pages, and often too late."""
     if request.param == "looks":
         always = property(lambda _: True, lambda _, value: None)
-        monkeypatch.setattr(tail.PostgresTail, "_streams", always, raising=False)
+        monkeypatch.setattr(tail.PostgresTail, "_looks", always, raising=False)
         monkeypatch.setattr(tail, "LOOK_ROWS", 3)
         monkeypatch.setattr(tail, "LOOK_AHEAD", 5)
     made = await open_store(url)

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from itertools import pairwise
+
 import msgspec
 import pytest
 
 from late.errors import TransactionAborted
 from late.model.task import Usage
-from late.store.common.compaction import Compacted, JournalRow, Stretch, plan_sums
+from late.store.common.compaction import ROW_MIN, Compacted, JournalRow, Stretch, plan_sums
 from late.store.compactor import Compactor
 
 S = 1_000_000
@@ -41,11 +43,14 @@ class Journal:
             self.rows[each.seq] = changed
         return plan
 
-    async def round(self, compactor: Compactor) -> int:
+    async def round(
+        self, compactor: Compactor, now_us: int = NOW_US, minute_s: float = 3600
+    ) -> int:
         """Run one round, judge what it has left, and return how many rows went by its own word."""
         before = len(self.rows)
         journals = [("g", 0, self.last)]
-        told = await compactor.run(journals, self.step, now_us=NOW_US, detail_s=60, minute_s=3600)
+        ages = {"detail_s": 60, "minute_s": minute_s}
+        told = await compactor.run(journals, self.step, now_us=now_us, **ages)
         assert told == before - len(self.rows)
         rows = list(self.rows.values())
         ends = [0, *(row.seq for row in rows)]
@@ -66,6 +71,30 @@ async def test_old_rows_become_one_for_each_hour(count: int, every_us: int, left
     assert await journal.round(compactor) == 0
     assert journal.steps == steps, "nothing has come since"
     assert await journal.round(Compactor()) == 0, "nor does anybody else find anything"
+
+
+@pytest.mark.parametrize("every_s", [0.1, 0.5, 8, 70, 600, 1800])
+async def test_a_row_goes_on_within_its_hour_until_it_stands_for_enough(every_s: float) -> None:
+    """Round by round, as settlements become old, long before an hour of them is one row."""
+    every_us, minute_us, hour_us = round(every_s * S), 60 * S, 3600 * S
+    journal, compactor = Journal(0, every_us), Compactor()
+    for now_us in range(0, min(6 * hour_us, 6_000 * every_us), 30 * S):
+        while (at_us := (journal.last + 1) * every_us) <= now_us:
+            journal.last += 1
+            journal.rows[journal.last] = JournalRow(journal.last, None, 1, "me", USAGE, at_us)
+        await journal.round(compactor, now_us, minute_s=10**6)
+    assert await journal.round(Compactor(), now_us, minute_s=10**6) == 0, "nor has anybody else"
+
+    before_us = (now_us - minute_us) // minute_us * minute_us
+    old = [row for row in journal.rows.values() if row.settled_at_us < before_us][1:]
+    for row in old:
+        assert row.first * every_us // hour_us == row.settled_at_us // hour_us
+    for row, behind in pairwise(old):
+        enough = row.seq - row.first + 1 >= ROW_MIN
+        minutes = [each.settled_at_us // minute_us for each in (row, behind)]
+        same_hour = row.settled_at_us // hour_us == behind.settled_at_us // hour_us
+        assert minutes[0] < minutes[1]
+        assert enough or not same_hour or behind.seq == journal.last
 
 
 @pytest.mark.parametrize("aborted", [1, 2, 3, 4])

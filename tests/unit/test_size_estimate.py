@@ -12,11 +12,14 @@ import msgspec
 import pytest
 
 from bench.steady import check
-from bench.steady.figures import fit
+from bench.steady.figures import fit, with_bytes
 from late.errors import ConfigError
 from late.model.size.estimate import (
     DAY_S,
+    DETAIL_S,
+    MINUTES_S,
     PRUNE_S,
+    SUM_ROWS,
     Estimate,
     Load,
     RateFigures,
@@ -25,6 +28,8 @@ from late.model.size.estimate import (
     journal_rows_per_s,
 )
 from late.model.size.figures import FIGURES
+from late.store.base import JOURNAL_DETAIL_S, JOURNAL_MINUTE_S
+from late.store.common.compaction import ROW_MIN
 from scripts import size_figures
 
 WAIT_S = 0.1
@@ -160,11 +165,34 @@ def test_more_workers_idle_more_and_are_less_busy_each() -> None:
     assert found.connections == 625
 
 
-def test_what_is_kept_is_what_comes_in_the_time() -> None:
-    found = of(retention_s=2 * DAY_S, journal_s=3 * DAY_S)
+def test_what_is_kept_of_the_log_is_what_comes_in_the_time() -> None:
+    found = of(retention_s=2 * DAY_S)
     assert found.log_bytes_kept == pytest.approx(2 * (found.log_bytes_per_day or 0))
-    assert found.journal_bytes_kept == pytest.approx(3 * (found.journal_bytes_per_day or 0))
     assert of().log_bytes_kept == 300 * 100 * PRUNE_S
+
+
+@pytest.mark.parametrize(
+    ("rate", "an_hour"), [(0.001, 0.45), (0.01, 1), (1, 1), (100, None), (1_000, 60)]
+)
+def test_of_the_journal_sums_are_kept_after_an_hour(rate: float, an_hour: float | None) -> None:
+    """`an_hour`: rows of a shard in each hour of the first day."""
+    rows_per_hour = journal_rows_per_s(Load(rate=rate), STORE) * 3_600
+    if an_hour is None:
+        an_hour = rows_per_hour / 8 / SUM_ROWS
+        assert 1 < an_hour < 60
+
+    def rows(days: float) -> float:
+        return (of(rate=rate, journal_s=days * DAY_S).journal_bytes_kept or 0) / 300
+
+    assert rows(1 / 48) == pytest.approx(rows_per_hour / 2)
+    assert rows(1 / 24) == pytest.approx(rows_per_hour)
+    assert rows(1) - rows(1 / 24) == pytest.approx(23 * 8 * an_hour, rel=0.1)
+    assert rows(7) - rows(1) == pytest.approx(6 * 24 * 8 * min(an_hour, 1), rel=0.1)
+
+
+def test_ages_and_numbers_are_those_of_the_compaction() -> None:
+    assert (DETAIL_S, MINUTES_S) == (JOURNAL_DETAIL_S, JOURNAL_MINUTE_S)
+    assert SUM_ROWS == ROW_MIN
 
 
 def test_between_two_rates_logarithms_are_interpolated() -> None:
@@ -308,6 +336,31 @@ def test_constants_are_at_one_speed_though_the_runs_were_not() -> None:
     (store,) = fit(REPORT | {"places": [place]}).values()
     assert store.loop_ms == 3.5
     assert [one.worker_cpu_us for one in store.rates] == pytest.approx([1_000] * 3)
+
+
+def test_another_run_brings_bytes_and_rows_and_no_times() -> None:
+    more = {
+        "journal_rows_per_task": 0.25,
+        "journal_bytes_per_row": 480.0,
+        "log_bytes_per_task": 310.0,
+    }
+    slow = {"worker_cpu_us": 9_000.0, "server_cpu_us": 9_000.0}
+    place = REPORT["places"][0] | {"steady": [run(99, **more, **slow)], "shapes": []}
+    (times,) = fit(REPORT).values()
+    (longer,) = fit(REPORT | {"at": "2026-11-27T00:00:00Z", "places": [place]}).values()
+    found = with_bytes(times, longer)
+    assert found.measured == "2026-11-25, AMD, PostgreSQL 15; bytes 2026-11-27"
+    assert found.log_task_bytes == 310.0
+    at_100, at_1000 = found.rates
+    assert (at_100.journal_rows, at_100.journal_row_bytes) == (0.25, 480.0)
+    assert at_1000 == times.rates[1], "that rate was not measured again"
+    assert found.delayed == times.delayed
+    for one, time in zip(found.rates, times.rates, strict=True):
+        assert (one.rate, one.worker_cpu_us, one.server_cpu_us) == (
+            time.rate,
+            time.worker_cpu_us,
+            time.server_cpu_us,
+        )
 
 
 def test_a_run_that_is_as_its_constants_say_passes_the_check() -> None:

@@ -18,7 +18,7 @@ from msgspec import Meta
 
 from late.errors import ConfigError
 
-DAY_S = 86_400.0
+DAY_S, HOUR_S = 86_400.0, 3_600.0
 
 
 class Load(msgspec.Struct, frozen=True, kw_only=True):
@@ -41,7 +41,7 @@ class Load(msgspec.Struct, frozen=True, kw_only=True):
     retention_s: Annotated[float, Meta(ge=0, le=3_660 * DAY_S)] = 0.0
     """The time that the log keeps what every group has settled."""
     journal_s: Annotated[float, Meta(ge=0, le=3_660 * DAY_S)] = 7 * DAY_S
-    """The time that settlements are kept."""
+    """The time that settlements are kept, as sums after an hour."""
     workers: Annotated[int, Meta(ge=1, le=10_000)] = 1
     shards: Annotated[int, Meta(ge=1, le=4_096)] = 8
 
@@ -130,6 +130,11 @@ Cost = Callable[[RateFigures], float | None]
 PRUNE_S = 15.0
 """The time between two rounds of pruning: so long a settled task stays in the log at the most,
 without a time for which the log is kept (`WorkerConfig.prune_every_s`)."""
+DETAIL_S, MINUTES_S = 3_600.0, 86_400.0
+"""The ages at which settlements of some minutes become one row, and those of an hour
+(`WorkerConfig.journal_detail_s` and `journal_minute_s`)."""
+SUM_ROWS = 500
+"""So many settlements are enough for a row of less than an hour."""
 FAILED_S = 0.010
 """The time in which a failed attempt is recorded: those of this time are so together (`URGENT_S` of
 the settler)."""
@@ -153,7 +158,7 @@ def estimate(load: Load, figures: StoreFigures) -> Estimate:
         log_bytes_kept=_times(log, load.rate * kept_s),
         journal_rows_per_day=rows,
         journal_bytes_per_day=journal,
-        journal_bytes_kept=_times(journal, load.journal_s / DAY_S),
+        journal_bytes_kept=_times(_rows_kept(load, rows / DAY_S), row_bytes),
         wal_producers_bytes_per_day=_times(_plus(figures.producer_wal_bytes, payload), tasks),
         wal_workers_bytes_per_day=_times(_workers_wal_per_s(load, figures, payload), DAY_S),
         connections=_ceil(_times(figures.connections, load.workers)),
@@ -174,6 +179,19 @@ def estimate(load: Load, figures: StoreFigures) -> Estimate:
             tasks * PRODUCER_MUTATIONS,
         ),
     )
+
+
+def _rows_kept(load: Load, rows_per_s: float) -> float:
+    """Return the rows that stay: all of the detail's time, then sums of some minutes of a shard,
+    and after a day of an hour (`late/store/common/compaction.py`)."""
+    shards = load.groups * load.shards
+    in_an_hour = rows_per_s * HOUR_S / shards
+    sums = max(1.0, min(HOUR_S / 60, in_an_hour / SUM_ROWS))
+    detail_s, minutes_s = min(load.journal_s, DETAIL_S), min(load.journal_s, MINUTES_S)
+    hours = (minutes_s - detail_s) * min(in_an_hour, sums) + (load.journal_s - minutes_s) * min(
+        in_an_hour, 1.0
+    )
+    return rows_per_s * detail_s + shards * hours / HOUR_S
 
 
 def journal_rows_per_s(load: Load, figures: StoreFigures) -> float:

@@ -10,6 +10,9 @@ one that counts it sees each settlement once:
     after                     44   45   46          44 carries the usage of 41..44
                               41    -    -
 
+- **A quiet shard's row goes on over the minutes of an hour** until it stands for `ROW_MIN`
+  settlements, and each round puts what has become old behind it. A row keeps a page of the
+  journal's index, which has some 130 keys: one row a minute would keep each page of most journals.
 - **The fence is not touched.** The last row of a journal is neither removed nor changed, and a
   settlement must follow it. That is all that the fence looks at.
 - **Only neighbours of one owner and epoch become one**, so that the terms stay in the journal, and
@@ -18,7 +21,7 @@ one that counts it sees each settlement once:
   Spanner for its own, however long its term has been over. The one that it would take is that of
   the first row of the next term.
 - **Only whole buckets that are older than their time**, and only behind others that are, so that a
-  clock that went back changes nothing, and each row is written once for each width.
+  clock that went back changes nothing.
 - **Nothing is counted twice or lost**: a store reads the rows, deletes all but the last and changes
   that in one transaction, in which nobody else has changed any of them. A round that is killed has
   done some of these transactions, and the next one goes on.
@@ -37,8 +40,10 @@ MINUTE_US = 60_000_000
 HOUR_US = 3_600_000_000
 BATCH = 200
 """Rows per transaction: their usage is decoded and added up while it is open."""
-PROBE = 2
-"""Rows that tell whether there is anything to do: the last sum, and the row behind it."""
+PROBE = 3
+"""Rows that tell whether there is anything to do: the last sum, and the two behind it."""
+ROW_MIN = 500
+"""So many settlements, some four pages of the index, are enough for a row."""
 
 _encode = msgspec.json.Encoder().encode
 _decode = msgspec.json.Decoder(tuple[Usage, ...]).decode
@@ -112,7 +117,7 @@ def plan_sums(rows: Sequence[JournalRow], stretch: Stretch, limit: int) -> Compa
             ended = True
             break
         before = runs[-1][-1] if runs else None
-        if before and not begins_term and _joins(before, row, stretch.width_us):
+        if before and not begins_term and _joins(runs[-1], row, stretch.width_us):
             runs[-1].append(row)
         else:
             runs.append([row])
@@ -120,7 +125,7 @@ def plan_sums(rows: Sequence[JournalRow], stretch: Stretch, limit: int) -> Compa
     if not runs:
         return Compacted((), stretch.start, more=False)
     if limit == PROBE:
-        return Compacted((), stretch.start, more=not ended or len(runs[0]) > 1)
+        return Compacted((), stretch.start, more=not ended or any(len(run) > 1 for run in runs))
     if not ended and len(runs) > 1 and runs[-2][-1].seq > rows[0].seq:
         runs.pop()  # it may go on behind the batch
     sums = [each for run in runs if len(run) > 1 and (each := _sum(run)) is not None]
@@ -131,7 +136,10 @@ def _same_term(before: JournalRow, row: JournalRow) -> bool:
     return row.epoch == before.epoch and row.owner == before.owner
 
 
-def _joins(before: JournalRow, row: JournalRow, width_us: int) -> bool:
+def _joins(run: list[JournalRow], row: JournalRow, width_us: int) -> bool:
+    before = run[-1]
+    if before.seq - run[0].first + 1 < ROW_MIN:
+        width_us = HOUR_US
     return (
         row.first == before.seq + 1
         and _same_term(before, row)

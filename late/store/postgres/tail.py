@@ -56,8 +56,9 @@ class PostgresTail:
     def __init__(self, *, durable: bool) -> None:
         self._durable = durable
         self._advanced_at = 0.0
-        self._streams = False
-        """True if the last read returned a few records: the next one probably finds some too."""
+        self._looks = False
+        """True if the last read returned few records or none: the next one probably does too, and
+        takes its frame along."""
 
     async def read(
         self, connection: Connection, cursors: Mapping[ShardId, Cursor], limit: int
@@ -68,13 +69,13 @@ class PostgresTail:
             StoreRefused: the server turned out to be a standby.
         """
         windows = {shard_id: parse(cursor) for shard_id, cursor in cursors.items()}
-        if self._streams and _caught_up(windows):
+        if self._looks and _caught_up(windows):
             frame, pages = await _look(connection, windows, limit)
         else:
             frame, pages = await _frame(connection), None
         if pages is None:
             pages = await _read_windows(connection, windows, frame, limit)
-        self._streams = 0 < sum([len(page.records) for page in pages]) <= LOOK_ROWS
+        self._looks = sum([len(page.records) for page in pages]) <= LOOK_ROWS
         return await self._durable_pages(connection, pages, frame)
 
     async def _durable_pages(

@@ -34,7 +34,7 @@ CHECK_S = 60.0
 """The time between two checks of a connection on which nothing happens."""
 AGAIN_S = 300.0
 """The time after which what cannot work is tried again."""
-ANNOUNCED_S = 10
+ANNOUNCED_S = 20
 """An announcement stands for this time unless it is renewed; seconds."""
 WITHDRAWN = " withdrawn"
 """The end of the payload that tells of a withdrawal, after the schema."""

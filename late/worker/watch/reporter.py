@@ -11,7 +11,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import time
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 from typing import TYPE_CHECKING
 
 import msgspec
@@ -45,6 +45,7 @@ class Reporter:
         take: the facts, except for the stall; called in the worker's loop.
         stalled: the duties that are left undone; called in the reporter's thread.
         now_us: the database's time, as far as it is known.
+        wait: waits for about so many seconds, in the reporter's loop.
         write: writes a report; it blocks, and runs in a thread.
     """
 
@@ -56,6 +57,7 @@ class Reporter:
         stalled: Callable[[], frozenset[str]],
         now_us: Callable[[], int],
         write: Callable[[WorkerReport], None],
+        wait: Callable[[float], Awaitable[None]] = asyncio.sleep,
         monotonic: Monotonic = time.monotonic,
     ) -> None:
         self._call = call
@@ -63,6 +65,7 @@ class Reporter:
         self._stalled = stalled
         self._now_us = now_us
         self._write = write
+        self._wait = wait
         self._monotonic = monotonic
         self._facts: WorkerReport | None = None
         self._asked = False
@@ -77,7 +80,7 @@ class Reporter:
             if not self._asked:
                 self._asked = True
                 self._call(self._answer)
-            await asyncio.sleep(LOOK_EVERY_S)
+            await self._wait(LOOK_EVERY_S)
             told = self.complete()
             if told is not None and self.is_due(told):
                 await self._tell(told)
@@ -120,13 +123,16 @@ class Reporter:
             self._said, self._said_s, self._failed = told, self._monotonic(), False
 
 
-def reporter_of(worker: WorkerView, stalls: StallMonitor) -> Reporter:
-    """Make the reporter of a worker, which is not running yet."""
+def reporter_of(
+    worker: WorkerView, stalls: StallMonitor, wait: Callable[[float], Awaitable[None]]
+) -> Reporter:
+    """Make the reporter of a worker, which is not running yet; `wait`: see `Reporter`."""
     return Reporter(
         call=stalls.call,
         take=lambda: report_of(worker),
         stalled=lambda: stalls.stalled,
         now_us=worker.clock.now_us,
+        wait=wait,
         write=lambda told: worker.control().reports.write(told),
     )
 
