@@ -28,6 +28,7 @@ from late.cli import (
     size,
     status,
     targets,
+    tasks,
     token,
     top,
     url,
@@ -69,6 +70,7 @@ app.command("show")(status.show)
 app.command("metrics")(metrics.metrics)
 app.command("cancel")(cancel.cancel)
 app.command("reschedule")(cancel.reschedule)
+app.add_typer(tasks.app, name="tasks")
 app.add_typer(dead.app, name="dead")
 app.add_typer(schedule.app, name="schedule")
 app.add_typer(celery.app, name="celery")

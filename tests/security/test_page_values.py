@@ -20,7 +20,8 @@ TEXTS = ("%00", "a%00b", "%ff", "%ED%A0%80", "%F4%90%80%80", "a" * 4_000, "%2e%2
 SCREENS = (
     "queues/{}", "targets/{}", "groups/{}", "shards/default/{}", "shards/{}/0", "tasks/{}",
     "tasks?id={}", "shards?after={}", "shards?group={}", "queues?after={}", "queues?text={}",
-    "queues?group={}", "timers?from={}", "timers?group={}", "schedules?after={}", "dead?before={}",
+    "queues?group={}", "tasks?after={}", "tasks?group={}", "tasks?state={}", "tasks?older={}",
+    "tasks?state=parked&key={}", "schedules?after={}", "dead?before={}",
     "dead?group={}", "dead?queue={}", "dead?name={}", "dead?reason={}", "dead?error={}",
     "?done=redriven&count={}&rate={}", "?done=paced&count=3&rate={}", "static/{}",
     "targets?name={}",

@@ -30,6 +30,7 @@ COMMANDS = [
     ("queue", "show"), ("queue", "set"), ("queue", "pause"), ("queue", "resume"),
     ("target", "show"), ("target", "set"), ("target", "pause"), ("target", "resume"),
     ("cancel",), ("reschedule",), ("dead", "edit"),
+    ("tasks", "list"), ("tasks", "cancel"), ("tasks", "reschedule"),
     ("serve",), ("keys", "rotate"), ("keys", "drop"), ("keys", "rewrap"),
     ("url", "sign"),
     ("token", "list"), ("token", "create"), ("token", "revoke"),

@@ -66,7 +66,7 @@ def test_dead_letters_are_sent_back_at_a_rate_and_purged(
     tab.follow(lambda: tab.press(".preview button", "Send them back"))
     tab.shows("3 dead letters sent back. They fall due at 5 a second, the last in 400 ms.")
     assert len(control.dead_letters.find(Filter(error="CardDeclined"))) == 4
-    assert len(control.status.timers()) == len(scene.parked) + 3
+    assert len(control.tasks.find("parked").tasks) == len(scene.parked) + 3
 
     tab.follow(lambda: tab.press("button", "Preview purge"))
     tab.type(".preview input[name=confirm]", "yes")
