@@ -29,6 +29,9 @@ SCREENS = (
 FORMS = {
     "dead/redrive": ("group", "queue", "name", "reason", "error", "before", "limit", "rate"),
     "dead/purge": ("group", "queue", "name", "reason", "error", "before", "limit", "confirm"),
+    "tasks/cancel": ("state", "group", "queue", "key", "older", "id.x", "after"),
+    "tasks/reschedule": ("state", "group", "name", "at", "rate"),
+    "tasks/redrive": ("state", "group", "id.x"),
     "groups/default/reset": ("place", "moment", "confirm"),
     "queues/mail/undo": ("audit",),
     "queues/mail/knobs": ("knob.rate", "knob.max_concurrency", "before"),
