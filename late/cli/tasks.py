@@ -192,9 +192,7 @@ def cancel(
 
     with options.control_of(url_option) as control:
         which, ids = _meant(select(control), only, everything)
-        call = partial(
-            control.tasks.cancel_all, cast("State", state), which, only=ids, limit=limit
-        )
+        call = partial(control.tasks.cancel_all, cast("State", state), which, only=ids, limit=limit)
         if not dry_run and not yes:
             counted = _counted(call(dry_run=True))
             options.asked(f"Cancel {counted}?", f"this cancels {counted}")

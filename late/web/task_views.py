@@ -152,7 +152,9 @@ def _check(
         check_workflow(visitor.caller, found)
 
 
-def _redrive(control: Control, group: str, only: tuple[str, ...], *, dry_run: bool = False) -> Moved:
+def _redrive(
+    control: Control, group: str, only: tuple[str, ...], *, dry_run: bool = False
+) -> Moved:
     """Send back those of some tasks that are dead letters; blocks."""
     moved: list[str] = []
     for task_id in only:

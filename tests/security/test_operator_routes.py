@@ -43,7 +43,8 @@ EXPECTED: dict[str, tuple[tuple[int, ...], dict[str, Any] | None]] = {
         {**NAMED, "state": "parked", "dry_run": True},
     ),
     "POST /v1/tasks/reschedule": (
-        OPERATE, {**NAMED, "state": "parked", "delay_s": 60, "dry_run": True},
+        OPERATE,
+        {**NAMED, "state": "parked", "delay_s": 60, "dry_run": True},
     ),
     "POST /v1/tasks/{task_id}/cancel": (OPERATE, {}),
     "POST /v1/tasks/{task_id}/reschedule": (OPERATE, {"delay_s": 60}),

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from late.control import Control
-from tests.integration.control_kit import insert
 from tests.conformance.kit import task
+from tests.integration.control_kit import insert
 from tests.unit.cli_kit import Cli
 
 
@@ -44,7 +44,9 @@ def test_all_tasks_that_match_are_cancelled_or_rescheduled(cli: Cli) -> None:
     assert "give --yes" in cli.refused("tasks", "cancel", "logged", "--all")
     moved = cli.fine("tasks", "reschedule", "logged", "--id", sent[1], "--in", "1h", "--json").json
     assert (moved["count"], moved["task_ids"]) == (1, [sent[1]])
-    assert cli.fine("tasks", "cancel", "logged", "--all", "--yes").out == "asked to cancel 3 tasks\n"
+    assert (
+        cli.fine("tasks", "cancel", "logged", "--all", "--yes").out == "asked to cancel 3 tasks\n"
+    )
     with Control(cli.url) as control:
         told = [each.action for each in control.audit.entries(subject="tasks:default")]
         assert told == ["tasks.cancel", "tasks.reschedule"]

@@ -105,4 +105,3 @@ def _row(task: ListedTask, now_us: int) -> dict[str, Any]:
         "due": datetime.fromtimestamp(due / 1e6, UTC) if due is not None and known else None,
         "reason": task.reason or ("running" if task.started else ""),
     }
-

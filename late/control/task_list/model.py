@@ -120,9 +120,9 @@ class TaskFilter(msgspec.Struct, frozen=True, kw_only=True):
         Raises:
             ConfigError: an empty range of time, or a question that this state cannot answer.
         """
-        if self.since_us is not None and self.until_us is not None:
-            if self.since_us >= self.until_us:
-                raise ConfigError("since must be before until")
+        since, until = self.since_us, self.until_us
+        if since is not None and until is not None and since >= until:
+            raise ConfigError("since must be before until")
         asked = [name for name in _LEFT_OUT[state] if getattr(self, name)]
         if asked:
             raise ConfigError(f"tasks in state {state!r} are not known by their {asked[0]}")

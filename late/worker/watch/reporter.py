@@ -158,9 +158,7 @@ def report_of(worker: WorkerView) -> WorkerReport:
         slots=worker.settings.concurrency,
         running=slots.running,
         unrecorded=worker.scheduler.unrecorded,
-        stuck=tuple(
-            _run(each, since_us) for each, since_us in slots.stuck.runs[:NAMES_MAX]
-        ),
+        stuck=tuple(_run(each, since_us) for each, since_us in slots.stuck.runs[:NAMES_MAX]),
         runs=_runs(worker, now_us),
         targets=tuple(
             _of_target(worker, name, pool, targets[name], now_us)
