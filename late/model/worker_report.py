@@ -20,6 +20,14 @@ RUNS_MAX = 20
 """A report names this many runs."""
 
 
+class Held(msgspec.Struct, frozen=True):
+    """Tasks of one queue in a worker's memory that an open circuit holds back."""
+
+    group: str
+    queue: str
+    tasks: int
+
+
 class TargetReport(msgspec.Struct, frozen=True, omit_defaults=True):
     """One target as one worker sees it. Times are the database's, in microseconds."""
 
@@ -41,6 +49,8 @@ class TargetReport(msgspec.Struct, frozen=True, omit_defaults=True):
     """Tasks in this worker's memory that wait for the target."""
     tasks: tuple[str, ...] = ()
     """Names of tasks that go there."""
+    held: tuple[Held, ...] = ()
+    """What waits for it while its circuit is open, by queue."""
 
 
 class Run(msgspec.Struct, frozen=True, omit_defaults=True):

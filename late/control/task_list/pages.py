@@ -9,10 +9,11 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 
-from sqlalchemy import Connection, Engine, select
+from sqlalchemy import Connection, Engine
 
 from late.control.dead_letters import page as dead_page
 from late.control.dead_letters.filter import Filter
+from late.control.queue_settings import of_queues
 from late.control.sql.last_settlement import journals
 from late.control.sql.positions import registered
 from late.control.sql.rows import now_us
@@ -21,11 +22,9 @@ from late.control.task_list import rows
 from late.control.task_list.model import STATES, Key, ListedTask, State, TaskFilter, TaskPage
 from late.control.views import DeadView
 from late.errors import ConfigError
-from late.model import queue_settings
 from late.model.task import Reads
 from late.observability.traces import trace_id
 from late.schema.engine import reading
-from late.schema.tables import queue
 
 LOOKED = 4_000
 """Rows that a page looks at, all shards together."""
@@ -71,9 +70,8 @@ def read_page(
 
 def _fair_keys(connection: Connection) -> dict[str, str]:
     """The header that names the tenant, by queue."""
-    found = connection.execute(select(queue.c.name, queue.c.knobs))
-    known = {row.name: queue_settings.decode(row.knobs).fair_key for row in found}
-    return {name: key for name, key in known.items() if key is not None}
+    known = of_queues(connection).items()
+    return {name: each.fair_key for name, each in known if each.fair_key is not None}
 
 
 def _waiting(

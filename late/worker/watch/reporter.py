@@ -11,6 +11,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import time
+from collections import Counter
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
@@ -27,6 +28,7 @@ from late.model.worker_report import (
     ERROR_MAX,
     NAMES_MAX,
     RUNS_MAX,
+    Held,
     Run,
     TargetReport,
     WorkerReport,
@@ -220,4 +222,14 @@ def _of_target(
             core.state.ready_queues.ready_for(name) for core in worker.scheduler.cores.values()
         ),
         tasks=tuple(pool.names[:NAMES_MAX]),
+        held=() if breaker is None or breaker.open_since_us is None else _held(worker, name),
     )
+
+
+def _held(worker: WorkerView, target: str) -> tuple[Held, ...]:
+    """Count what waits for a target, by group and queue, the most first."""
+    found: Counter[tuple[str, str]] = Counter()
+    for (group, _), core in worker.scheduler.cores.items():
+        for queue, tasks in core.state.ready_queues.waiting_for(target).items():
+            found[group, queue] += tasks
+    return tuple(Held(*key, tasks) for key, tasks in found.most_common(NAMES_MAX) if tasks)
