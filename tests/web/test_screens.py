@@ -109,7 +109,7 @@ def test_every_screen_can_be_read_and_used(
 
 def test_screens_are_reached_by_keys(tab: Tab, served: Served, scene: Scene) -> None:
     tab.go(served.root)
-    for key, name in (("q", "Queues"), ("d", "Dead letters"), ("m", "Timers"), ("o", "Overview")):
+    for key, name in (("q", "Queues"), ("d", "Dead letters"), ("t", "Tasks"), ("o", "Overview")):
         tab.key("g")
         tab.follow(lambda key=key: tab.key(key))  # type: ignore[misc]
         assert tab.text("h1") == name

@@ -71,7 +71,8 @@ def detailed(
         limits = _limits(connection, found, paces)
     keyed = {(queue.group, queue.queue): queue for queue in found.queues}
     queues = {
-        key: _of(found, limits.paces.get(key, ()), *key, limits, [own]) for key, own in keyed.items()
+        key: _of(found, limits.paces.get(key, ()), *key, limits, [own])
+        for key, own in keyed.items()
     }
     return found, {name: _of(found, paces[name], name, None, limits) for name in names}, queues
 
