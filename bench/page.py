@@ -226,7 +226,7 @@ def screens(ids: Sequence[str]) -> list[str]:
     return [
         "", "queues", "queues?text=99", "queues/queue-0500", "targets", "groups",
         "groups/default", "shards", "shards/default/7", *(f"tasks/{each}" for each in ids),
-        "dead", "dead?queue=queue-0500&group=default", "timers", "schedules", "workers",
+        "dead", "dead?queue=queue-0500&group=default", "tasks?state=parked", "schedules", "workers",
         "autoscaler", "cost",
     ]  # fmt: skip
 

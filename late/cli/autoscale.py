@@ -369,9 +369,14 @@ def workers(
                 "rate": seen.rate,
                 "busy_s": seen.busy_s, "drain_s": drains_s, "workers": seen.workers,
                 "saturation": seen.saturation(slots),
+                "helped": seen.backlog if seen.helped is None else seen.helped,
+                "limits": list(seen.limits),
                 "wanted": workers_wanted(seen, slots=slots, drain_s=drain),
             }  # fmt: skip
-            output.as_json(found) if json else output.fields(found.items())
+            if json:
+                output.as_json(found)
+            else:
+                output.fields((found | {"limits": "; ".join(seen.limits) or None}).items())
             return
         control.check()
         _serve(control, host, port, tls_cert, tls_key, tls_ca)

@@ -43,15 +43,24 @@ def reschedule(
     json: options.Json = False,
 ) -> None:
     """Give a task another due time, earlier or later; also one that waits to be retried."""
-    if (at is None) == (delay is None):
-        raise ConfigError("give --at or --in, and not both")
-    wait_us = 0 if delay is None else options.duration_us(delay, "--in")
-    at_us = None if at is None else round(options.instant(at, "--at").timestamp() * 1_000_000)
     with options.control_of(url_option) as control:
-        due_us = control.now() + wait_us if at_us is None else at_us
+        due_us = due_of(control, at, delay)
         useless = _why_useless(control, task_id, group)
         command = control.tasks.reschedule(task_id, due_us, group=group)
     _report(f"asked to run {task_id} at {output.moment(due_us)}", useless, command, json)
+
+
+def due_of(control: Control, at: str | None, delay: str | None) -> int:
+    """Return the due time that `--at` or `--in` asks for, in microseconds.
+
+    Raises:
+        ConfigError: both or neither, or one that cannot be read.
+    """
+    if (at is None) == (delay is None):
+        raise ConfigError("give --at or --in, and not both")
+    if at is not None:
+        return round(options.instant(at, "--at").timestamp() * 1_000_000)
+    return control.now() + options.duration_us(delay or "0s", "--in")
 
 
 def _why_useless(

@@ -28,6 +28,7 @@ from late.cli import (
     size,
     status,
     targets,
+    tasks,
     token,
     top,
     url,
@@ -52,7 +53,6 @@ app = typer.Typer(
     name="late",
     help=HELP,
     no_args_is_help=True,
-    add_completion=False,
     # Rich would cost a third of the start-up; it is loaded for tables only.
     rich_markup_mode=None,
     pretty_exceptions_enable=False,
@@ -69,6 +69,7 @@ app.command("show")(status.show)
 app.command("metrics")(metrics.metrics)
 app.command("cancel")(cancel.cancel)
 app.command("reschedule")(cancel.reschedule)
+app.add_typer(tasks.app, name="tasks")
 app.add_typer(dead.app, name="dead")
 app.add_typer(schedule.app, name="schedule")
 app.add_typer(celery.app, name="celery")
@@ -98,6 +99,16 @@ app.add_typer(report.app, name="report")
 app.command("close")(close.close)
 app.command("bench")(bench.bench)
 app.command("demo")(demo.demo)
+
+
+@app.command("help")
+def help_(
+    words: Annotated[
+        list[str] | None, typer.Argument(metavar="COMMAND", show_default=False)
+    ] = None,
+) -> None:
+    """Show the help of a command, or of all."""
+    app(args=[*(words or ()), "--help"], prog_name="late", standalone_mode=False)
 
 
 def _version(wanted: bool) -> None:

@@ -72,7 +72,9 @@ def shared(
             command(**{name: made}, **given)
 
         after = [parameter for parameter in own.values() if parameter.name != name]
-        run.__signature__ = inspect.Signature([*options.values(), *after])  # type: ignore[attr-defined]
+        # What has to be given comes first, as in any signature.
+        ours = sorted([*options.values(), *after], key=lambda each: each.default is not each.empty)
+        run.__signature__ = inspect.Signature(ours)  # type: ignore[attr-defined]
         run.__annotations__ = {}  # typer reads the signature where there are none
         return run
 

@@ -204,10 +204,13 @@ def _flow(points: Sequence[Point]) -> list[RenderableType]:
     ]
 
 
-def bars(values: Sequence[float]) -> str:
-    """Return a line of bars, in proportion to the greatest of the values."""
-    most = max(values, default=0) or 1
-    return "".join(BARS[min(len(BARS) - 1, int(value / most * len(BARS)))] for value in values)
+def bars(values: Sequence[float | None]) -> str:
+    """Return a line of bars, in proportion to the greatest of the values; a gap is a space."""
+    most = max((value for value in values if value is not None), default=0) or 1
+    return "".join(
+        " " if value is None else BARS[min(len(BARS) - 1, int(value / most * len(BARS)))]
+        for value in values
+    )
 
 
 def _attention(model: Overview, *, whole: bool) -> list[RenderableType]:
@@ -238,7 +241,7 @@ def _queues(rows: Sequence[Row]) -> RenderableType:
     made = Table(box=box.SIMPLE_HEAD, pad_edge=False, show_edge=False, expand=True)
     made.add_column("queue", overflow="ellipsis", no_wrap=True, ratio=2)
     made.add_column("group", overflow="ellipsis", no_wrap=True, ratio=1)
-    for name in ("pace", "waiting", "in flight", "parked", "dead", "oldest"):
+    for name in ("pace", "waiting", "with workers", "parked", "dead", "oldest"):
         made.add_column(name, justify="right", no_wrap=True)
     made.add_column("state", no_wrap=True)
     for row in rows:

@@ -50,6 +50,16 @@ class Live(msgspec.Struct, frozen=True):
     targets: Mapping[str, QueueSettings]
 
 
+def of_queues(connection: Connection) -> dict[str, QueueSettings]:
+    """Read the settings of the queues that have any, by name.
+
+    Raises:
+        InvalidPolicy: this version cannot read a row.
+    """
+    rows = connection.execute(select(_TABLES["queue"].c.name, _TABLES["queue"].c.knobs))
+    return {row.name: queue_settings.decode(row.knobs) for row in rows}
+
+
 class QueueControl(Part):
     """Settings of queues and targets. See `Control` for what all methods raise."""
 

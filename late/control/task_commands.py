@@ -13,6 +13,7 @@ from late.control import audit
 from late.control.database import Part, on_engine
 from late.control.sql.rows import object_of
 from late.control.status import task
+from late.control.task_list import commands, pages
 from late.control.views import TaskView
 from late.errors import ConfigError, Conflict, InvalidPayload, InvalidSchedule
 from late.model.ids import shard_of
@@ -83,6 +84,9 @@ class TaskControl(Part):
     show = on_engine(task.show)
     result = on_engine(task.result)
     holder = on_engine(task.holder)
+    find = on_engine(pages.read_page)
+    cancel_all = on_engine(commands.cancel_all)
+    reschedule_all = on_engine(commands.reschedule_all)
 
     def cancel(self, task_id: str, *, group: str | None = None) -> TaskId:
         """Ask that no attempt of a task starts any more, and return the command's id.

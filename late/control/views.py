@@ -294,21 +294,6 @@ class DeadView(msgspec.Struct, frozen=True):
     payload: str | None = None
 
 
-class TimerView(msgspec.Struct, frozen=True):
-    """One parked task."""
-
-    task_id: str
-    group: str
-    shard_id: int
-    due_at_us: int
-    """The due time; `late.model.task.HELD_US` if it waits for its ordering key and not a time."""
-    reason: str
-    held_key: str | None
-    queue: str
-    name: str
-    attempts: int
-
-
 class Moved(msgspec.Struct, frozen=True):
     """The effect of a purge or a redrive; with `dry_run` the effect that it would have."""
 

@@ -160,6 +160,11 @@ class Dispatcher:
         return len(self._watch.running)
 
     @property
+    def runs(self) -> list[tuple[Attempt, int]]:
+        """The attempts that have begun and not ended, and when each began, in microseconds."""
+        return [(one, slot.started_us) for slot in self._slots if (one := slot.attempt) is not None]
+
+    @property
     def waiting(self) -> int:
         """Attempts that wait for a slot, or for their thread to come to them."""
         return len(self.queued)

@@ -16,6 +16,16 @@ ERROR_MAX = 300
 """Characters of an error that a report keeps."""
 NAMES_MAX = 50
 """A report names this many tasks of one target, and this many stuck runs."""
+RUNS_MAX = 20
+"""A report names this many runs."""
+
+
+class Held(msgspec.Struct, frozen=True):
+    """Tasks of one queue in a worker's memory that an open circuit holds back."""
+
+    group: str
+    queue: str
+    tasks: int
 
 
 class TargetReport(msgspec.Struct, frozen=True, omit_defaults=True):
@@ -39,10 +49,12 @@ class TargetReport(msgspec.Struct, frozen=True, omit_defaults=True):
     """Tasks in this worker's memory that wait for the target."""
     tasks: tuple[str, ...] = ()
     """Names of tasks that go there."""
+    held: tuple[Held, ...] = ()
+    """What waits for it while its circuit is open, by queue."""
 
 
-class StuckRun(msgspec.Struct, frozen=True, omit_defaults=True):
-    """A handler that runs on after its time-out."""
+class Run(msgspec.Struct, frozen=True, omit_defaults=True):
+    """One attempt that has begun and has not ended."""
 
     group: str
     queue: str
@@ -50,6 +62,14 @@ class StuckRun(msgspec.Struct, frozen=True, omit_defaults=True):
     task_id: str
     since_us: int = 0
     """The time at which its attempt began."""
+    attempt: int = 0
+    """1 for the first one."""
+    where: str = ""
+    """The target or the consumer that has it; empty if it runs in the worker itself."""
+    until_us: int | None = None
+    """The time until which a consumer has it, if it does not ask for more."""
+    trace: str = ""
+    """The id of its trace, if it has one."""
 
 
 class ScheduleSlips(msgspec.Struct, frozen=True, omit_defaults=True):
@@ -88,7 +108,10 @@ class WorkerReport(msgspec.Struct, frozen=True, omit_defaults=True):
     running: int = 0
     unrecorded: int = 0
     """Ends of tasks that are in no settlement of the database yet: a death repeats these tasks."""
-    stuck: tuple[StuckRun, ...] = ()
+    stuck: tuple[Run, ...] = ()
+    """Handlers that run on after their time-out."""
+    runs: tuple[Run, ...] = ()
+    """The longest of what runs for over two seconds, the oldest first."""
     targets: tuple[TargetReport, ...] = ()
     slips: tuple[ScheduleSlips, ...] = ()
     settling_since_us: int | None = None
@@ -98,7 +121,12 @@ class WorkerReport(msgspec.Struct, frozen=True, omit_defaults=True):
     def matters(self) -> bool:
         """True if an operator needs it beside what the database shows anyway."""
         return bool(
-            self.stalled or self.stuck or self.targets or self.slips or self.settling_since_us
+            self.stalled
+            or self.stuck
+            or self.runs
+            or self.targets
+            or self.slips
+            or self.settling_since_us
         )
 
     @property

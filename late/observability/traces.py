@@ -19,6 +19,7 @@ from __future__ import annotations
 import logging
 import re
 import sys
+from collections.abc import Mapping
 from contextvars import ContextVar
 from typing import Any, NamedTuple
 
@@ -42,6 +43,12 @@ current: ContextVar[Attempt | None] = ContextVar("late_attempt", default=None)
 def is_parent(text: str) -> bool:
     """Return True if `text` is a `traceparent` that names a span."""
     return _PARENT.match(text) is not None
+
+
+def trace_id(headers: Mapping[str, str] | None) -> str | None:
+    """Return the id of the trace that a task's headers name; None without one."""
+    parent = (headers or {}).get(PARENT, "")
+    return parent.split("-")[1] if is_parent(parent) else None
 
 
 # --- producers -----------------------------------------------------------------------------------
@@ -218,7 +225,7 @@ def begin(attempt: Attempt) -> Running | None:
             record.queue,
             attempt.group,
             attempt.number,
-            _headers_of(record.headers),
+            headers_of(record.headers),
             len(record.payload),
             record.shard_id,
             attempt.target,
@@ -283,7 +290,8 @@ def ids() -> dict[str, Any]:
     return found
 
 
-def _headers_of(raw: str | None) -> dict[str, str]:
+def headers_of(raw: str | None) -> dict[str, str]:
+    """Read the headers of a record, if the context of a trace is among them."""
     if raw is None or PARENT not in raw:
         return {}
     try:

@@ -64,6 +64,106 @@ class EditTaskRequest(_message.Message):
     group: str
     def __init__(self, task_id: _Optional[str] = ..., payload: _Optional[str] = ..., group: _Optional[str] = ...) -> None: ...
 
+class ListTasksRequest(_message.Message):
+    __slots__ = ("state", "group", "queue", "name", "reason", "key", "tenant", "header", "older_s", "since", "until", "limit", "after")
+    STATE_FIELD_NUMBER: _ClassVar[int]
+    GROUP_FIELD_NUMBER: _ClassVar[int]
+    QUEUE_FIELD_NUMBER: _ClassVar[int]
+    NAME_FIELD_NUMBER: _ClassVar[int]
+    REASON_FIELD_NUMBER: _ClassVar[int]
+    KEY_FIELD_NUMBER: _ClassVar[int]
+    TENANT_FIELD_NUMBER: _ClassVar[int]
+    HEADER_FIELD_NUMBER: _ClassVar[int]
+    OLDER_S_FIELD_NUMBER: _ClassVar[int]
+    SINCE_FIELD_NUMBER: _ClassVar[int]
+    UNTIL_FIELD_NUMBER: _ClassVar[int]
+    LIMIT_FIELD_NUMBER: _ClassVar[int]
+    AFTER_FIELD_NUMBER: _ClassVar[int]
+    state: str
+    group: str
+    queue: str
+    name: str
+    reason: str
+    key: str
+    tenant: str
+    header: str
+    older_s: float
+    since: _timestamp_pb2.Timestamp
+    until: _timestamp_pb2.Timestamp
+    limit: int
+    after: str
+    def __init__(self, state: _Optional[str] = ..., group: _Optional[str] = ..., queue: _Optional[str] = ..., name: _Optional[str] = ..., reason: _Optional[str] = ..., key: _Optional[str] = ..., tenant: _Optional[str] = ..., header: _Optional[str] = ..., older_s: _Optional[float] = ..., since: _Optional[_Union[datetime.datetime, _timestamp_pb2.Timestamp, _Mapping]] = ..., until: _Optional[_Union[datetime.datetime, _timestamp_pb2.Timestamp, _Mapping]] = ..., limit: _Optional[int] = ..., after: _Optional[str] = ...) -> None: ...
+
+class CancelTasksRequest(_message.Message):
+    __slots__ = ("state", "group", "queue", "name", "reason", "key", "tenant", "header", "older_s", "since", "until", "all", "limit", "dry_run")
+    STATE_FIELD_NUMBER: _ClassVar[int]
+    GROUP_FIELD_NUMBER: _ClassVar[int]
+    QUEUE_FIELD_NUMBER: _ClassVar[int]
+    NAME_FIELD_NUMBER: _ClassVar[int]
+    REASON_FIELD_NUMBER: _ClassVar[int]
+    KEY_FIELD_NUMBER: _ClassVar[int]
+    TENANT_FIELD_NUMBER: _ClassVar[int]
+    HEADER_FIELD_NUMBER: _ClassVar[int]
+    OLDER_S_FIELD_NUMBER: _ClassVar[int]
+    SINCE_FIELD_NUMBER: _ClassVar[int]
+    UNTIL_FIELD_NUMBER: _ClassVar[int]
+    ALL_FIELD_NUMBER: _ClassVar[int]
+    LIMIT_FIELD_NUMBER: _ClassVar[int]
+    DRY_RUN_FIELD_NUMBER: _ClassVar[int]
+    state: str
+    group: str
+    queue: str
+    name: str
+    reason: str
+    key: str
+    tenant: str
+    header: str
+    older_s: float
+    since: _timestamp_pb2.Timestamp
+    until: _timestamp_pb2.Timestamp
+    all: bool
+    limit: int
+    dry_run: bool
+    def __init__(self, state: _Optional[str] = ..., group: _Optional[str] = ..., queue: _Optional[str] = ..., name: _Optional[str] = ..., reason: _Optional[str] = ..., key: _Optional[str] = ..., tenant: _Optional[str] = ..., header: _Optional[str] = ..., older_s: _Optional[float] = ..., since: _Optional[_Union[datetime.datetime, _timestamp_pb2.Timestamp, _Mapping]] = ..., until: _Optional[_Union[datetime.datetime, _timestamp_pb2.Timestamp, _Mapping]] = ..., all: bool = ..., limit: _Optional[int] = ..., dry_run: bool = ...) -> None: ...
+
+class RescheduleTasksRequest(_message.Message):
+    __slots__ = ("state", "group", "queue", "name", "reason", "key", "tenant", "header", "older_s", "since", "until", "all", "limit", "dry_run", "at", "delay_s", "rate")
+    STATE_FIELD_NUMBER: _ClassVar[int]
+    GROUP_FIELD_NUMBER: _ClassVar[int]
+    QUEUE_FIELD_NUMBER: _ClassVar[int]
+    NAME_FIELD_NUMBER: _ClassVar[int]
+    REASON_FIELD_NUMBER: _ClassVar[int]
+    KEY_FIELD_NUMBER: _ClassVar[int]
+    TENANT_FIELD_NUMBER: _ClassVar[int]
+    HEADER_FIELD_NUMBER: _ClassVar[int]
+    OLDER_S_FIELD_NUMBER: _ClassVar[int]
+    SINCE_FIELD_NUMBER: _ClassVar[int]
+    UNTIL_FIELD_NUMBER: _ClassVar[int]
+    ALL_FIELD_NUMBER: _ClassVar[int]
+    LIMIT_FIELD_NUMBER: _ClassVar[int]
+    DRY_RUN_FIELD_NUMBER: _ClassVar[int]
+    AT_FIELD_NUMBER: _ClassVar[int]
+    DELAY_S_FIELD_NUMBER: _ClassVar[int]
+    RATE_FIELD_NUMBER: _ClassVar[int]
+    state: str
+    group: str
+    queue: str
+    name: str
+    reason: str
+    key: str
+    tenant: str
+    header: str
+    older_s: float
+    since: _timestamp_pb2.Timestamp
+    until: _timestamp_pb2.Timestamp
+    all: bool
+    limit: int
+    dry_run: bool
+    at: _timestamp_pb2.Timestamp
+    delay_s: float
+    rate: float
+    def __init__(self, state: _Optional[str] = ..., group: _Optional[str] = ..., queue: _Optional[str] = ..., name: _Optional[str] = ..., reason: _Optional[str] = ..., key: _Optional[str] = ..., tenant: _Optional[str] = ..., header: _Optional[str] = ..., older_s: _Optional[float] = ..., since: _Optional[_Union[datetime.datetime, _timestamp_pb2.Timestamp, _Mapping]] = ..., until: _Optional[_Union[datetime.datetime, _timestamp_pb2.Timestamp, _Mapping]] = ..., all: bool = ..., limit: _Optional[int] = ..., dry_run: bool = ..., at: _Optional[_Union[datetime.datetime, _timestamp_pb2.Timestamp, _Mapping]] = ..., delay_s: _Optional[float] = ..., rate: _Optional[float] = ...) -> None: ...
+
 class ListDeadRequest(_message.Message):
     __slots__ = ("queue", "name", "reason", "group", "task_id", "since", "until", "error", "limit")
     QUEUE_FIELD_NUMBER: _ClassVar[int]
@@ -549,6 +649,81 @@ class Edited(_message.Message):
     commands: _containers.RepeatedScalarFieldContainer[str]
     def __init__(self, commands: _Optional[_Iterable[str]] = ...) -> None: ...
 
+class ListedTasks(_message.Message):
+    __slots__ = ("state", "now_us", "looked", "stopped", "after", "tasks")
+    STATE_FIELD_NUMBER: _ClassVar[int]
+    NOW_US_FIELD_NUMBER: _ClassVar[int]
+    LOOKED_FIELD_NUMBER: _ClassVar[int]
+    STOPPED_FIELD_NUMBER: _ClassVar[int]
+    AFTER_FIELD_NUMBER: _ClassVar[int]
+    TASKS_FIELD_NUMBER: _ClassVar[int]
+    state: str
+    now_us: int
+    looked: int
+    stopped: bool
+    after: str
+    tasks: _containers.RepeatedCompositeFieldContainer[ListedTask]
+    def __init__(self, state: _Optional[str] = ..., now_us: _Optional[int] = ..., looked: _Optional[int] = ..., stopped: bool = ..., after: _Optional[str] = ..., tasks: _Optional[_Iterable[_Union[ListedTask, _Mapping]]] = ...) -> None: ...
+
+class ListedTask(_message.Message):
+    __slots__ = ("at", "task_id", "group", "shard_id", "queue", "name", "created_at_us", "attempts", "due_at_us", "reason", "ordering_key", "started", "worker", "began_at_us", "ended_at_us", "trace", "error", "headers")
+    class HeadersEntry(_message.Message):
+        __slots__ = ("key", "value")
+        KEY_FIELD_NUMBER: _ClassVar[int]
+        VALUE_FIELD_NUMBER: _ClassVar[int]
+        key: str
+        value: str
+        def __init__(self, key: _Optional[str] = ..., value: _Optional[str] = ...) -> None: ...
+    AT_FIELD_NUMBER: _ClassVar[int]
+    TASK_ID_FIELD_NUMBER: _ClassVar[int]
+    GROUP_FIELD_NUMBER: _ClassVar[int]
+    SHARD_ID_FIELD_NUMBER: _ClassVar[int]
+    QUEUE_FIELD_NUMBER: _ClassVar[int]
+    NAME_FIELD_NUMBER: _ClassVar[int]
+    CREATED_AT_US_FIELD_NUMBER: _ClassVar[int]
+    ATTEMPTS_FIELD_NUMBER: _ClassVar[int]
+    DUE_AT_US_FIELD_NUMBER: _ClassVar[int]
+    REASON_FIELD_NUMBER: _ClassVar[int]
+    ORDERING_KEY_FIELD_NUMBER: _ClassVar[int]
+    STARTED_FIELD_NUMBER: _ClassVar[int]
+    WORKER_FIELD_NUMBER: _ClassVar[int]
+    BEGAN_AT_US_FIELD_NUMBER: _ClassVar[int]
+    ENDED_AT_US_FIELD_NUMBER: _ClassVar[int]
+    TRACE_FIELD_NUMBER: _ClassVar[int]
+    ERROR_FIELD_NUMBER: _ClassVar[int]
+    HEADERS_FIELD_NUMBER: _ClassVar[int]
+    at: int
+    task_id: str
+    group: str
+    shard_id: int
+    queue: str
+    name: str
+    created_at_us: int
+    attempts: int
+    due_at_us: int
+    reason: str
+    ordering_key: str
+    started: bool
+    worker: str
+    began_at_us: int
+    ended_at_us: int
+    trace: str
+    error: str
+    headers: _containers.ScalarMap[str, str]
+    def __init__(self, at: _Optional[int] = ..., task_id: _Optional[str] = ..., group: _Optional[str] = ..., shard_id: _Optional[int] = ..., queue: _Optional[str] = ..., name: _Optional[str] = ..., created_at_us: _Optional[int] = ..., attempts: _Optional[int] = ..., due_at_us: _Optional[int] = ..., reason: _Optional[str] = ..., ordering_key: _Optional[str] = ..., started: bool = ..., worker: _Optional[str] = ..., began_at_us: _Optional[int] = ..., ended_at_us: _Optional[int] = ..., trace: _Optional[str] = ..., error: _Optional[str] = ..., headers: _Optional[_Mapping[str, str]] = ...) -> None: ...
+
+class Moved(_message.Message):
+    __slots__ = ("count", "dry_run", "task_ids", "capped")
+    COUNT_FIELD_NUMBER: _ClassVar[int]
+    DRY_RUN_FIELD_NUMBER: _ClassVar[int]
+    TASK_IDS_FIELD_NUMBER: _ClassVar[int]
+    CAPPED_FIELD_NUMBER: _ClassVar[int]
+    count: int
+    dry_run: bool
+    task_ids: _containers.RepeatedScalarFieldContainer[str]
+    capped: bool
+    def __init__(self, count: _Optional[int] = ..., dry_run: bool = ..., task_ids: _Optional[_Iterable[str]] = ..., capped: bool = ...) -> None: ...
+
 class DeadLetters(_message.Message):
     __slots__ = ("dead",)
     DEAD_FIELD_NUMBER: _ClassVar[int]
@@ -595,18 +770,6 @@ class DeadView(_message.Message):
     options: str
     payload: str
     def __init__(self, task_id: _Optional[str] = ..., group: _Optional[str] = ..., shard_id: _Optional[int] = ..., dead_at_us: _Optional[int] = ..., reason: _Optional[str] = ..., queue: _Optional[str] = ..., name: _Optional[str] = ..., created_at_us: _Optional[int] = ..., attempts: _Optional[int] = ..., deaths: _Optional[int] = ..., errors: _Optional[_Iterable[_Union[AttemptError, _Mapping]]] = ..., payload_bytes: _Optional[int] = ..., headers: _Optional[_Mapping[str, str]] = ..., options: _Optional[str] = ..., payload: _Optional[str] = ...) -> None: ...
-
-class Moved(_message.Message):
-    __slots__ = ("count", "dry_run", "task_ids", "capped")
-    COUNT_FIELD_NUMBER: _ClassVar[int]
-    DRY_RUN_FIELD_NUMBER: _ClassVar[int]
-    TASK_IDS_FIELD_NUMBER: _ClassVar[int]
-    CAPPED_FIELD_NUMBER: _ClassVar[int]
-    count: int
-    dry_run: bool
-    task_ids: _containers.RepeatedScalarFieldContainer[str]
-    capped: bool
-    def __init__(self, count: _Optional[int] = ..., dry_run: bool = ..., task_ids: _Optional[_Iterable[str]] = ..., capped: bool = ...) -> None: ...
 
 class AllKnobs(_message.Message):
     __slots__ = ("knobs",)

@@ -59,6 +59,21 @@ class OperatorStub(object):
                 request_serializer=late_dot_v1_dot_operator__pb2.EditTaskRequest.SerializeToString,
                 response_deserializer=late_dot_v1_dot_operator__pb2.Edited.FromString,
                 _registered_method=True)
+        self.ListTasks = channel.unary_unary(
+                '/late.v1.Operator/ListTasks',
+                request_serializer=late_dot_v1_dot_operator__pb2.ListTasksRequest.SerializeToString,
+                response_deserializer=late_dot_v1_dot_operator__pb2.ListedTasks.FromString,
+                _registered_method=True)
+        self.CancelTasks = channel.unary_unary(
+                '/late.v1.Operator/CancelTasks',
+                request_serializer=late_dot_v1_dot_operator__pb2.CancelTasksRequest.SerializeToString,
+                response_deserializer=late_dot_v1_dot_operator__pb2.Moved.FromString,
+                _registered_method=True)
+        self.RescheduleTasks = channel.unary_unary(
+                '/late.v1.Operator/RescheduleTasks',
+                request_serializer=late_dot_v1_dot_operator__pb2.RescheduleTasksRequest.SerializeToString,
+                response_deserializer=late_dot_v1_dot_operator__pb2.Moved.FromString,
+                _registered_method=True)
         self.ListDead = channel.unary_unary(
                 '/late.v1.Operator/ListDead',
                 request_serializer=late_dot_v1_dot_operator__pb2.ListDeadRequest.SerializeToString,
@@ -289,6 +304,30 @@ class OperatorServicer(object):
     def EditTask(self, request, context):
         """Send a dead letter back with other arguments. Takes the role `operate`. As `late dead edit`,
         `POST /v1/tasks/{task_id}/edit`.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+    def ListTasks(self, request, context):
+        """List tasks in one state, a page at a time, without their payloads. Takes the role `view`. As
+        `late tasks list`, `GET /v1/tasks`.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+    def CancelTasks(self, request, context):
+        """Cancel all tasks in one state that match. Takes the role `operate`. As `late tasks cancel`,
+        `POST /v1/tasks/cancel`.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+    def RescheduleTasks(self, request, context):
+        """Give all tasks in one state that match another due time. Takes the role `operate`. As
+        `late tasks reschedule`, `POST /v1/tasks/reschedule`.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
@@ -625,6 +664,21 @@ def add_OperatorServicer_to_server(servicer, server):
                     request_deserializer=late_dot_v1_dot_operator__pb2.EditTaskRequest.FromString,
                     response_serializer=late_dot_v1_dot_operator__pb2.Edited.SerializeToString,
             ),
+            'ListTasks': grpc.unary_unary_rpc_method_handler(
+                    servicer.ListTasks,
+                    request_deserializer=late_dot_v1_dot_operator__pb2.ListTasksRequest.FromString,
+                    response_serializer=late_dot_v1_dot_operator__pb2.ListedTasks.SerializeToString,
+            ),
+            'CancelTasks': grpc.unary_unary_rpc_method_handler(
+                    servicer.CancelTasks,
+                    request_deserializer=late_dot_v1_dot_operator__pb2.CancelTasksRequest.FromString,
+                    response_serializer=late_dot_v1_dot_operator__pb2.Moved.SerializeToString,
+            ),
+            'RescheduleTasks': grpc.unary_unary_rpc_method_handler(
+                    servicer.RescheduleTasks,
+                    request_deserializer=late_dot_v1_dot_operator__pb2.RescheduleTasksRequest.FromString,
+                    response_serializer=late_dot_v1_dot_operator__pb2.Moved.SerializeToString,
+            ),
             'ListDead': grpc.unary_unary_rpc_method_handler(
                     servicer.ListDead,
                     request_deserializer=late_dot_v1_dot_operator__pb2.ListDeadRequest.FromString,
@@ -951,6 +1005,87 @@ class Operator(object):
             '/late.v1.Operator/EditTask',
             late_dot_v1_dot_operator__pb2.EditTaskRequest.SerializeToString,
             late_dot_v1_dot_operator__pb2.Edited.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def ListTasks(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/late.v1.Operator/ListTasks',
+            late_dot_v1_dot_operator__pb2.ListTasksRequest.SerializeToString,
+            late_dot_v1_dot_operator__pb2.ListedTasks.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def CancelTasks(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/late.v1.Operator/CancelTasks',
+            late_dot_v1_dot_operator__pb2.CancelTasksRequest.SerializeToString,
+            late_dot_v1_dot_operator__pb2.Moved.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def RescheduleTasks(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/late.v1.Operator/RescheduleTasks',
+            late_dot_v1_dot_operator__pb2.RescheduleTasksRequest.SerializeToString,
+            late_dot_v1_dot_operator__pb2.Moved.FromString,
             options,
             channel_credentials,
             insecure,

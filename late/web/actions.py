@@ -26,6 +26,8 @@ from late.web.formats import when
 from late.web.models import dead_letters as dead
 from late.web.models import queues, shards
 from late.web.page_context import PageContext, Visitor, back
+from late.web.queries import real_of, whole_of
+from late.web.task_views import TaskActions, TaskScreens
 from late.web.views import Screens
 
 T = TypeVar("T")
@@ -41,9 +43,10 @@ class Actions:
     Each gets a form that was checked, from a visitor who may change things.
     """
 
-    def __init__(self, context: PageContext, screens: Screens) -> None:
+    def __init__(self, context: PageContext, screens: Screens, lists: TaskScreens) -> None:
         self._context = context
         self._screens = screens
+        self._tasks = TaskActions(context, lists, self._do)
 
     def routes(self) -> dict[str, Action]:
         """The actions by their path below the page's root."""
@@ -56,6 +59,8 @@ class Actions:
         for kind in ("queue", "target"):
             actions[f"{kind}s/{{name:text}}/knobs"] = _bound(self.settings, kind)
             actions[f"{kind}s/{{name:text}}/undo"] = _bound(self.undo, kind)
+        for command in ("cancel", "reschedule", "redrive"):
+            actions[f"tasks/{command}"] = _bound(self._tasks.command, command)
         for command in ("redrive", "purge"):
             actions[f"dead/{command}"] = _bound(self.move, command)
         for command in ("pause", "resume"):
@@ -245,8 +250,8 @@ def _bound(action: Action, command: str) -> Action:
 
 def _how(command: str, fields: Fields) -> dict[str, Any]:
     """The form's other fields than the filter, as arguments of the control plane."""
-    how: dict[str, Any] = {"limit": _whole(fields, "limit")}
-    return how if command == "purge" else {**how, "rate": _real(fields, "rate")}
+    how: dict[str, Any] = {"limit": whole_of(fields, "limit")}
+    return how if command == "purge" else {**how, "rate": real_of(fields, "rate")}
 
 
 def _unsure(name: str, fields: Fields) -> str:
@@ -264,20 +269,3 @@ def _kind(request: Request) -> Kind:
 
 def _word(turned: SettingsChange, word: str) -> str:
     return word if turned.audit_id is not None else "same"
-
-
-def _whole(fields: Fields, name: str) -> int | None:
-    text = fields.get(name, "")
-    if not text:
-        return None
-    if not (text.isascii() and text.isdigit() and len(text) < 10):
-        raise ConfigError(f"{name} is a whole number, got {text[:40]!r}")
-    return int(text)
-
-
-def _real(fields: Fields, name: str) -> float | None:
-    text = fields.get(name, "")
-    try:
-        return float(text) if text else None
-    except ValueError:
-        raise ConfigError(f"{name} is a number, got {text[:40]!r}") from None

@@ -34,7 +34,6 @@ SCREENS = (
     ("shards", "Shards", "s"),
     ("tasks", "Tasks", "t"),
     ("dead", "Dead letters", "d"),
-    ("timers", "Timers", "m"),
     ("schedules", "Schedules", "c"),
     ("workers", "Workers", "w"),
     ("autoscaler", "Autoscaler", "a"),
@@ -50,6 +49,9 @@ DONE: Mapping[str, str] = {
     "redriven": "{letters} sent back. What was sent back starts within seconds.",
     "paced": "{letters} sent back. They fall due at {rate} a second, the last in {last}.",
     "purged": "{letters} deleted for good.",
+    "redrive_all": "{letters} sent back. What was sent back starts within seconds.",
+    "cancel_all": "{tasks} cancelled: no attempt of what has not ended will start any more.",
+    "reschedule_all": "{tasks} get another time, as soon as their owners read of it.",
     "none": "Nothing was moved: none of them is a dead letter any more.",
     "paused": "Paused. What runs may finish.",
     "resumed": "It goes on.",
@@ -197,7 +199,7 @@ def back(path: str, done: str, *, count: int | None = None, rate: float | None =
     """Redirect to a screen after an action, so that a reload repeats nothing.
 
     Args:
-        count: dead letters that were moved, if the message is about them.
+        count: tasks or dead letters, if the message is about how many.
         rate: dead letters that fall due per second.
     """
     assert done in DONE
@@ -217,7 +219,8 @@ def told(asked: Mapping[str, str]) -> str:
     letters = "1 dead letter" if int(count) == 1 else f"{int(count):,} dead letters"
     # The first one is due at once.
     last = age(max(0, int(count) - 1) / rate)
-    return text.format(letters=letters, rate=f"{rate:g}", last=last)
+    tasks = "1 task" if int(count) == 1 else f"{int(count):,} tasks"
+    return text.format(letters=letters, tasks=tasks, rate=f"{rate:g}", last=last)
 
 
 def _rate(text: str) -> float | None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any
 
 from starlette.requests import Request
@@ -36,3 +37,30 @@ def number_asked(request: Request, name: str, default: int) -> int:
     """A whole number of the query; `default` if it is not one."""
     text = request.query_params.get(name, "")
     return int(text) if text.isascii() and text.isdigit() and len(text) < 19 else default
+
+
+def whole_of(fields: Mapping[str, str], name: str) -> int | None:
+    """A whole number of a form; None if it is left empty.
+
+    Raises:
+        ConfigError: it is none.
+    """
+    text = fields.get(name, "")
+    if not text:
+        return None
+    if not (text.isascii() and text.isdigit() and len(text) < 10):
+        raise ConfigError(f"{name} is a whole number, got {text[:40]!r}")
+    return int(text)
+
+
+def real_of(fields: Mapping[str, str], name: str) -> float | None:
+    """A number of a form; None if it is left empty.
+
+    Raises:
+        ConfigError: it is none.
+    """
+    text = fields.get(name, "")
+    try:
+        return float(text) if text else None
+    except ValueError:
+        raise ConfigError(f"{name} is a number, got {text[:40]!r}") from None

@@ -25,6 +25,7 @@ from late.web.event_stream import Streams
 from late.web.page_context import ROOT, PageContext, Visitor
 from late.web.path_values import ShardInPath, TextInPath
 from late.web.shard_views import ShardScreens
+from late.web.task_views import TaskScreens
 from late.web.views import Screens
 
 logger = logging.getLogger("late.web")
@@ -64,7 +65,8 @@ class OperatorPage:
     def routes(self) -> list[Route]:
         """The routes for a Starlette application, which may have others."""
         shown, places = Screens(self._context), ShardScreens(self._context)
-        actions = Actions(self._context, shown).routes()
+        lists = TaskScreens(self._context)
+        actions = Actions(self._context, shown, lists).routes()
         screens: dict[str, Screen] = {
             "": shown.overview,
             "queues": shown.queues,
@@ -75,10 +77,9 @@ class OperatorPage:
             "groups/{group:text}": shown.group,
             "shards": places.shards,
             "shards/{group:text}/{shard:shard}": places.shard,
-            "tasks": shown.tasks,
+            "tasks": lists.shown,
             "tasks/{task_id:text}": shown.task,
             "dead": shown.dead,
-            "timers": shown.timers,
             "schedules": shown.schedules,
             "workers": shown.workers,
             "autoscaler": shown.autoscaler,

@@ -38,8 +38,12 @@ SHARE = 0.1
 """The part of all time that looks may take: if a look takes long, looks are less frequent."""
 
 
-Point = tuple[float, int, float]
-"""Seconds since the Unix epoch, backlog, attempts per second; over all groups."""
+GAP_S = 15.0
+"""Between points that are farther apart, and than three looks, the chart has a gap: nobody
+watched."""
+Point = tuple[float, int | None, float | None]
+"""Seconds since the Unix epoch, backlog, attempts per second; over all groups. Without figures it
+is a gap."""
 
 
 class SnapshotReader:
@@ -150,7 +154,13 @@ class SnapshotReader:
         self._took_s = time.monotonic() - began
         self.version += 1
         if not seen.partial:
-            self.points.append(point_of(seen))
+            self._add(point_of(seen))
+
+    def _add(self, point: Point) -> None:
+        """Add a point to the chart, behind a gap if nobody has looked for long."""
+        if self.points and point[0] - self.points[-1][0] > max(GAP_S, 3 * self._rest_s):
+            self.points.append(((point[0] + self.points[-1][0]) / 2, None, None))
+        self.points.append(point)
 
     def _read(self) -> Snapshot:
         fresh = time.monotonic() < self._fresh_until

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from functools import partial
 from typing import Any
 from urllib.parse import quote
 
@@ -21,7 +20,6 @@ from late.web.models import (
     overview,
     queues,
     task,
-    timers,
 )
 from late.web.models import (
     dead_letters as dead,
@@ -30,7 +28,7 @@ from late.web.models import (
     shards as places,
 )
 from late.web.page_context import ROOT, PageContext, Visitor
-from late.web.queries import group_asked, groups_of, number_asked, seen_at
+from late.web.queries import group_asked, groups_of, seen_at
 from late.web.usage.cost_report import HEADERS
 
 DECISIONS = 100
@@ -145,13 +143,6 @@ class Screens:
             **seen_at(seen), **model,
         )  # fmt: skip
 
-    async def tasks(self, request: Request, visitor: Visitor) -> Response:
-        """Show a form for an id; with an id, redirect to its task."""
-        text = request.query_params.get("id", "").strip()
-        if text:
-            return RedirectResponse(f"{ROOT}tasks/{quote(text[:64], safe='')}", 303)
-        return self._context.page(request, visitor, "tasks.html", "Tasks", id="")
-
     async def task(self, request: Request, visitor: Visitor, **more: Any) -> Response:
         """Show one task; its payload only when asked for, and only to callers that may `operate`.
 
@@ -204,25 +195,6 @@ class Screens:
         return self._context.page(
             request, visitor, "dead.html", "Dead letters", page=dead.causes(()),
             chosen=dict.fromkeys(dead.FIELDS), choose=names, rehearsal=None,
-        )  # fmt: skip
-
-    async def timers(self, request: Request, visitor: Visitor) -> Response:
-        """Show parked tasks. The screen is not live, because each visit asks every shard."""
-        seen = await self._context.seen(visitor)
-        group = group_asked(request, seen)
-        from_us = number_asked(request, "from", 0)
-        found = await in_thread(
-            self._context.control.status.timers,
-            group=group or None,
-            from_us=from_us,
-            limit=timers.PAGE,
-        )
-        now_us = seen.status.now_us + int(self._context.snapshots.age_s * 1e6)
-        return self._context.page(
-            request, visitor, "timers.html", "Timers", group=group,
-            groups=groups_of(seen),
-            page=timers.timers(found, now_us, ours=partial(visitor.caller.may, "view")),
-            **seen_at(seen),
         )  # fmt: skip
 
     async def schedules(self, request: Request, visitor: Visitor, **more: Any) -> Response:

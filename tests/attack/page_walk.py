@@ -15,11 +15,11 @@ from tests.unit.api_kit import Client
 
 ROLES = ("", "enqueue", "consume", "view", "operate", "narrow", "all")
 LOOK, CHANGE = {"view", "operate", "all"}, {"operate", "all"}
-PLAIN = ("", "queues", "targets", "groups", "shards", "tasks", "dead", "timers", "schedules",
-         "workers", "autoscaler", "cost", "celery", "login", "static/late.css", "nowhere",
-         "shards/default/99999999999999999999")  # fmt: skip
+PLAIN = ("", "queues", "targets", "groups", "shards", "tasks", "tasks?state=parked", "dead",
+         "schedules", "workers", "autoscaler", "cost", "celery", "login", "static/late.css",
+         "nowhere", "shards/default/99999999999999999999")  # fmt: skip
 OPEN = {"login", "static/late.css"}
-OF_QUEUES = {"", "queues", "tasks", "dead", "timers", "schedules", "cost"}
+OF_QUEUES = {"", "queues", "tasks", "tasks?state=parked", "dead", "schedules", "cost"}
 """What a token for one queue sees, of its queue alone."""
 HIDDEN = "of-another-queue"
 """The name of a task that the token `narrow` must not read anywhere."""

@@ -57,7 +57,7 @@ def screens(control: Control) -> dict[str, Callable[[], object]]:
         "look": SnapshotReader(control)._read,
         "dead letters": lambda: control.dead_letters.page(limit=200),
         "dead letters of a queue": lambda: control.dead_letters.page(Filter(queue="q"), limit=200),
-        "timers": lambda: control.status.timers(limit=100),
+        "tasks parked": lambda: control.tasks.find("parked", limit=100),
         "usage": lambda: control.status.usage_since(1, {}),
         "reset": lambda: control.groups.reset("default", "beginning", dry_run=True),
         "purge of a queue": lambda: control.dead_letters.purge(Filter(queue="q"), dry_run=True),
@@ -96,7 +96,7 @@ def legs_of(statement: str, parameters: Any) -> int:
     return max(joined, statement.count("UNION ALL") + 1)
 
 
-GROWING = ("look", "status", "dead letters", "timers", "usage", "reset", "redrive")
+GROWING = ("look", "status", "dead letters", "tasks parked", "usage", "reset", "redrive")
 
 
 def test_statements_do_not_grow_with_shards(url: str) -> None:
@@ -120,7 +120,7 @@ def test_statements_do_not_grow_with_shards(url: str) -> None:
             assert len(many[name]) <= len(before) + 4 * united, name
             assert len(before) < (50 if name in ("look", "status") else 30), name
         if not spanner:
-            for name in ("dead letters", "timers"):
+            for name in ("dead letters", "tasks parked"):
                 texts = [
                     [
                         text
@@ -138,7 +138,7 @@ def test_statements_do_not_grow_with_shards(url: str) -> None:
         assert waiting == {f"q{n}": len(range(n, shards, QUEUES)) for n in range(QUEUES)}
         (others,) = [each for each in status.queues if each.queue == "q"]
         assert (others.parked.n, others.dead.n) == (2 * shards, 2 * shards)
-        assert len(control.status.timers(limit=1_000)) == 2 * shards
+        assert len(control.tasks.find("parked", limit=1_000).tasks) == 2 * shards
         assert len(control.dead_letters.page(limit=1_000).letters) == 2 * shards
 
 
@@ -259,12 +259,12 @@ def test_the_first_of_all_shards_may_all_be_of_one(
                 insert(table), [{k: v for k, v in row.items() if k != "at"} for row in named]
             )
     with Control(url) as control:
-        due = [(each.due_at_us, each.task_id) for each in control.status.timers(limit=1_000)]
+        due = [each.key for each in control.tasks.find("parked", limit=1_000).tasks]
         died = [(x.dead_at_us, x.task_id) for x in control.dead_letters.page(limit=1_000).letters]
         assert len(due) == len(died) == sum(have.values()) + 2 * len(have)
         assert (sorted(due), sorted(died, reverse=True)) == (due, died)
         for limit in (1, 8, 10, 12, 20):
-            first = [(each.due_at_us, each.task_id) for each in control.status.timers(limit=limit)]
+            first = [each.key for each in control.tasks.find("parked", limit=limit).tasks]
             assert first == due[:limit]
             last = [
                 (x.dead_at_us, x.task_id) for x in control.dead_letters.page(limit=limit).letters

@@ -18,6 +18,7 @@ from typing import Any
 import pytest
 
 from late.control import Control, Filter
+from late.control.task_list.model import TaskFilter
 from late.model.ids import new_id
 from late.model.task import Cursor, OpenTask, ShardId
 from late.store.postgres import membership
@@ -29,7 +30,7 @@ from tests.integration.postgres_kit import Producer, enqueue_many, producer
 
 KEPT = Path(__file__).with_name("postgres_plans.json")
 PARTITION = re.compile(r"_[0-9]+_[0-9]+|_default")
-LARGE = re.compile(r"late_(task|settlement|timer|dead)")
+LARGE = re.compile(r"late_(task|settlement|timer|dead|history)")
 SHARDS = 8
 SECOND = 1_000_000
 SETTINGS = {
@@ -81,7 +82,13 @@ def fill(connection: Producer) -> None:
             " 0, 'w', '', '[]', '[]', n from generate_series(1, 1000) n",
             (shard, str(shard)),
         )
-    for table in ("task", "settlement", "timer", "dead"):
+        connection.execute(
+            "insert into late_history (consumer_group, task_id, number, at_us, event, worker)"
+            " select 'default', i, n, 1, case n when 3 then 'done' else 'retried' end, 'w'"
+            " from unnest(%s::uuid[]) i, generate_series(1, 3) n",
+            (ids,),
+        )
+    for table in ("task", "settlement", "timer", "dead", "history"):
         connection.execute(f"vacuum (analyze) late_{table}")
 
 
@@ -196,7 +203,19 @@ def of_the_screens(plans: Plans, url: str) -> None:
             "dead letters of a queue: a page": lambda: control.dead_letters.page(
                 Filter(queue="q1"), limit=100
             ),
-            "timers": lambda: control.status.timers(limit=100),
+            "tasks logged": lambda: control.tasks.find("logged", limit=100),
+            "tasks logged of a queue": lambda: control.tasks.find("logged", TaskFilter(queue="q")),
+            "tasks open": lambda: control.tasks.find("open", limit=100),
+            "tasks running": lambda: control.tasks.find("running", limit=100),
+            "tasks parked": lambda: control.tasks.find("parked", limit=100),
+            "tasks parked of a queue": lambda: control.tasks.find(
+                "parked", TaskFilter(queue="q1", since_us=5 * SECOND), limit=100
+            ),
+            "tasks dead": lambda: control.tasks.find("dead", limit=100),
+            "tasks done": lambda: control.tasks.find("done", limit=100),
+            "tasks to cancel": lambda: control.tasks.cancel_all(
+                "parked", TaskFilter(queue="q1"), dry_run=True
+            ),
             "usage": lambda: control.status.usage_since(1, {}),
             "one task": lambda: control.tasks.show(letter.task_id),
             "owners": control.status.owners,

@@ -36,6 +36,16 @@ TURN: dict[str, Any] = {"knobs": {"rate": 5}}
 EXPECTED: dict[str, tuple[tuple[int, ...], dict[str, Any] | None]] = {
     "GET /v1/tasks/{task_id}": (MAIL, None),
     "GET /v1/tasks/{task_id}/result": (OPERATE, None),
+    "GET /v1/tasks?state=parked&queue=mail": (MAIL, None),
+    # The cancel of a stage takes tasks of other queues with it.
+    "POST /v1/tasks/cancel": (
+        (403, 200, 200, 403, 404, 404, 404, 403),
+        {**NAMED, "state": "parked", "dry_run": True},
+    ),
+    "POST /v1/tasks/reschedule": (
+        OPERATE,
+        {**NAMED, "state": "parked", "delay_s": 60, "dry_run": True},
+    ),
     "POST /v1/tasks/{task_id}/cancel": (OPERATE, {}),
     "POST /v1/tasks/{task_id}/reschedule": (OPERATE, {"delay_s": 60}),
     "POST /v1/tasks/{task_id}/edit": (OPERATE, {"payload": {"a": 1}}),

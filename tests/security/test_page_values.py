@@ -20,7 +20,8 @@ TEXTS = ("%00", "a%00b", "%ff", "%ED%A0%80", "%F4%90%80%80", "a" * 4_000, "%2e%2
 SCREENS = (
     "queues/{}", "targets/{}", "groups/{}", "shards/default/{}", "shards/{}/0", "tasks/{}",
     "tasks?id={}", "shards?after={}", "shards?group={}", "queues?after={}", "queues?text={}",
-    "queues?group={}", "timers?from={}", "timers?group={}", "schedules?after={}", "dead?before={}",
+    "queues?group={}", "tasks?after={}", "tasks?group={}", "tasks?state={}", "tasks?older={}",
+    "tasks?state=parked&key={}", "schedules?after={}", "dead?before={}",
     "dead?group={}", "dead?queue={}", "dead?name={}", "dead?reason={}", "dead?error={}",
     "?done=redriven&count={}&rate={}", "?done=paced&count=3&rate={}", "static/{}",
     "targets?name={}",
@@ -28,6 +29,9 @@ SCREENS = (
 FORMS = {
     "dead/redrive": ("group", "queue", "name", "reason", "error", "before", "limit", "rate"),
     "dead/purge": ("group", "queue", "name", "reason", "error", "before", "limit", "confirm"),
+    "tasks/cancel": ("state", "group", "queue", "key", "older", "id.x", "after"),
+    "tasks/reschedule": ("state", "group", "name", "at", "rate"),
+    "tasks/redrive": ("state", "group", "id.x"),
     "groups/default/reset": ("place", "moment", "confirm"),
     "queues/mail/undo": ("audit",),
     "queues/mail/knobs": ("knob.rate", "knob.max_concurrency", "before"),

@@ -28,6 +28,7 @@ NOT_SERVED = {
     "keys drop": "it cannot be undone, and takes the rights of the tables' owner",
     "keys rewrap": "it takes the codec of an app, with its keys",
     "url sign": "it signs with a token that only the caller has",
+    "help": "it prints a text and asks no database",
     "roles sql": "it prints a text and asks no database",
     "token create": ACCESS,
     "token list": ACCESS,

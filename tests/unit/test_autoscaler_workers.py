@@ -7,7 +7,10 @@ import math
 import pytest
 
 from late.autoscaler.keda.demand import Signals, workers_wanted
-from late.control.views import Count, QueueStatus
+from late.control.status.held_back import Pace, held_by_circuits, helped
+from late.control.views import Count, QueueStatus, Reported
+from late.model.queue_settings import QueueSettings
+from late.model.worker_report import Held, TargetReport, WorkerReport
 
 IDLE = Signals(backlog=0, age_s=0.0, rate=0.0, busy_s=0.0, workers=2, shards=8)
 
@@ -43,3 +46,47 @@ def test_drain_time_and_saturation() -> None:
     assert IDLE.drain_s == 0.0
     assert Signals(1, 1.0, 0.0, 0.0, 0, 8).drain_s == math.inf
     assert Signals(1, 1.0, 5.0, 1.0, 0, 8).saturation(16) == 0.0
+
+
+QUEUE = QueueStatus("default", "pay", Count(600), Count(400))
+BUSY = Pace(rate=50.0, slots=8.0)
+
+
+def test_what_more_workers_would_not_start_asks_for_none() -> None:
+    outage = Signals(2_000, 60.0, 10.0, 0.5, 2, 8, helped=0, limits=("pay waits for target bank",))
+    assert workers_wanted(outage, slots=16, drain_s=60.0) == 1
+    all_of_it = Signals(2_000, 60.0, 10.0, 4.0, 2, 8)
+    assert workers_wanted(all_of_it, slots=16, drain_s=60.0) == 8
+    still = Signals(2_000, 60.0, 0.0, 0.5, 2, 8, helped=0)
+    assert workers_wanted(still, slots=16, drain_s=60.0) == 1, "somebody has to try the target"
+
+
+@pytest.mark.parametrize(
+    ("settings", "held", "parked", "expected"),
+    [
+        ({}, {}, 0, (1_000, "")),
+        ({"paused": True}, {}, 0, (0, "queue pay is paused")),
+        ({"rate": 55.0}, {}, 0, (0, "queue pay has its rate of 55/s")),
+        ({"rate": 100.0}, {}, 0, (1_000, "")),
+        ({"concurrency": 8}, {}, 0, (0, "queue pay has its 8 attempts at once")),
+        ({"concurrency": "auto"}, {}, 0, (1_000, "")),
+        ({}, {"bank": 400}, 0, (0, "pay waits for target bank")),
+        ({}, {"bank": 100}, 0, (750, "pay waits for target bank")),
+        ({}, {}, 7_888, (1_000, "")),
+        ({"fair_key": "shop"}, {}, 7_888, (8_888, "")),
+    ],
+)
+def test_what_more_workers_would_start(
+    settings: dict[str, object], held: dict[str, int], parked: int, expected: tuple[int, str]
+) -> None:
+    knobs = QueueSettings(**settings)  # type: ignore[arg-type]
+    assert helped(QUEUE, knobs, BUSY, held, parked) == expected
+
+
+def test_what_circuits_hold_is_added_up_over_the_workers_that_were_heard_of() -> None:
+    def report(age_s: float) -> Reported:
+        target = TargetReport("bank", open_since_us=1, held=(Held("default", "pay", 200),))
+        return Reported(WorkerReport("w", "h:1", every_s=15.0, targets=(target,)), 1, age_s, True)
+
+    found = held_by_circuits([report(1.0), report(2.0), report(600.0)])
+    assert found == {("default", "pay"): {"bank": 400}}

@@ -30,6 +30,7 @@ COMMANDS = [
     ("queue", "show"), ("queue", "set"), ("queue", "pause"), ("queue", "resume"),
     ("target", "show"), ("target", "set"), ("target", "pause"), ("target", "resume"),
     ("cancel",), ("reschedule",), ("dead", "edit"),
+    ("tasks", "list"), ("tasks", "cancel"), ("tasks", "reschedule"),
     ("serve",), ("keys", "rotate"), ("keys", "drop"), ("keys", "rewrap"),
     ("url", "sign"),
     ("token", "list"), ("token", "create"), ("token", "revoke"),
@@ -40,7 +41,7 @@ COMMANDS = [
     ("autoscale", "simulate"), ("autoscale", "workers"),
     ("celery", "scan"), ("celery", "beat"), ("celery", "ramp"),
     ("metrics",), ("top",), ("analyze",), ("alerts", "list"),
-    ("alerts", "render"), ("alerts", "dashboard"),
+    ("alerts", "render"), ("alerts", "dashboard"), ("help",),
 ]  # fmt: skip
 
 
@@ -50,7 +51,7 @@ def test_every_command_has_help(cli: Cli, command: tuple[str, ...]) -> None:
     assert "Usage:" in text
     folders = (("report", "cost"), ("report", "impact"), ("report", "capacity"))
     made = (("metrics",), ("alerts", "render"), ("alerts", "dashboard"))  # for other programs
-    live = (("worker",), ("serve",), ("top",))
+    live = (("worker",), ("serve",), ("top",), ("help",))
     if command not in (*live, ("roles", "sql"), *folders, *made):
         assert "--json" in text
 
@@ -83,6 +84,28 @@ def test_help_names_the_exit_codes_and_version_works(cli: Cli) -> None:
     assert cli.fine("--version").out.startswith("late ")
     assert cli("no-such-command").code == 2
     assert cli("status", "--no-such-option").code == 2
+
+
+def test_help_is_a_command_too(cli: Cli) -> None:
+    assert cli.fine("help").out == cli.fine("--help").out
+    assert cli.fine("help", "tasks", "list").out == cli.fine("tasks", "list", "--help").out
+    assert "no such command" in cli.refused("help", "nonsense")
+
+
+def test_the_shell_completes_commands_and_their_options() -> None:
+    def words(line: str) -> list[str]:
+        asked = {"_LATE_COMPLETE": "complete_bash", "COMP_WORDS": line,
+                 "COMP_CWORD": str(len(line.split()) - 1)}  # fmt: skip
+        ended = subprocess.run(
+            [sys.executable, "-m", "late.cli"], capture_output=True, text=True, check=False,
+            env=os.environ | asked,
+        )  # fmt: skip
+        assert ended.stderr == ""
+        return ended.stdout.split()
+
+    assert words("late resch") == ["reschedule"]
+    assert words("late tasks canc") == ["cancel"]
+    assert "--dry-run" in words("late tasks cancel --dr")
 
 
 def test_help_loads_no_database_driver() -> None:

@@ -16,12 +16,12 @@ from late.control.status.snapshot import Snapshot
 from late.control.views import Count, LimitedTasks, QueueStatus, Reported
 from late.model import worker_report
 from late.model.queue_settings import QueueSettings
-from late.model.worker_report import StuckRun, TargetReport, WorkerReport
+from late.model.worker_report import Run, TargetReport, WorkerReport
 from tests.unit.test_alerts import commands_of_late
 from tests.unit.test_web_views import NOW_US, group, seen
 
 TASK = "0190a000-0000-7000-8000-000000000001"
-STUCK = StuckRun("default", "mail", "app.send", TASK, NOW_US - 300_000_000)
+STUCK = Run("default", "mail", "app.send", TASK, NOW_US - 300_000_000)
 
 
 def target(**changes: Any) -> TargetReport:

@@ -69,6 +69,8 @@ def of_json(value: Any) -> Any:
     ("path", "name", "fields"),
     [
         ("/v1/dead?queue=mail", "ListDead", {"queue": "mail"}),
+        ("/v1/tasks?state=parked", "ListTasks", {"state": "parked"}),
+        ("/v1/tasks?state=logged&limit=1", "ListTasks", {"state": "logged", "limit": 1}),
         ("/v1/knobs", "ListKnobs", {}),
         ("/v1/changes", "ListChanges", {}),
         ("/v1/queues/mail/knobs", "ShowQueueKnobs", {"queue": "mail"}),
@@ -92,7 +94,10 @@ async def test_an_answer_is_that_of_http(
             control.groups.set_retention(60)
         answer = of_json((await it.call("GET", path)).json)
         assert answer, "nothing to compare"
-        assert answer_of(await call(name, **fields)) == answer
+        told = answer_of(await call(name, **fields))
+        for each in (answer, told):
+            each.pop("now_us", None)  # two looks have two times
+        assert told == answer
 
 
 async def test_a_result_keeps_every_digit(tmp_path: Path) -> None:
@@ -256,6 +261,13 @@ WRONG: list[tuple[str, str, Any, str, dict[str, Any]]] = [
     ("GET", "/v1/dead?group=nope", None, "ListDead", {"group": "nope"}),
     ("GET", "/v1/dead?queue=a%20b", None, "ListDead", {"queue": "a b"}),
     ("GET", "/v1/tasks/x", None, "ShowTask", {"task_id": "x"}),
+    ("GET", "/v1/tasks?state=lost", None, "ListTasks", {"state": "lost"}),
+    ("GET", "/v1/tasks?state=done&queue=mail", None, "ListTasks",
+     {"state": "done", "queue": "mail"}),
+    ("GET", "/v1/tasks?state=open&after=x", None, "ListTasks", {"state": "open", "after": "x"}),
+    ("POST", "/v1/tasks/cancel", {"state": "parked"}, "CancelTasks", {"state": "parked"}),
+    ("POST", "/v1/tasks/reschedule", {"state": "parked", "all": True}, "RescheduleTasks",
+     {"state": "parked", "all": True}),
     ("GET", "/v1/groups/a%20b", None, "ShowGroup", {"group": "a b"}),
     ("GET", "/v1/groups/nope", None, "ShowGroup", {"group": "nope"}),
     ("GET", "/v1/groups/default/wait", None, "WaitForGroup", {"group": "default"}),

@@ -59,6 +59,27 @@ async def test_a_task_from_its_state_to_its_cancellation(tmp_path: Path) -> None
         assert "will change nothing" in useless["note"]
 
 
+async def test_tasks_are_listed_and_commanded_together(tmp_path: Path) -> None:
+    async with served(tmp_path) as it:
+        ids = [await put(it) for _ in range(3)]
+        first = (await it.call("GET", "/v1/tasks?state=logged&limit=2")).json
+        assert (len(first["tasks"]), first["stopped"]) == (2, False)
+        assert "payload" not in first["tasks"][0]
+        rest = (await it.call("GET", f"/v1/tasks?state=logged&after={first['after']}")).json
+        assert (len(rest["tasks"]), rest["after"]) == (1, None)
+        assert {each["task_id"] for each in first["tasks"] + rest["tasks"]} == set(ids)
+        dry = {"state": "logged", "queue": "payments", "dry_run": True}
+        assert (await it.call("POST", "/v1/tasks/cancel", dry)).json["count"] == 3
+        assert audit(it.url) == []
+        later = {"state": "logged", "all": True, "delay_s": 60, "rate": 5}
+        assert (await it.call("POST", "/v1/tasks/reschedule", later)).json["count"] == 3
+        assert audit(it.url) == [("anybody@api", "tasks.reschedule")]
+        for wrong in ({"state": "logged"}, {"state": "dead", "all": True}, {"all": True}):
+            assert (await it.call("POST", "/v1/tasks/cancel", wrong)).status == 400
+        assert (await it.call("GET", "/v1/tasks?state=logged&header=x")).status == 400
+        assert (await it.call("GET", "/v1/tasks?state=logged&header=a%3Db")).json["tasks"] == []
+
+
 async def waiting(it: Served, monkeypatch: pytest.MonkeyPatch, path: str) -> asyncio.Task[Any]:
     """Ask, and return when the request has looked once and waits to look again."""
     sleeps = asyncio.Event()

@@ -6,7 +6,7 @@ from collections.abc import Callable
 
 import msgspec
 
-from late.model.worker_report import TargetReport, WorkerReport
+from late.model.worker_report import Run, TargetReport, WorkerReport
 from late.worker.watch.reporter import WRITE_EVERY_S, Reporter
 
 CALM = WorkerReport("w1", "host:1", ("default",))
@@ -71,4 +71,18 @@ def test_a_stall_is_told_of_while_the_loop_is_blocked_and_when_it_is_over() -> N
     assert kit.look() is None, "nothing has changed"
     kit.duties = frozenset()
     assert kit.look() == CALM
+    assert kit.look(CALM) is None
+
+
+def test_long_runs_are_told_of_now_and_then() -> None:
+    kit = Kit()
+    run = Run("default", "mail", "send", "t1", 1, 1)
+    busy = msgspec.structs.replace(CALM, runs=(run,))
+    assert kit.look(busy) == busy
+    other = msgspec.structs.replace(CALM, runs=(run, run))
+    assert kit.look(other) is None
+    assert kit.look(CALM) is None, "that nothing runs any more is no news"
+    assert kit.look(other) is None
+    kit.now_s += WRITE_EVERY_S
+    assert kit.look(CALM) == CALM
     assert kit.look(CALM) is None

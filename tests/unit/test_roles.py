@@ -62,13 +62,15 @@ EXPECTED: dict[str, tuple[int, ...]] = {
     "GET tasks": SCREEN,
     "GET tasks/{task_id:text}": MAIL,
     "GET dead": SCREEN,
-    "GET timers": SCREEN,
     "GET schedules": SCREEN,
     "GET workers": WHOLE,
     "GET autoscaler": WHOLE,
     "GET celery": WHOLE,
     "GET cost": SCREEN,
     "GET cost/report": (404,) * 8,
+    "POST tasks/cancel": OPERATE,
+    "POST tasks/reschedule": OPERATE,
+    "POST tasks/redrive": OPERATE,
     "POST tasks/{task_id:text}/cancel": OPERATE,
     "POST tasks/{task_id:text}/redrive": OPERATE,
     "POST tasks/{task_id:text}/edit": OPERATE,
@@ -113,7 +115,8 @@ def fields_for(path: str, it: Page, records: list[Record]) -> dict[str, str]:
     return {
         **({"before": "{}"} if path.endswith("knobs") else {}),
         "do": "apply", "queue": "mail", "group": "default", "payload": "{}", "place": "now",
-        "confirm": "purge" if path == "dead/purge" else "default",
+        "confirm": "purge" if path == "dead/purge" else "default", "state": "parked",
+        f"id.{records[3].task_id}": "1",
         "audit": known[0].audit_id if known else "",
     }  # fmt: skip
 

@@ -14,15 +14,15 @@ from sqlalchemy import Engine, event, insert, update
 
 import late
 from late.control import Control
-from late.control.status import waiting_tasks as waiting
-from late.control.status.waiting_tasks import State, Waiting, WaitingFilter
+from late.control.task_list import pages as task_pages
+from late.control.task_list.model import ListedTask, State, TaskFilter
 from late.errors import ConfigError
 from late.model.ids import new_id
 from late.schema.engine import make_engine, write
 from late.schema.tables import group, lease, settlement, timer
 from tests.support import sqlite
 
-ALL = WaitingFilter(group="default")
+ALL = TaskFilter(group="default")
 
 
 @pytest.fixture
@@ -91,12 +91,12 @@ def statements() -> Iterator[list[str]]:
 
 
 def pages(
-    url: str, state: State, which: WaitingFilter = ALL, limit: int = 7
-) -> list[list[Waiting]]:
+    url: str, state: State, which: TaskFilter = ALL, limit: int = 7
+) -> list[list[ListedTask]]:
     found, after = [], None
     with Control(url) as control:
         for _ in range(100):
-            page = control.status.waiting(state, which, after=after, limit=limit)
+            page = control.tasks.find(state, which, after=after, limit=limit)
             found.append(list(page.tasks))
             assert page.after is None or after is None or page.after > after
             after = page.after
@@ -129,14 +129,14 @@ def test_parked_tasks_come_by_their_due_time(url: str) -> None:
 def test_a_filter_leaves_out_the_others_on_every_page(
     url: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(waiting, "LOOKED", 8)
-    monkeypatch.setattr(waiting, "LOOKED_MIN", 2)
-    which = WaitingFilter(group="default", queue="mail", name="send")
+    monkeypatch.setattr(task_pages, "LOOKED", 8)
+    monkeypatch.setattr(task_pages, "LOOKED_MIN", 2)
+    which = TaskFilter(group="default", queue="mail", name="send")
     found = pages(url, "logged", which)
     assert len(found) > 3  # Two rows of each shard are looked at.
     assert [task.queue for page in found for task in page] == ["mail"] * 15
-    assert pages(url, "logged", WaitingFilter(group="default", name="nobody"))[-1] == []
-    hour = WaitingFilter(group="default", older_us=3_600_000_000)
+    assert pages(url, "logged", TaskFilter(group="default", name="nobody"))[-1] == []
+    hour = TaskFilter(group="default", older_us=3_600_000_000)
     assert not any(pages(url, "logged", hour))
 
 
@@ -157,7 +157,7 @@ def test_it_reads_a_bounded_number_of_rows_and_no_payload(
     park(url, [1, 2, 3])
     statements.clear()
     with Control(url) as control:
-        control.status.waiting(state, ALL)
+        control.tasks.find(state, ALL)
     assert statements
     assert [each for each in statements if "count(" in each or "payload" in each] == []
     of_rows = [each for each in statements if "from late_task" in each or "from late_timer" in each]
@@ -169,8 +169,8 @@ def test_it_reads_a_bounded_number_of_rows_and_no_payload(
 def test_bad_questions(url: str) -> None:
     with Control(url) as control:
         with pytest.raises(ConfigError, match="'nobody'"):
-            control.status.waiting("logged", WaitingFilter(group="nobody"))
+            control.tasks.find("logged", TaskFilter(group="nobody"))
         with pytest.raises(ConfigError, match="'lost'"):
-            control.status.waiting("lost", ALL)
+            control.tasks.find("lost", ALL)
         with pytest.raises(ConfigError, match="limit 0"):
-            control.status.waiting("logged", ALL, limit=0)
+            control.tasks.find("logged", ALL, limit=0)

@@ -45,7 +45,7 @@ async def test_what_was_typed_is_kept_beside_what_is_wrong_with_it(tmp_path: Pat
 async def test_a_filter_that_nothing_matches_is_no_sign_that_all_is_well(tmp_path: Path) -> None:
     async with filled(tmp_path) as (it, _):
         assert "None of them matches" in await it.shown("dead?queue=mial")
-        for path in ("timers", "queues", "shards"):
+        for path in ("tasks", "queues", "shards"):
             assert (await it.get(f"{path}?group=default")).status_code == 200
             wrong = await it.get(f"{path}?group=defalt")
             assert (wrong.status_code, "no consumer group" in wrong.text) == (400, True), path

@@ -31,11 +31,11 @@ from tests.unit.web_kit import HOSTILE, Page, fields_of, fill, page
 SCREENS = (
     "", "queues", "queues/mail", "targets", "targets/billing", "groups",
     "groups/default", "shards", "shards/default/3",
-    "tasks", "dead", "timers", "schedules", "workers", "autoscaler", "celery", "cost",
+    "tasks", "dead", "schedules", "workers", "autoscaler", "celery", "cost",
 )  # fmt: skip
 ACTIONS = (
     "queues/mail/knobs", "queues/mail/undo", "targets/local/knobs", "targets/local/undo",
-    "dead/redrive", "dead/purge",
+    "dead/redrive", "dead/purge", "tasks/cancel", "tasks/reschedule", "tasks/redrive",
     "groups/default/pause", "groups/default/resume", "groups/default/reset",
     "schedules/nightly/pause", "schedules/nightly/resume", "schedules/nightly/run",
 )  # fmt: skip
@@ -72,8 +72,8 @@ async def test_every_screen_is_there_empty_and_full(
             records, ("ended", "runs", "parked", "dead", "waits"), strict=True
         ):
             assert state in await it.shown(f"tasks/{record.task_id}")
-        assert str(records[2].task_id) in await it.shown("timers?group=default&from=1")
-        assert "Nothing is parked" in await it.shown(f"timers?from={10**17}")
+        assert str(records[2].task_id) in await it.shown("tasks?state=parked&group=default")
+        assert "None." in await it.shown("tasks?state=parked&queue=nobody")
         assert "5.0 s" in await it.shown("cost")
         assert "<td>0.02/s</td><td>5.0 s</td>" in await it.shown("queues/mail")
         assert "Dead letters in mail (default)" in await it.shown("")

@@ -10,6 +10,7 @@ from typing import Any
 
 import pytest
 
+from late.cli.top import bars
 from late.control.views import Status
 from late.model.queue_settings import QueueSettings
 from late.web import snapshot as look
@@ -93,3 +94,13 @@ async def test_who_changes_something_sees_what_came_of_it(
     watched.forget()
     assert await number(watched) == 2
     await watched.close()
+
+
+def test_what_nobody_has_seen_is_a_gap_in_the_chart(database: Database) -> None:
+    watched = SnapshotReader(database)  # type: ignore[arg-type]
+    for second, backlog in ((0.0, 5), (2.0, 6), (2.0 + look.GAP_S, 7), (100.0, 8), (102.0, 9)):
+        watched._add((second, backlog, 1.0))
+    assert [(second, backlog) for second, backlog, _ in watched.points] == [
+        (0.0, 5), (2.0, 6), (17.0, 7), (58.5, None), (100.0, 8), (102.0, 9),
+    ]  # fmt: skip
+    assert bars([1.0, None, 2.0])[1] == " "

@@ -11,6 +11,7 @@ import msgspec
 import pytest
 
 from late.autoscaler.keda.demand import Signals
+from late.control.task_list.model import ListedTask, TaskPage
 from late.control.views import (
     Count,
     DeadView,
@@ -21,11 +22,10 @@ from late.control.views import (
     StepView,
     TaskInGroup,
     TaskView,
-    TimerView,
     UnhandledTasks,
     WorkerStatus,
 )
-from late.errors import ConfigError, InvalidPolicy
+from late.errors import ConfigError, InvalidName, InvalidPolicy
 from late.model.ids import new_id
 from late.model.queue_settings import QueueSettings
 from late.model.task import HELD_US, AttemptError, StepDetail, Usage
@@ -37,7 +37,7 @@ from late.web.models import (
     overview,
     queues,
     task,
-    timers,
+    tasks,
 )
 from late.web.models import (
     dead_letters as dead,
@@ -367,19 +367,47 @@ def test_shards_come_in_pages_and_the_homeless_are_counted() -> None:
     assert places.totals(pairs) == (Count(4, True), Count(6))
 
 
-def test_pages_of_timers_follow_one_another_and_end() -> None:
-    def view(due_at_us: int) -> TimerView:
-        return TimerView(new_id(0), "default", 0, due_at_us, "delay", None, "mail", "send", 0)
+def test_rows_of_tasks_say_how_long_they_wait() -> None:
+    def view(state: str, **more: Any) -> tasks.Row:
+        task = ListedTask(at=1, task_id=new_id(0), group="default", shard_id=0,
+                          queue="mail", name="send", **more)  # fmt: skip
+        page = TaskPage(state, (task,), (7, "x"), NOW_US, 400, True)  # type: ignore[arg-type]
+        model = tasks.tasks(page)
+        assert (model.after, model.looked, model.stopped) == ("7.x", 400, True)
+        return model.rows[0]
 
-    late = int((timers.OVERDUE_S + 1) * 1e6)
-    page = timers.timers([view(NOW_US - late), view(NOW_US - 1), view(NOW_US + 10**6)], NOW_US)
-    assert [row.level for row in page.rows] == ["warn", "ok", "ok"]
-    assert ([row.in_s for row in page.rows][2], page.from_us) == (1.0, None)
-    # The last moment begins the next page too, unless it was all of this one.
-    assert timers.timers([view(1), view(2)], 0, most=2).from_us == 2
-    assert timers.timers([view(2), view(2)], 0, most=2).from_us == 3
-    held = timers.timers([view(1), view(HELD_US)], 0, most=2)
-    assert (held.rows[1].in_s, held.from_us) == (None, None)
+    late = int((tasks.OVERDUE_S + 1) * 1e6)
+    row = view("parked", due_at_us=NOW_US - late)
+    assert (row.level, row.wait) == ("warn", "overdue 31 s")
+    assert view("parked", due_at_us=NOW_US - 1_000_000).level == "ok"
+    assert view("parked", due_at_us=NOW_US + 10**6).wait == "in 1.0 s"
+    assert view("parked", due_at_us=HELD_US).wait == "behind its key"
+    row = view("running", began_at_us=NOW_US - 90_000_000, worker="h:1")
+    assert (row.level, row.wait, row.where) == ("ok", "1.5 min", "h:1")
+    assert view("dead", ended_at_us=NOW_US - 10**6).level == "bad"
+    assert view("logged", created_at_us=NOW_US - 10**6).wait == "1.0 s"
+    page = TaskPage("logged", (), None, NOW_US, 0, False)
+    assert tasks.tasks(page).can_command
+    assert not tasks.tasks(msgspec.structs.replace(page, state="running")).can_command
+
+
+def test_the_fields_of_the_screen_of_tasks() -> None:
+    task_id = new_id(3)
+    fields = {"state": "parked", "queue": "mail", "older": "1.5h", f"id.{task_id}": "1", "x": "y"}
+    which = tasks.which(fields)
+    assert (which.group, which.queue, which.older_us) == ("default", "mail", 5_400_000_000)
+    assert tasks.state_of(fields) == "parked"
+    assert tasks.state_of({}) == "running"
+    assert tasks.selected(fields) == (task_id,)
+    assert tasks.kept(fields) == {name: text for name, text in fields.items() if name != "x"}
+    assert tasks.said("parked", fields) == "1 selected task"
+    assert tasks.said("parked", {"queue": "mail"}) == "tasks in state 'parked', queue 'mail'"
+    with pytest.raises(ConfigError):
+        tasks.state_of({"state": "lost"})
+    with pytest.raises(ConfigError):
+        tasks.which({"older": "soon"})
+    with pytest.raises(InvalidName):
+        tasks.selected({"id.nonsense": "1"})
 
 
 def test_figures_are_short() -> None:

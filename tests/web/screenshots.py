@@ -36,7 +36,7 @@ def screens(scene: Scene) -> dict[str, str]:
         "overview": "", "queues": "queues", "queue": "queues/payments", "targets": "targets",
         "groups": "groups", "group": "groups/default", "shards": "shards?group=default",
         "shard": "shards/default/1", "task": f"tasks/{scene.dead[0]}", "dead": "dead",
-        "timers": "timers", "schedules": "schedules", "workers": "workers",
+        "tasks": "tasks?state=parked", "schedules": "schedules", "workers": "workers",
         "autoscaler": "autoscaler", "usage": "cost", "celery": "celery",
     }  # fmt: skip
 

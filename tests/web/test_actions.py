@@ -66,7 +66,7 @@ def test_dead_letters_are_sent_back_at_a_rate_and_purged(
     tab.follow(lambda: tab.press(".preview button", "Send them back"))
     tab.shows("3 dead letters sent back. They fall due at 5 a second, the last in 400 ms.")
     assert len(control.dead_letters.find(Filter(error="CardDeclined"))) == 4
-    assert len(control.status.timers()) == len(scene.parked) + 3
+    assert len(control.tasks.find("parked").tasks) == len(scene.parked) + 3
 
     tab.follow(lambda: tab.press("button", "Preview purge"))
     tab.type(".preview input[name=confirm]", "yes")
@@ -79,6 +79,50 @@ def test_dead_letters_are_sent_back_at_a_rate_and_purged(
     tab.follow(lambda: tab.press(".preview button", "Delete them"))
     tab.shows("No dead letters.")
     assert control.dead_letters.find() == []
+
+
+def test_tasks_are_found_by_their_state_and_commanded(
+    tab: Tab, served: Served, control: Control, scene: Scene
+) -> None:
+    tab.go(served.root + "tasks")
+    tab.shows("runs for over two seconds")
+    tab.choose("form.filter select[name=state]", "parked")
+    tab.type("form.filter input[name=reason]", "retry")
+    tab.follow(lambda: tab.press("button", "Filter"))
+    assert tab.count("#live tbody tr") == len(scene.parked) / 2
+    # Those selected.
+    first = tab.evaluate("document.querySelector('input[type=checkbox]').name").removeprefix("id.")
+    tab.press("input[type=checkbox]")
+    tab.follow(lambda: tab.press("button", "Preview cancel"))
+    tab.shows("This would cancel: 1", ".preview")
+    tab.shows("1 selected task", ".preview")
+    assert control.audit.entries(subject="tasks:default") == []
+    tab.follow(lambda: tab.press(".preview button", "Cancel them"))
+    tab.shows("1 task cancelled")
+    told = control.audit.entries(subject="tasks:default")
+    assert [each.action for each in told] == ["tasks.cancel"]
+    # All that match, at a rate.
+    tab.go(served.root + "tasks?state=parked&reason=retry")
+    tab.type("#act input[name=at]", "soon")
+    tab.follow(lambda: tab.press("button", "Preview reschedule"))
+    tab.shows("a time such as 90s", ".notice.bad")
+    tab.type("#act input[name=at]", "1h")
+    tab.type("#act input[name=rate]", "5")
+    tab.follow(lambda: tab.press("button", "Preview reschedule"))
+    tab.shows(f"This would run at another time: {len(scene.parked) // 2}", ".preview")
+    tab.follow(lambda: tab.press(".preview button", "Reschedule them"))
+    tab.shows(f"{len(scene.parked) // 2} tasks get another time")
+    # One leads to its own page; the dead are sent back.
+    tab.go(served.root + "tasks?state=parked&reason=retry")
+    tab.follow(lambda: tab.press("#live tbody a", first))
+    tab.shows("is parked (retry)")
+    tab.go(served.root + "tasks?state=dead&queue=payments")
+    dead = len(control.dead_letters.find())
+    tab.press("input[type=checkbox]")
+    tab.follow(lambda: tab.press("button", "Preview redrive"))
+    tab.follow(lambda: tab.press(".preview button", "Send them back"))
+    tab.shows("1 dead letter sent back.")
+    assert len(control.dead_letters.find()) == dead - 1
 
 
 def test_a_schedule_is_run_paused_and_resumed(tab: Tab, served: Served, control: Control) -> None:

@@ -24,8 +24,9 @@ def screens(scene: Scene) -> list[str]:
         "targets/bank", "groups", "groups/default", "groups/reports", "shards",
         "shards/default/6", "tasks", f"tasks/{scene.dead[0]}?payload=1",
         f"tasks/{scene.parked[0]}", f"tasks/{scene.waiting[0]}", "dead",
-        "dead?queue=payments&group=default", "timers", "schedules", "workers", "autoscaler",
-        "celery", "cost", "login", "groups/nothing-here",
+        "dead?queue=payments&group=default", "tasks?state=parked", "tasks?state=dead",
+        "tasks?state=logged", "schedules", "workers", "autoscaler", "celery", "cost", "login",
+        "groups/nothing-here",
     ]  # fmt: skip
 
 
@@ -108,7 +109,7 @@ def test_every_screen_can_be_read_and_used(
 
 def test_screens_are_reached_by_keys(tab: Tab, served: Served, scene: Scene) -> None:
     tab.go(served.root)
-    for key, name in (("q", "Queues"), ("d", "Dead letters"), ("m", "Timers"), ("o", "Overview")):
+    for key, name in (("q", "Queues"), ("d", "Dead letters"), ("t", "Tasks"), ("o", "Overview")):
         tab.key("g")
         tab.follow(lambda key=key: tab.key(key))  # type: ignore[misc]
         assert tab.text("h1") == name

@@ -60,7 +60,8 @@ def test_no_script_of_others_runs(tab: Tab, tmp_path: Path) -> None:
     url = f"sqlite:///{tmp_path}/evil.db"
     migrate.upgrade(url)
     ids = asyncio.run(_poison(url))
-    paths = ["", "queues", "dead", "timers", "shards", "workers", "groups", "shards/default/1"]
+    paths = ["", "queues", "dead", "tasks?state=parked", "shards", "workers", "groups"]
+    paths += ["shards/default/1"]
     paths += [f"tasks/{task_id}?payload=1" for task_id in ids]
     for text in HOSTILE:
         sent = quote(text, safe="")

@@ -79,7 +79,7 @@ def test_a_dead_database_is_said_on_every_screen_and_so_is_its_return(
         raise StoreUnavailable("no route to db.internal, user=admin")
 
     methods = [
-        (StatusControl, "detailed"), (StatusControl, "timers"), (StatusControl, "owners"),
+        (StatusControl, "detailed"), (StatusControl, "owners"), (TaskControl, "find"),
         (DeadLetterControl, "page"), (DeadLetterControl, "redrive"), (ScheduleControl, "all"),
         (QueueControl, "live"), (QueueControl, "change"), (TaskControl, "show"),
         (AutoscalerControl, "all"),
@@ -93,7 +93,7 @@ def test_a_dead_database_is_said_on_every_screen_and_so_is_its_return(
         for path in ("", "groups", "shards", "workers"):
             tab.go(served.root + path)
             tab.shows("The database does not answer.")
-        for path in ("dead", "timers", "schedules", "autoscaler", "shards/default/1",
+        for path in ("dead", "tasks?state=parked", "schedules", "autoscaler", "shards/default/1",
                      "queues/payments", f"tasks/{scene.dead[0]}"):  # fmt: skip
             tab.go(served.root + path)
             assert tab.count(".notice.bad") == 1, path

@@ -2,11 +2,20 @@
 
 from __future__ import annotations
 
-from late.api.operator import dead_letters, deployment, groups, knobs, schedules, tasks
+from late.api.operator import (
+    dead_letters,
+    deployment,
+    groups,
+    knobs,
+    schedules,
+    task_lists,
+    tasks,
+)
 from late.api.operator.operation import Operation
 
 OPERATIONS: tuple[Operation, ...] = (
     *tasks.OPERATIONS,
+    *task_lists.OPERATIONS,
     *dead_letters.OPERATIONS,
     *knobs.OPERATIONS,
     *groups.OPERATIONS,

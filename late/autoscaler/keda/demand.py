@@ -3,7 +3,10 @@
 By Little's law the number of busy slots is tasks a second times the seconds of a slot that each
 takes. The rate that drains the backlog in the allowed time is added to the present rate:
 
-    wanted = (rate + backlog / drain) x busy / slots
+    wanted = (rate + helped / drain) x busy / slots
+
+`helped` is the part of the backlog that more workers would start: what waits for a target that is
+away, or at a rate of its queue, waits for that with any number of them.
 
 A backlog without a worker tells nothing about its tasks: it asks for one worker, and the next look
 knows more. There are never more workers than shards: the rest would own none.
@@ -51,6 +54,11 @@ class Signals(msgspec.Struct, frozen=True):
     """The tenants of a queue with a fair key from which most arrives, the greatest first."""
     tenants_seen: int = 0
     """The number of all its tenants."""
+    helped: int | None = None
+    """The tasks that more workers would start: the backlog without what a limit holds back, and
+    what is parked because its tenant has its share of the slots. None: all of the backlog."""
+    limits: tuple[str, ...] = ()
+    """The limits that hold some of it back, for people."""
 
     @property
     def drain_s(self) -> float:
@@ -73,6 +81,7 @@ def workers_wanted(seen: Signals, *, slots: int, drain_s: float) -> int:
     """
     if not seen.backlog and seen.rate <= 0:
         return 0
-    needed = (seen.rate + seen.backlog / drain_s) * seen.busy_s / slots
+    helped = seen.backlog if seen.helped is None else seen.helped
+    needed = (seen.rate + helped / drain_s) * seen.busy_s / slots
     # 2.0000001 from a rounding error is 2.
     return min(max(1, math.ceil(needed - 1e-6)), max(1, seen.shards))

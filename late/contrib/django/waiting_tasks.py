@@ -13,16 +13,20 @@ from late.contrib.django.application import migrate_hint, setting
 from late.contrib.django.connections import IN_MEMORY, database_url
 from late.contrib.django.models import WaitingTask
 from late.control import Control
-from late.control.status.waiting_tasks import Key, State, Waiting, WaitingFilter, WaitingPage
-from late.errors import LateError
-from late.model.ids import shard_of
+from late.control.task_list.model import (
+    SAYS,
+    ListedTask,
+    State,
+    TaskFilter,
+    TaskPage,
+    cursor_of,
+    key_of,
+)
+from late.errors import ConfigError, LateError
 from late.model.task import HELD_US
 
-STATES: dict[State, str] = {
-    "logged": "no worker has read it, or none has recorded anything in its shard since",
-    "open": "read by a worker: ready, held back by a limit, or running",
-    "parked": "waits for its time, for a retry, or behind another task of its key",
-}
+WAITING: tuple[State, ...] = ("logged", "open", "parked")
+STATES: dict[State, str] = {state: SAYS[state] for state in WAITING}
 FIRST, PAGE = 20, 100
 """Tasks of each state where all states are shown, and of one state by itself."""
 AGES = {"60": "1 minute", "600": "10 minutes", "3600": "1 hour", "86400": "1 day"}
@@ -43,14 +47,14 @@ def sections(query: Mapping[str, str]) -> dict[str, Any]:
     chosen: list[State] = [state for state in STATES if state == query.get("state")]
     values = {key: query.get(key, "").strip()[:128] for key in ("queue", "name", "older_s")}
     try:
-        which = WaitingFilter(
+        which = TaskFilter(
             group=setting("GROUP"),
             queue=values["queue"] or None,
             name=values["name"] or None,
             older_us=round(float(values["older_s"] or 0) * 1e6),
         )
-        after = _key(query.get("after")) if chosen else None
-    except (ValueError, OverflowError):
+        after = key_of(query.get("after")) if chosen else None
+    except (ValueError, OverflowError, ConfigError):
         return {"error": "The filter cannot be read.", **_form(values, chosen)}
     url = database_url(read_alias())
     if url == IN_MEMORY:
@@ -63,7 +67,7 @@ def sections(query: Mapping[str, str]) -> dict[str, Any]:
         with Control(url) as control:
             for state in chosen or STATES:
                 limit = PAGE if chosen else FIRST
-                page = control.status.waiting(state, which, after=after, limit=limit)
+                page = control.tasks.find(state, which, after=after, limit=limit)
                 found.append(_section(state, page, values))
     except LateError as error:
         hint = f" ({migrate_hint()})" if "late migrate" in str(error) else ""
@@ -75,12 +79,11 @@ def _form(values: dict[str, str], chosen: list[State]) -> dict[str, Any]:
     return {"values": values, "state": chosen[0] if chosen else "", "states": STATES, "ages": AGES}
 
 
-def _section(state: State, page: WaitingPage, values: dict[str, str]) -> dict[str, Any]:
+def _section(state: State, page: TaskPage, values: dict[str, str]) -> dict[str, Any]:
     kept = {key: value for key, value in values.items() if value}
     following = None
     if page.after is not None:
-        position, task_id = page.after
-        following = "?" + urlencode({"state": state, "after": f"{position}.{task_id}", **kept})
+        following = "?" + urlencode({"state": state, "after": cursor_of(page.after), **kept})
     return {
         "state": state,
         "says": STATES[state],
@@ -89,8 +92,8 @@ def _section(state: State, page: WaitingPage, values: dict[str, str]) -> dict[st
     }
 
 
-def _row(task: Waiting, now_us: int) -> dict[str, Any]:
-    age_s = max(0, now_us - task.created_at_us) // 1_000_000
+def _row(task: ListedTask, now_us: int) -> dict[str, Any]:
+    age_s = max(0, now_us - (task.created_at_us or now_us)) // 1_000_000
     due = task.due_at_us
     known = due is not None and due < HELD_US
     return {
@@ -102,18 +105,3 @@ def _row(task: Waiting, now_us: int) -> dict[str, Any]:
         "due": datetime.fromtimestamp(due / 1e6, UTC) if due is not None and known else None,
         "reason": task.reason or ("running" if task.started else ""),
     }
-
-
-def _key(text: str | None) -> Key | None:
-    """Read the key of a page.
-
-    Raises:
-        ValueError: it is none.
-    """
-    if not text:
-        return None
-    position, _, task_id = text.partition(".")
-    shard_of(task_id)  # Raises InvalidName, which is a ValueError, for what is no id.
-    if not 0 <= int(position) < 2**63:
-        raise ValueError(text)
-    return int(position), task_id

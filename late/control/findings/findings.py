@@ -52,7 +52,8 @@ def _unhandled(seen: Snapshot) -> Iterator[Finding]:
     for of in seen.status.unhandled:
         text = f"{count(of.waiting)} of queue {of.queue} wait, the first for {age(of.since_s)}."
         text += _able(of.handlers)
-        yield Finding("bad", f"No worker of {of.group} can run {of.task}", text, "timers",
+        link = "tasks?state=parked&reason=unknown&name=" + quote(of.task, safe="")
+        yield Finding("bad", f"No worker of {of.group} can run {of.task}", text, link,
                       "late check MODULE:APP")  # fmt: skip
 
 

@@ -13,7 +13,7 @@ from late.control.findings.model import Finding
 from late.control.findings.phrases import age
 from late.control.status.snapshot import Snapshot
 from late.control.views import Reported
-from late.model.worker_report import StuckRun
+from late.model.worker_report import Run
 
 NAMED = 3
 """Workers, or tasks, that a finding names; the others are counted."""
@@ -91,7 +91,7 @@ def _stuck(each: Reported, now_us: int) -> Finding:
     )  # fmt: skip
 
 
-def _runs(stuck: tuple[StuckRun, ...], now_us: int) -> str:
+def _runs(stuck: tuple[Run, ...], now_us: int) -> str:
     """Name the runs that do not end, the oldest first."""
     runs = sorted(stuck, key=lambda run: run.since_us)
     first = [
@@ -103,12 +103,12 @@ def _runs(stuck: tuple[StuckRun, ...], now_us: int) -> str:
     return "; ".join(first) + f"{more}."
 
 
-def _look(runs: list[StuckRun] | tuple[StuckRun, ...], each: Reported) -> str:
+def _look(runs: list[Run] | tuple[Run, ...], each: Reported) -> str:
     if runs:
         return f"late show {runs[0].task_id}"
     pid = each.report.address.rpartition(":")[2]
     return f"py-spy dump --pid {pid}"
 
 
-def _link(runs: list[StuckRun] | tuple[StuckRun, ...]) -> str:
+def _link(runs: list[Run] | tuple[Run, ...]) -> str:
     return f"tasks/{quote(runs[0].task_id, safe='')}"

@@ -13,9 +13,7 @@ from late.control.status import (
     scaling_signals,
     server,
     status,
-    timers,
     usage,
-    waiting_tasks,
 )
 from late.control.views import Status
 
@@ -58,5 +56,3 @@ class StatusControl(Part):
     add_refused = on_engine(owners.add_refused)
     owners = on_engine(owners.owners)
     usage_since = on_engine(usage.usage_since)
-    timers = on_engine(timers.listed)
-    waiting = on_engine(waiting_tasks.read_waiting)

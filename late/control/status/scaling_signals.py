@@ -6,18 +6,22 @@ count attempts and the time that they took.
 
 from __future__ import annotations
 
-from collections import defaultdict
-from collections.abc import Sequence
-from typing import Any
+from collections import Counter, defaultdict
+from collections.abc import Mapping, Sequence
+from typing import Any, NamedTuple
 
 import msgspec
 from sqlalchemy import Connection, Engine, Row, Select, select
 
 from late.autoscaler.keda.demand import Signals, TenantPace
+from late.control.queue_settings import of_queues
+from late.control.reports import reports
 from late.control.sql.per_shard import Value, lateral_rows
+from late.control.status.held_back import Pace, held_by_circuits, helped
 from late.control.status.status import status
 from late.control.views import QueueStatus, Status
 from late.errors import ConfigError
+from late.model.queue_settings import QueueSettings
 from late.model.task import ENQUEUED, Usage
 from late.schema.engine import reading
 from late.schema.tables import settlement
@@ -28,6 +32,8 @@ ROWS = 50
 """Settlements of a shard that are read; a busy shard writes as many in a second."""
 TENANTS = 3
 """The most tenants of one queue that signals name."""
+LIMITS = 10
+"""The most limits that signals name."""
 FAILED = frozenset({"retried", "dead"})
 """Outcomes of attempts that failed."""
 _usage = msgspec.json.Decoder(tuple[Usage, ...])
@@ -49,7 +55,8 @@ def signals(engine: Engine, pairs: Sequence[tuple[str, str | None]]) -> list[Sig
             )
     with reading(engine) as connection:
         paces = _paces(connection, found, sorted({name for name, _ in pairs}))
-    return [_of(found, paces[name], name, queue) for name, queue in pairs]
+        limits = _limits(connection, found, paces)
+    return [_of(found, paces[name], name, queue, limits) for name, queue in pairs]
 
 
 def detailed(
@@ -61,15 +68,38 @@ def detailed(
     names = sorted({shard.group for shard in found.shards})
     with reading(engine) as connection:
         paces = _paces(connection, found, names)
+        limits = _limits(connection, found, paces)
+    keyed = {(queue.group, queue.queue): queue for queue in found.queues}
+    queues = {
+        key: _of(found, limits.paces.get(key, ()), *key, limits, [own])
+        for key, own in keyed.items()
+    }
+    return found, {name: _of(found, paces[name], name, None, limits) for name in names}, queues
+
+
+class _Limits(NamedTuple):
+    """What may hold tasks back; all but the settings by group and queue."""
+
+    settings: Mapping[str, QueueSettings]
+    circuits: Mapping[tuple[str, str], Mapping[str, int]]
+    parked: Mapping[tuple[str, str], int]
+    """Tasks that a limit has parked."""
+    paces: Mapping[tuple[str, str], Sequence[tuple[Usage, float]]]
+
+
+def _limits(
+    connection: Connection, found: Status, paces: Mapping[str, Sequence[tuple[Usage, float]]]
+) -> _Limits:
     # Each queue looks through its own counts alone, and at no other queue: a thousand of them would
     # otherwise look at a million.
     apart: dict[tuple[str, str], list[tuple[Usage, float]]] = defaultdict(list)
     for name, pace in paces.items():
         for each in pace:
             apart[name, each[0].queue].append(each)
-    keyed = {(queue.group, queue.queue): queue for queue in found.queues}
-    queues = {key: _of(found, apart.get(key, ()), *key, [own]) for key, own in keyed.items()}
-    return found, {name: _of(found, paces[name], name, None) for name in names}, queues
+    parked: Counter[tuple[str, str]] = Counter()
+    for limited in found.limited:
+        parked[limited.group, limited.queue] += limited.waiting.n
+    return _Limits(of_queues(connection), held_by_circuits(reports(connection)), parked, apart)
 
 
 def _of(
@@ -77,6 +107,7 @@ def _of(
     pace: Sequence[tuple[Usage, float]],
     name: str,
     queue: str | None,
+    limits: _Limits,
     queues: Sequence[QueueStatus] | None = None,
 ) -> Signals:
     if queues is None:
@@ -87,6 +118,7 @@ def _of(
             rate += usage.attempts / span_s
             busy_s += usage.busy_us / 1e6 / span_s
             failed += usage.attempts / span_s if usage.outcome in FAILED else 0.0
+    parts = [_helped(each, limits) for each in queues]
     tenants = _tenants([each for each in pace if each[0].queue == queue])
     return Signals(
         backlog=sum(q.waiting for q in queues),
@@ -102,7 +134,23 @@ def _of(
         failed=failed,
         tenants=tenants[:TENANTS],
         tenants_seen=len(tenants),
+        helped=sum(tasks for tasks, _ in parts),
+        limits=tuple(why for _, why in parts if why)[:LIMITS],
     )
+
+
+def _helped(queue: QueueStatus, limits: _Limits) -> tuple[int, str]:
+    key = queue.group, queue.queue
+    parked = limits.parked.get(key, 0)
+    if not queue.waiting and not parked:
+        return 0, ""
+    ours = limits.paces.get(key, ())
+    pace = Pace(
+        rate=sum(usage.attempts / span_s for usage, span_s in ours),
+        slots=sum(usage.busy_us / 1e6 / span_s for usage, span_s in ours),
+    )
+    settings = limits.settings.get(queue.queue, QueueSettings())
+    return helped(queue, settings, pace, limits.circuits.get(key, {}), parked)
 
 
 def _tenants(pace: Sequence[tuple[Usage, float]]) -> tuple[TenantPace, ...]:

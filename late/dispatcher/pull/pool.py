@@ -198,6 +198,11 @@ class PullPool:
         return len(self._out)
 
     @property
+    def leases(self) -> list[PullLease]:
+        """The attempts that consumers have, the first handed out first."""
+        return list(self._out.values())
+
+    @property
     def waiting(self) -> int:
         """Attempts that are here and with no consumer."""
         return len(self._waiting)

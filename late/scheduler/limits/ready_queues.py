@@ -277,6 +277,14 @@ class ReadyQueues:
         """Return how many entries of a pulled queue's pool are here."""
         return self._of_pool[pool]
 
+    def waiting_for(self, target: str) -> Counter[str]:
+        """Count the entries that wait for a target, by their queue."""
+        found: Counter[str] = Counter()
+        for flow, queue in self._flows.items():
+            if flow.target == target:
+                found[flow.queue] += len(queue)
+        return found
+
     # ------------------------------------------------------------------ too many
 
     def surplus(self, keep: int) -> list[tuple[Entry, int, Reason]]:

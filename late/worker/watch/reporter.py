@@ -2,8 +2,8 @@
 
 It runs in the heartbeat's thread. Every two seconds it asks the worker's loop for the facts
 (`report_of`) and does not wait for them: a loop that is blocked leaves the last ones, and the duty
-`answer` beside them. A worker without trouble writes every fifteen seconds if it calls targets,
-and else nothing.
+`answer` beside them. A worker without trouble writes every fifteen seconds if it calls targets or
+runs something for long, and else nothing.
 """
 
 from __future__ import annotations
@@ -11,6 +11,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import time
+from collections import Counter
 from collections.abc import Awaitable, Callable
 from typing import TYPE_CHECKING
 
@@ -18,9 +19,21 @@ import msgspec
 
 from late.clock import Monotonic
 from late.concurrency import in_thread
+from late.dispatcher.dispatcher import Dispatcher
+from late.dispatcher.pull.pool import PullPool
 from late.dispatcher.push.pool import RemotePool
 from late.errors import LateError
-from late.model.worker_report import ERROR_MAX, NAMES_MAX, StuckRun, TargetReport, WorkerReport
+from late.model.task import Attempt
+from late.model.worker_report import (
+    ERROR_MAX,
+    NAMES_MAX,
+    RUNS_MAX,
+    Held,
+    Run,
+    TargetReport,
+    WorkerReport,
+)
+from late.observability.traces import headers_of, trace_id
 
 if TYPE_CHECKING:
     from late.scheduler.limits.limiter import Limiter
@@ -35,6 +48,8 @@ SLIPS_US = 3_600_000_000
 """Ticks that did not go as planned are told of for so long."""
 UNANSWERED_S = 2.0
 """A settlement that takes longer is told of."""
+LONG_US = 2_000_000
+"""Runs that take longer are told of: a shorter one has ended before anybody reads of it."""
 
 
 class Reporter:
@@ -106,9 +121,10 @@ class Reporter:
         """Return whether it is to be written now: what changes while there is trouble, at once."""
         if self._said is None:
             return told.matters
-        if not told.matters:
-            return self._said.matters  # once, to say that it is over
-        if self._monotonic() >= self._said_s + WRITE_EVERY_S:
+        waited = self._monotonic() >= self._said_s + WRITE_EVERY_S
+        if not told.matters:  # once, to say that it is over: at once, if there was trouble
+            return self._said.troubled or (self._said.matters and waited)
+        if waited:
             return True
         return told != self._said and (told.troubled or self._said.troubled)
 
@@ -150,10 +166,8 @@ def report_of(worker: WorkerView) -> WorkerReport:
         slots=worker.settings.concurrency,
         running=slots.running,
         unrecorded=worker.scheduler.unrecorded,
-        stuck=tuple(
-            StuckRun(each.group, each.record.queue, each.record.name, each.record.task_id, since_us)
-            for each, since_us in slots.stuck.runs[:NAMES_MAX]
-        ),
+        stuck=tuple(_run(each, since_us) for each, since_us in slots.stuck.runs[:NAMES_MAX]),
+        runs=_runs(worker, now_us),
         targets=tuple(
             _of_target(worker, name, pool, targets[name], now_us)
             for name, pool in sorted(worker.pools.items())
@@ -169,6 +183,30 @@ def report_of(worker: WorkerView) -> WorkerReport:
             now_us - round(settling_s * 1_000_000) if settling_s > UNANSWERED_S else None
         ),
     )
+
+
+def _runs(worker: WorkerView, now_us: int) -> tuple[Run, ...]:
+    """Name what has run for long, the oldest first."""
+    found = [_run(*each) for each in worker.dispatcher.runs]
+    for name, pool in worker.pools.items():
+        if isinstance(pool, PullPool):
+            found += [
+                _run(each.attempt, each.started_us, f"consumer {each.consumer}", each.until_us)
+                for each in pool.leases
+            ]
+        elif isinstance(pool, Dispatcher):
+            where = f"target {name}" if isinstance(pool, RemotePool) else ""
+            found += [_run(*each, where) for each in pool.runs]
+    long = (run for run in found if run.since_us < now_us - LONG_US)
+    return tuple(sorted(long, key=lambda run: run.since_us)[:RUNS_MAX])
+
+
+def _run(attempt: Attempt, since_us: int, where: str = "", until_us: int | None = None) -> Run:
+    record = attempt.record
+    return Run(
+        attempt.group, record.queue, record.name, record.task_id, since_us, attempt.number, where,
+        until_us, trace_id(headers_of(record.headers)) or "",
+    )  # fmt: skip
 
 
 def _of_target(
@@ -190,4 +228,14 @@ def _of_target(
             core.state.ready_queues.ready_for(name) for core in worker.scheduler.cores.values()
         ),
         tasks=tuple(pool.names[:NAMES_MAX]),
+        held=() if breaker is None or breaker.open_since_us is None else _held(worker, name),
     )
+
+
+def _held(worker: WorkerView, target: str) -> tuple[Held, ...]:
+    """Count what waits for a target, by group and queue, the most first."""
+    found: Counter[tuple[str, str]] = Counter()
+    for (group, _), core in worker.scheduler.cores.items():
+        for queue, tasks in core.state.ready_queues.waiting_for(target).items():
+            found[group, queue] += tasks
+    return tuple(Held(*key, tasks) for key, tasks in found.most_common(NAMES_MAX) if tasks)

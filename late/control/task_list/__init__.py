@@ -1,0 +1,1 @@
+"""Tasks by their state: list them, and cancel or reschedule all that match."""

@@ -1,0 +1,164 @@
+"""Cancel or reschedule all tasks that match: a command for each, as for one task.
+
+The ids are found first, page by page, and then their commands are written, some hundred to a
+transaction, each with a row in the audit. What is enqueued after the beginning is not meant.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Sequence
+from functools import partial
+from typing import Any
+
+import msgspec
+from sqlalchemy import Connection, Engine
+
+from late import outbox
+from late.control import audit
+from late.control.dead_letters.dry_run import IDS_SHOWN, LOOKED
+from late.control.task_list.model import COMMANDED, State, TaskFilter
+from late.control.task_list.pages import read_page
+from late.control.views import Moved
+from late.errors import ConfigError, InvalidSchedule
+from late.model.ids import shard_of
+from late.model.task import TaskId
+from late.model.validation import DELAY_US_MAX
+from late.payload.command import Command, Kind
+from late.schema.engine import write
+
+CHUNK = 500
+"""Commands that one transaction writes."""
+PAGE = 1_000
+COMMANDS_MAX = 100_000
+"""Commands of one call: each is a row of the log that an owner reads."""
+RATE_MIN, RATE_MAX = 0.001, 100_000.0
+
+
+def cancel_all(
+    engine: Engine,
+    state: State,
+    which: TaskFilter,
+    *,
+    only: Sequence[TaskId] | None = None,
+    limit: int = COMMANDS_MAX,
+    dry_run: bool = False,
+) -> Moved:
+    """Ask that no attempt of the tasks in one state that match starts any more.
+
+    A dry run looks at ten thousand rows, and says whether there were more.
+
+    Args:
+        only: the ids of those that are meant, which are not looked for then.
+
+    Raises:
+        ConfigError: as `read_page`; or tasks in this state take no commands.
+    """
+    return _command(engine, "cancel", state, which, limit, only=only, dry_run=dry_run)
+
+
+def reschedule_all(
+    engine: Engine,
+    state: State,
+    which: TaskFilter,
+    due_at_us: int,
+    *,
+    only: Sequence[TaskId] | None = None,
+    rate: float | None = None,
+    limit: int = COMMANDS_MAX,
+    dry_run: bool = False,
+) -> Moved:
+    """Give the tasks in one state that match another due time, by the database's clock.
+
+    Args:
+        only: as of `cancel_all`.
+        rate: they fall due so many a second from `due_at_us` on; without it all at once.
+
+    Raises:
+        ConfigError: as `cancel_all`; or the rate is out of bounds.
+        InvalidSchedule: the last due time is more than 366 days ahead.
+    """
+    if rate is not None and not RATE_MIN <= rate <= RATE_MAX:
+        raise ConfigError(f"rate {rate:g}: {RATE_MIN:g} to {RATE_MAX:g} a second")
+    return _command(
+        engine, "reschedule", state, which, limit, only=only, dry_run=dry_run,
+        due_at_us=due_at_us, rate=rate,
+    )  # fmt: skip
+
+
+def _command(
+    engine: Engine, kind: Kind, state: State, which: TaskFilter, limit: int, *,
+    only: Sequence[TaskId] | None, dry_run: bool,
+    due_at_us: int | None = None, rate: float | None = None,
+) -> Moved:  # fmt: skip
+    if state not in COMMANDED:
+        words = {"dead": "`late dead redrive` is for them", "running": "cancel one by its id"}
+        raise ConfigError(f"tasks in state {state!r} are not commanded together"
+                          + (f": {words[state]}" if state in words else ""))  # fmt: skip
+    if not 1 <= limit <= COMMANDS_MAX:
+        raise ConfigError(f"limit {limit}: 1 to {COMMANDS_MAX:,}")
+    if only is None:
+        ids, capped = _chosen(engine, state, which, limit, LOOKED if dry_run else None)
+    else:
+        ids, capped = list(only), False
+        _check(ids)
+    shown = tuple(ids[:IDS_SHOWN])
+    step_us = 1_000_000 / rate if rate else 0.0
+    commands = [
+        Command(kind, task_id, which.group,
+                at_us=None if due_at_us is None else due_at_us + round(n * step_us))
+        for n, task_id in enumerate(ids)
+    ]  # fmt: skip
+    last_us = commands[-1].at_us if commands else None
+    if last_us is not None and last_us - time.time_ns() // 1000 > DELAY_US_MAX:
+        raise InvalidSchedule("the last due time is more than 366 days ahead")
+    if not dry_run:
+        said = {"state": state, "filter": _given(which), "rate": rate, "at_us": due_at_us}
+        for start in range(0, len(commands), CHUNK):
+            write(engine, partial(_append, kind, commands[start : start + CHUNK], said))
+    return Moved(len(ids), dry_run, shown, capped=capped)
+
+
+def _chosen(
+    engine: Engine, state: State, which: TaskFilter, limit: int, most: int | None
+) -> tuple[list[TaskId], bool]:
+    """Find the ids of up to `limit` tasks, among `most` rows if given; and whether there may be
+    more that match."""
+    found: list[TaskId] = []
+    after, looked, began_us = None, 0, 0
+    while True:
+        page = read_page(engine, state, which, after=after, limit=min(PAGE, limit - len(found)))
+        began_us = began_us or page.now_us
+        old = [each for each in page.tasks if (each.created_at_us or 0) <= began_us]
+        found += [TaskId(each.task_id) for each in old]
+        looked, after = looked + page.looked, page.after
+        # A log that grows faster than it is read would have no end.
+        if after is None or (page.tasks and not old):
+            return found, False
+        if len(found) >= limit or (most is not None and looked >= most):
+            return found, True
+
+
+def _check(ids: Sequence[TaskId]) -> None:
+    """Refuse what is no task id.
+
+    Raises:
+        InvalidName: one of them.
+    """
+    for task_id in ids:
+        shard_of(task_id)
+
+
+def _append(
+    kind: Kind, commands: list[Command], said: dict[str, Any], connection: Connection
+) -> None:
+    outbox.insert(connection, [command.row() for command in commands])
+    after = {"count": len(commands)} | {k: v for k, v in said.items() if v is not None}
+    subject = f"tasks:{commands[0].group}"
+    audit.record(connection, action=f"tasks.{kind}", subject=subject, after=after)
+
+
+def _given(which: TaskFilter) -> dict[str, Any]:
+    """The fields of a filter that are given."""
+    empty = msgspec.to_builtins(TaskFilter())
+    return {k: v for k, v in msgspec.to_builtins(which).items() if v != empty[k] or k == "group"}

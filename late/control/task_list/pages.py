@@ -1,0 +1,193 @@
+"""One page of tasks in one state.
+
+Nothing is counted. A page looks at a bounded number of rows along a key of each shard, goes as far
+as all of them have reached, and says where the next one begins. So a filter that leaves much out
+has short pages, or empty ones, and each page says how many rows it looked at.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+
+from sqlalchemy import Connection, Engine
+
+from late.control.dead_letters import page as dead_page
+from late.control.dead_letters.filter import Filter
+from late.control.queue_settings import of_queues
+from late.control.sql.last_settlement import journals
+from late.control.sql.positions import registered
+from late.control.sql.rows import now_us
+from late.control.sql.shards import named
+from late.control.task_list import rows
+from late.control.task_list.model import STATES, Key, ListedTask, State, TaskFilter, TaskPage
+from late.control.views import DeadView
+from late.errors import ConfigError
+from late.model.task import Reads
+from late.observability.traces import trace_id
+from late.schema.engine import reading
+
+LOOKED = 4_000
+"""Rows that a page looks at, all shards together."""
+LOOKED_MIN = 20
+"""Rows of one shard that are looked at, however many shards there are."""
+LIMIT = 100
+
+
+def read_page(
+    engine: Engine,
+    state: State,
+    which: TaskFilter | None = None,
+    *,
+    after: Key | None = None,
+    limit: int = LIMIT,
+) -> TaskPage:
+    """Read up to `limit` tasks in one state behind `after`, in the order of their keys: by their
+    place in the log, the next to come due, the longest running; of `dead` and `done` the latest
+    come first.
+
+    Raises:
+        ConfigError: there is no such state or group, the limit is below 1, or the filter asks for
+            what this state keeps nothing of.
+    """
+    which = which or TaskFilter()
+    if state not in STATES or limit < 1:
+        raise ConfigError(f"no tasks in state {state!r:.40} with limit {limit}")
+    which.check(state)
+    with reading(engine) as connection:
+        reads = registered(connection).get(which.group)
+        if reads is None:
+            raise ConfigError(f"no consumer group {which.group!r:.140}")
+        now = now_us(connection)
+        fair_keys = _fair_keys(connection) if which.tenant is not None else {}
+        if state == "running":
+            return _running(connection, which, after, now, limit)
+        if state == "done":
+            return _done(connection, which, after, now, limit)
+        if state != "dead":
+            return _waiting(connection, state, which, reads, fair_keys, after, now, limit)
+    return _dead(engine, which, fair_keys, after, now, limit)
+
+
+def _fair_keys(connection: Connection) -> dict[str, str]:
+    """The header that names the tenant, by queue."""
+    known = of_queues(connection).items()
+    return {name: each.fair_key for name, each in known if each.fair_key is not None}
+
+
+def _waiting(
+    connection: Connection, state: State, which: TaskFilter, reads: Reads,
+    fair_keys: Mapping[str, str], after: Key | None, now: int, limit: int,
+) -> TaskPage:  # fmt: skip
+    """Put the rows of all shards in order, as far as each shard has come, and filter them."""
+    seen = {
+        shard_id: each
+        for (name, shard_id), each in journals(connection).items()
+        if name == which.group
+    }
+    shards = sorted(named(connection).known | seen.keys())
+    most = max(LOOKED_MIN, LOOKED // max(1, len(shards)))
+    if which.plain:
+        most = min(most, limit + 1)
+    if state == "logged":
+        found = rows.logged(connection, which, shards, seen, after, most)
+    elif state == "open":
+        found = rows.opened(connection, which, seen, after, most)
+    else:
+        found = rows.parked(connection, which, shards, after, most)
+    of_shard: dict[int, list[ListedTask]] = {}
+    for task in found:
+        of_shard.setdefault(task.shard_id, []).append(task)
+    reached = min((max(task.key for task in some) for some in of_shard.values()
+                   if len(some) >= most), default=None)  # fmt: skip
+    looked = [task for some in of_shard.values() for task in some]
+    tasks = sorted(
+        (
+            task
+            for task in looked
+            if (reached is None or task.key <= reached)
+            and which.takes(task, reads, fair_keys)
+            and now - (task.created_at_us or 0) >= which.older_us
+            and (state == "parked" or _within(which, task.created_at_us))
+        ),
+        key=lambda task: task.key,
+    )
+    return _page(state, tasks, reached, now, limit, len(looked))
+
+
+def _within(which: TaskFilter, at_us: int | None) -> bool:
+    """Tell whether a time is one that is asked for."""
+    since, until = which.since_us, which.until_us
+    return at_us is None or ((since is None or at_us >= since) and (until is None or at_us < until))
+
+
+def _page(
+    state: State, tasks: Iterable[ListedTask], reached: Key | None, now: int, limit: int,
+    looked: int,
+) -> TaskPage:  # fmt: skip
+    """Cut the tasks to the limit.
+
+    Args:
+        reached: how far the look came, if it ended at its bound.
+    """
+    found, stopped = list(tasks), reached is not None
+    if len(found) > limit:
+        found, stopped, reached = found[:limit], False, found[limit - 1].key
+    return TaskPage(state, tuple(found), reached, now, looked, stopped)
+
+
+def _running(
+    connection: Connection, which: TaskFilter, after: Key | None, now: int, limit: int
+) -> TaskPage:
+    found = rows.running(connection, which)
+    tasks = [
+        task
+        for task in found
+        if which.matches(task, {})
+        and (after is None or task.key > after)
+        and _within(which, task.began_at_us)
+    ]
+    return _page("running", tasks, None, now, limit, len(found))
+
+
+def _done(
+    connection: Connection, which: TaskFilter, after: Key | None, now: int, limit: int
+) -> TaskPage:
+    tasks, reached = rows.done(connection, which, after, LOOKED)
+    asked = [task for task in tasks if which.reason in (None, task.reason)]
+    return _page("done", asked, reached, now, limit, len(tasks) if reached is None else LOOKED)
+
+
+def _dead(
+    engine: Engine, which: TaskFilter, fair_keys: Mapping[str, str], after: Key | None, now: int,
+    limit: int,
+) -> TaskPage:  # fmt: skip
+    """Dead letters, by their own pages: those end at a time, which the next one begins with."""
+    until_us = which.until_us if after is None else after[0]
+    chosen = Filter(
+        queue=which.queue, name=which.name, reason=which.reason, group=which.group,
+        since_us=which.since_us, until_us=until_us,
+    )  # fmt: skip
+    found = dead_page.read_page(engine, chosen, limit=limit)
+    tasks = tuple(
+        task
+        for task in map(_of_letter, found.letters)
+        if which.matches(task, fair_keys) and now - (task.created_at_us or 0) >= which.older_us
+    )
+    sifted = any((which.queue, which.name, which.reason))
+    looked = dead_page.LOOKED if sifted and found.before_us is not None else len(found.letters)
+    after = None if found.before_us is None else (found.before_us, "")
+    stopped = after is not None and len(tasks) < limit
+    return TaskPage("dead", tasks, after, now, looked, stopped)
+
+
+def _of_letter(letter: DeadView) -> ListedTask:
+    key = (letter.options or {}).get("ordering_key")
+    lines = letter.errors[-1].error.strip().splitlines() if letter.errors else []
+    return ListedTask(
+        at=letter.dead_at_us, task_id=letter.task_id, group=letter.group,
+        shard_id=letter.shard_id, queue=letter.queue, name=letter.name,
+        created_at_us=letter.created_at_us, attempts=letter.attempts, reason=letter.reason,
+        ordering_key=None if key is None else str(key), ended_at_us=letter.dead_at_us,
+        trace=trace_id(letter.headers), error=lines[-1] if lines else None,
+        headers=letter.headers,
+    )  # fmt: skip

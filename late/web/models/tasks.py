@@ -1,0 +1,150 @@
+"""Tasks in one state: the model of their screen. Pure."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Mapping
+from typing import Any, Literal
+
+import msgspec
+
+from late.control.task_list.model import (
+    COMMANDED,
+    SAYS,
+    STATES,
+    ListedTask,
+    State,
+    TaskFilter,
+    TaskPage,
+    cursor_of,
+)
+from late.errors import ConfigError
+from late.model.ids import shard_of
+from late.model.task import HELD_US
+from late.web.formats import age, short
+
+PAGE = 50
+OVERDUE_S = 30.0
+"""Owners read due tasks every few seconds. A task that is overdue for longer than this has no
+owner, or one that cannot start it."""
+FIELDS = ("group", "queue", "name", "reason", "key", "tenant", "older")
+"""Fields of the filter, as the form and the links name them."""
+_SPAN = re.compile(r"(\d{1,9}(?:\.\d{1,3})?)(s|m|h|d)\Z")
+_UNITS_US = {"s": 1_000_000, "m": 60_000_000, "h": 3_600_000_000, "d": 86_400_000_000}
+_MARK = "id."
+
+
+class Row(msgspec.Struct, frozen=True):
+    """One row."""
+
+    view: ListedTask
+    level: Literal["bad", "warn", "ok"]
+    time_us: int | None
+    """The time that matters in this state; None for what does not wait for one."""
+    wait: str
+    """How long it waits, runs, or has waited."""
+    where: str
+    """The worker, the target or the consumer."""
+
+
+class Tasks(msgspec.Struct, frozen=True):
+    """One page."""
+
+    state: State
+    says: str
+    rows: tuple[Row, ...]
+    after: str | None
+    """Where the next page begins; None on the last page."""
+    looked: int
+    stopped: bool
+    can_command: bool
+
+
+def tasks(page: TaskPage, *, ours: Callable[[str | None], bool] = lambda queue: True) -> Tasks:
+    """Make the model of a page.
+
+    Args:
+        ours: tells whether tasks of a queue are shown.
+    """
+    rows = tuple(_row(page.state, task, page.now_us) for task in page.tasks if ours(task.queue))
+    return Tasks(page.state, SAYS[page.state], rows, cursor_of(page.after), page.looked,
+                 page.stopped, page.state in COMMANDED)  # fmt: skip
+
+
+def _row(state: State, task: ListedTask, now_us: int) -> Row:
+    where = task.worker or ""
+    if state == "parked":
+        if task.due_at_us is None or task.due_at_us >= HELD_US:
+            return Row(task, "ok", None, "behind its key", where)
+        in_s = (task.due_at_us - now_us) / 1e6
+        late = in_s < -OVERDUE_S
+        wait = f"overdue {age(-in_s)}" if in_s < 0 else f"in {age(in_s)}"
+        return Row(task, "warn" if late else "ok", task.due_at_us, wait, where)
+    at_us = task.began_at_us if state == "running" else task.ended_at_us or task.created_at_us
+    level: Literal["bad", "ok"] = "bad" if state == "dead" else "ok"
+    since = "" if at_us is None else age(max(0, now_us - at_us) / 1e6)
+    return Row(task, level, at_us, since, where)
+
+
+def state_of(fields: Mapping[str, str]) -> State:
+    """Return the state that is asked for; without one, what runs.
+
+    Raises:
+        ConfigError: there is no such state.
+    """
+    state = fields.get("state") or "running"
+    if state not in STATES:
+        raise ConfigError(f"no state {short(state, 40)!r}: {', '.join(STATES)}")
+    return state
+
+
+def which(fields: Mapping[str, str]) -> TaskFilter:
+    """Make the filter from the fields of a link or a form.
+
+    Raises:
+        ConfigError: the age cannot be read.
+    """
+    given: dict[str, Any] = {
+        name: fields[name][:200] for name in FIELDS if name != "older" and fields.get(name)
+    }
+    return TaskFilter(**given, older_us=span_us(fields.get("older") or "0s", "older"))
+
+
+def span_us(text: str, what: str) -> int:
+    """Read a time such as `90s`, in microseconds.
+
+    Raises:
+        ConfigError: it is none.
+    """
+    found = _SPAN.match(text)
+    if found is None:
+        raise ConfigError(f"{what} {short(text, 40)!r}: a time such as 90s, 15m, 2h or 7d")
+    return round(float(found[1]) * _UNITS_US[found[2]])
+
+
+def said(state: State, fields: Mapping[str, str]) -> str:
+    """Describe what is meant for people."""
+    ids = len(selected(fields))
+    if ids:
+        return f"{ids} selected {'task' if ids == 1 else 'tasks'}"
+    words = [f"{name} {short(fields[name], 60)!r}" for name in FIELDS if fields.get(name)]
+    return ", ".join([f"tasks in state {state!r}", *words])
+
+
+def selected(fields: Mapping[str, str]) -> tuple[str, ...]:
+    """Return the ids of the tasks that are ticked.
+
+    Raises:
+        InvalidName: not a task id.
+    """
+    found = tuple(name.removeprefix(_MARK) for name in fields if name.startswith(_MARK))
+    for task_id in found:
+        shard_of(task_id)
+    return found
+
+
+def kept(fields: Mapping[str, str]) -> dict[str, str]:
+    """Return the fields that a preview sends again."""
+    names = ("state", *FIELDS, "at", "rate")
+    ticked = {_MARK + task_id: "1" for task_id in selected(fields)}
+    return {name: fields[name] for name in names if fields.get(name)} | ticked

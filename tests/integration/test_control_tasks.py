@@ -1,0 +1,239 @@
+"""Tasks by their state on every store, page by page, and what is done to all that match."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import msgspec
+import pytest
+from sqlalchemy import insert as insert_into
+
+from late.control import Control
+from late.control.task_list import commands as together
+from late.control.task_list import pages
+from late.control.task_list.model import ListedTask, State, TaskFilter, cursor_of, key_of
+from late.errors import ConfigError
+from late.model.ids import new_id, shard_of
+from late.model.task import HELD_US, AttemptError, Cursor, Record, ShardId, TaskId
+from late.model.worker_report import Run, WorkerReport
+from late.payload.command import QUEUE
+from late.schema.tables import history
+from late.store import open_store
+from late.store.base import cursor_within
+from tests.conformance.kit import dead, open_of, own, parked, read_all, task
+from tests.integration.control_kit import insert, rows, transaction
+
+SECOND = 1_000_000
+SHARDS = (0, 1, 5)
+A_SHARD = 8
+
+
+@pytest.fixture
+async def scene(url: str) -> dict[int, list[Record]]:
+    """In each of three shards, by their place: open and started, open, parked for a time and
+    behind a key, dead; and three that nobody has read."""
+    headers, options = '{"shop":"s1"}', '{"ordering_key":"k1"}'
+    made = {
+        shard: [
+            task(shard, queue=f"q{n % 2}", name=f"n{n}", headers=headers if n < 7 else None,
+                 options=options if n == 7 else None)
+            for n in range(A_SHARD)
+        ]
+        for shard in SHARDS
+    }  # fmt: skip
+    insert(url, *(each for tasks in made.values() for each in tasks))
+    found = {}
+    store = open_store(url)
+    await store.open()
+    try:
+        for shard, tasks in made.items():
+            owner = await own(store, shard)
+            await read_all(store, tasks)
+            [page] = await store.read({ShardId(shard): Cursor("")}, 100)
+            records = found[shard] = list(page.records)
+            assert [each.name for each in records] == [each.name for each in tasks]
+            error = AttemptError(3, 1, "w1", "Boom: first\nlast line")
+            await owner.settle(
+                cursor=cursor_within(page.window, records[4]),
+                open=(
+                    msgspec.structs.replace(open_of(records[0]), started=True),
+                    open_of(records[1]),
+                ),
+                parked=(
+                    parked((shard + 1) * SECOND, of=records[2], reason="limited"),
+                    parked(HELD_US, of=records[3], reason="held", held_key="trip-7"),
+                ),
+                dead=(dead(of=records[4], attempts=3, errors=(error,)),),
+            )
+    finally:
+        await store.close()
+    return found
+
+
+def every(
+    control: Control, state: State, which: TaskFilter | None = None, limit: int = 100
+) -> Iterator[ListedTask]:
+    """All pages, by the text of each one's end."""
+    after = None
+    for _ in range(200):
+        page = control.tasks.find(state, which, after=key_of(after), limit=limit)
+        assert len(page.tasks) <= limit
+        yield from page.tasks
+        after = cursor_of(page.after)
+        if after is None:
+            return
+    raise AssertionError("the pages have no end")
+
+
+def names(found: Iterator[ListedTask]) -> list[tuple[str | None, int]]:
+    return [(each.name, each.shard_id) for each in found]
+
+
+async def test_each_task_is_in_the_list_of_its_state(
+    url: str, scene: dict[int, list[Record]]
+) -> None:
+    with Control(url) as control:
+        for limit in (2, 100):
+            logged = sorted(names(every(control, "logged", limit=limit)))
+            assert logged == [(f"n{n}", shard) for n in (5, 6, 7) for shard in SHARDS]
+            opened = list(every(control, "open", limit=limit))
+            assert {(each.name, each.started) for each in opened} == {("n0", True), ("n1", False)}
+            assert len(opened) == 2 * len(SHARDS)
+            put_off = list(every(control, "parked", limit=limit))
+            assert [each.due_at_us for each in put_off] == [
+                *(SECOND * (shard + 1) for shard in SHARDS), *(3 * [HELD_US]),
+            ]  # fmt: skip
+            assert {each.ordering_key for each in put_off} == {None, "trip-7"}
+            # A page of dead letters begins with the moment at which the last one ended.
+            died = {each.task_id: each for each in every(control, "dead", limit=limit)}.values()
+            assert {(each.name, each.attempts, each.error) for each in died} == {
+                ("n4", 3, "last line")
+            }
+            assert len(died) == len(SHARDS)
+
+
+async def test_a_filter_takes_those_that_match_and_no_others(
+    url: str, scene: dict[int, list[Record]]
+) -> None:
+    with Control(url) as control:
+        control.queues.change("queue", "q1", {"fair_key": "shop"})
+
+        def of(state: State, **asked: object) -> set[str | None]:
+            return {each.name for each in every(control, state, TaskFilter(**asked))}  # type: ignore[arg-type]
+
+        assert of("logged", queue="q1") == {"n5", "n7"}
+        assert of("logged", name="n6") == {"n6"}
+        assert of("logged", key="k1") == {"n7"}
+        assert of("logged", header=("shop", "s1")) == {"n5", "n6"}
+        assert of("logged", tenant="s1") == {"n5"}, "the tenants of q0 have no name"
+        assert of("logged", older_us=3_600 * SECOND) == set()
+        assert of("logged", until_us=1) == set()
+        assert of("open", tenant="s1") == {"n1"}
+        assert of("parked", reason="limited") == {"n2"}
+        assert of("parked", key="trip-7") == {"n3"}
+        assert of("parked", since_us=2 * SECOND, until_us=3 * SECOND) == {"n2"}
+        assert of("parked", queue="q1", header=("shop", "s1")) == {"n3"}
+        assert of("dead", queue="q0", tenant="s1") == set()
+        assert of("dead", queue="q0", header=("shop", "s1")) == {"n4"}
+        for state, wrong in (
+            ("lost", TaskFilter()), ("logged", TaskFilter(group="never")),
+            ("logged", TaskFilter(reason="retry")), ("done", TaskFilter(queue="q1")),
+            ("running", TaskFilter(key="k1")), ("parked", TaskFilter(since_us=2, until_us=2)),
+        ):  # fmt: skip
+            with pytest.raises(ConfigError):
+                control.tasks.find(state, wrong)  # type: ignore[arg-type]
+        with pytest.raises(ConfigError):
+            control.tasks.find("parked", limit=0)
+
+
+async def test_what_runs_is_what_the_workers_last_told(url: str) -> None:
+    with Control(url) as control:
+        now = control.now()
+        trace = "4bf92f3577b34da6a3ce929d0e0e4736"
+        run = Run("default", "mail", "send", new_id(3), now - 9 * SECOND, 2, trace=trace)
+        out = Run("default", "pay", "charge", new_id(1), now - 90 * SECOND, 1, "consumer c1")
+        other = Run("audit", "pay", "charge", new_id(1), now - 90 * SECOND)
+        for worker_id, runs in (("w1", (run, other)), ("w2", (out,))):
+            control.reports.write(
+                WorkerReport(worker_id, f"{worker_id}:1", every_s=15.0, runs=runs)
+            )
+        found = list(every(control, "running", limit=1))
+        assert [(each.task_id, each.attempts, each.worker) for each in found] == [
+            (out.task_id, 1, "consumer c1"), (run.task_id, 2, "w1:1"),
+        ]  # fmt: skip
+        assert (found[1].trace, found[1].began_at_us) == (trace, run.since_us)
+        of_queue = every(control, "running", TaskFilter(queue="mail"))
+        assert [each.task_id for each in of_queue] == [run.task_id]
+
+
+async def test_what_is_done_is_found_where_its_history_is_kept(
+    url: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    ids = [new_id(n % 3) for n in range(9)]
+    with transaction(url) as connection:
+        connection.execute(
+            insert_into(history),
+            [
+                {"consumer_group": "default", "task_id": task_id, "number": n, "at_us": n,
+                 "event": event, "worker": "w1", "detail": '{"attempt": 2}'}
+                for task_id in ids for n, event in enumerate(("retried", "done"), 1)
+            ],
+        )  # fmt: skip
+    monkeypatch.setattr(pages, "LOOKED", 4)
+    with Control(url) as control:
+        found = list(every(control, "done", limit=3))
+        assert [each.task_id for each in found] == sorted(ids, reverse=True)
+        assert {(each.reason, each.attempts, each.ended_at_us) for each in found} == {
+            ("done", 2, 2)
+        }
+        assert {each.shard_id for each in found} == {0, 1, 2}
+        page = control.tasks.find("done", TaskFilter(reason="expired"))
+        assert (page.tasks, page.stopped, page.looked) == ((), True, 4)
+
+
+def commands(url: str) -> list[tuple[str, str]]:
+    """The commands in the log: their names and their own ids."""
+    asked = "select name, task_id from late_task where queue = :queue"
+    return [(name, str(task_id)) for name, task_id in rows(url, asked, queue=QUEUE)]
+
+
+async def test_all_that_match_are_cancelled_and_rescheduled(
+    url: str, scene: dict[int, list[Record]], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(together, "CHUNK", 2)
+    monkeypatch.setattr(together, "PAGE", 2)
+    limited = {scene[shard][2].task_id for shard in SHARDS}
+    which = TaskFilter(reason="limited")
+    with Control(url) as control:
+        rehearsed = control.tasks.cancel_all("parked", which, dry_run=True)
+        assert (rehearsed.count, rehearsed.capped, set(rehearsed.task_ids)) == (3, False, limited)
+        assert commands(url) == []
+        assert control.tasks.cancel_all("parked", which).count == 3
+        sent = commands(url)
+        assert [name for name, _ in sent] == 3 * ["late.cancel"]
+        assert {shard_of(task_id) for _, task_id in sent} == set(SHARDS)
+        told = control.audit.entries(subject="tasks:default")
+        assert [each.action for each in told] == 2 * ["tasks.cancel"]
+        assert '"limited"' in str(told[0].after)
+        moved = control.tasks.reschedule_all(
+            "logged", TaskFilter(queue="q1"), 10 * SECOND, rate=2.0
+        )
+        assert moved.count == 2 * len(SHARDS)
+        assert len(commands(url)) == 3 + 6
+        assert control.tasks.cancel_all("logged", TaskFilter(queue="q1"), limit=4).capped
+        only = [TaskId(scene[0][2].task_id)]
+        assert control.tasks.cancel_all("parked", TaskFilter(), only=only).task_ids == tuple(only)
+        for state in ("dead", "done", "running"):
+            with pytest.raises(ConfigError):
+                control.tasks.cancel_all(state, TaskFilter())  # type: ignore[arg-type]
+        with pytest.raises(ConfigError):
+            control.tasks.reschedule_all("parked", which, 1, rate=0.0)
+
+
+def test_the_text_of_a_pages_end_is_read_as_it_was_written() -> None:
+    for key in ((7, new_id(0)), (9, "")):
+        assert key_of(cursor_of(key)) == key
+    assert (key_of(None), key_of(""), cursor_of(None)) == (None, None, None)
+    for wrong in ("x", "-1.", "1.nonsense", "9" * 20, "٣."):
+        with pytest.raises(ConfigError):
+            key_of(wrong)
