@@ -10,7 +10,7 @@ from __future__ import annotations
 from math import isfinite
 from typing import Any
 
-from late_spark import money
+from late_spark import anomalies, money
 from late_spark.close.command import Done
 from late_spark.close.compare import Row
 from late_spark.command_capacity import CapacityReport, enough
@@ -140,9 +140,7 @@ def impact(found: ImpactReport) -> dict[str, Any]:
             for each in found.changes
         ],
         "anomalies": [
-            {"day": str(each.day), "queue": each.queue, "task": each.name, "kind": each.kind,
-             "cost": each.cost, "usual": each.usual, "excess": each.excess}
-            for each in found.anomalies
+            dict(zip(anomalies.COLUMNS, each.row(), strict=True)) for each in found.anomalies
         ],
         "forecast": {
             "month": made.month, "so_far": made.so_far, "days_seen": made.days_seen,
