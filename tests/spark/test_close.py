@@ -214,7 +214,8 @@ def test_run_again_it_is_the_same_or_says_what_changed(asked: Asked) -> None:
 
 def test_the_hash_is_that_of_all_files(asked: Asked) -> None:
     signed = made(asked).signed
-    names = {path.name for path in Path("close").iterdir()} - {"report.json", signoff.FILE}
+    found = {path.relative_to("close") for path in Path("close").rglob("*") if path.is_file()}
+    names = {str(path) for path in found} - {"report.json", signoff.FILE}
     assert set(signed.outputs) == names
     assert {name.split()[0] for name in signed.inputs} == {"bill", "price", "budgets", "usage"}
     assert json.loads(Path("close/report.json").read_text())["signoff"] == signed.hash

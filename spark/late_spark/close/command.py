@@ -5,8 +5,10 @@ from __future__ import annotations
 import re
 import shutil
 import tempfile
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
+from datetime import date
+from fractions import Fraction
 from pathlib import Path
 
 from late.errors import ConfigError, LateError
@@ -14,13 +16,15 @@ from late_spark import calendar, commands, cost, folder, money, pricebook, sessi
 from late_spark.bills import files
 from late_spark.calendar import Calendar
 from late_spark.charges import Charge, over_days
-from late_spark.close import budgets, page, signoff
+from late_spark.close import budgets, outlook, page, signoff
 from late_spark.close.budgets import Budget
+from late_spark.close.business import join, load
 from late_spark.close.compare import Close
 from late_spark.close.signoff import SignOff
 from late_spark.commands import Asked
 from late_spark.drivers import Used
 from late_spark.pricebook import PriceBook
+from late_spark.releases import by_day
 
 _MONTH = re.compile(r"(\d{4})-(0[1-9]|1[0-2])\Z")
 
@@ -52,8 +56,16 @@ def months(month: str) -> tuple[str, str]:
 
 
 @session.explained()
-def run(asked: Asked, month: str, by: str, budget: Path | None = None) -> Done:
+def run(
+    asked: Asked, month: str, by: str, budget: Path | None = None, *,
+    releases: Path | None = None, business: Sequence[Path] = (),
+) -> Done:  # fmt: skip
     """Write the close of a month, or find that it is there already.
+
+    Args:
+        budget: a file of budgets (`budgets`).
+        releases: a file of releases (`late_spark.releases`).
+        business: files of what the business counts (`business`).
 
     Raises:
         ConfigError: bad input; or the folder has a close that came out otherwise, with what
@@ -66,6 +78,8 @@ def run(asked: Asked, month: str, by: str, budget: Path | None = None) -> Done:
     columns = cost.dimensions(by)
     book, days, billed, measured = commands.paid(asked)
     limit = _budget(asked, book, budget, month, by)
+    released = by_day(releases, days.tz) if releases is not None else {}
+    metrics = load(business, by_tenant="tenant" in columns)
     earlier = Calendar.of(before, month, days.tz)
     last_billed, no_last = _last(asked, earlier, billed)
     used, no_usage = _used(asked, days, earlier if last_billed is not None else None, columns)
@@ -80,11 +94,19 @@ def run(asked: Asked, month: str, by: str, budget: Path | None = None) -> Done:
         )  # fmt: skip
 
     last = report(last_billed, earlier) if last_billed is not None and not no_last else None
-    close = Close(month, before, report(billed, days), last, no_last, limit)
-    inputs = _inputs(asked, close, used, budget)
+    this = report(billed, days)
+    known = outlook.known(this, billed)
+    of_last = [day for day in earlier.days if day not in last.without_bill] if last else []
+    close = Close(
+        month, before, this, last, no_last, limit,
+        outlook.make(this, last, billed, limit, released), known,
+        [(each, join(each, this, known, last, of_last)) for each in metrics],
+    )  # fmt: skip
+    more = [("budgets", budget), ("releases", releases), *(("business", p) for p in business)]
+    inputs = _inputs(asked, close, more)
     with tempfile.TemporaryDirectory() as scratch:
         made = Path(scratch)
-        _write(close, made, asked, book, billed, inputs)
+        _write(close, made, asked, book, billed, inputs, released)
         signed = signoff.make(month, inputs, made)
         return _kept(asked, close, signed, old, made)
 
@@ -136,10 +158,10 @@ def _used(
 
 
 def _inputs(
-    asked: Asked, close: Close, used: Sequence[Used], budget: Path | None
+    asked: Asked, close: Close, more: Sequence[tuple[str, Path | None]]
 ) -> dict[str, str]:
     found = {f"bill {path}": signoff.of_file(path) for path in files.every(asked.bills)}
-    named = [("price book", asked.prices), ("owners", asked.owners), ("budgets", budget)]
+    named = [("price book", asked.prices), ("owners", asked.owners), *more]
     named += [("metrics", path) for path in asked.metrics]
     for what, path in named:
         if path is not None:
@@ -152,14 +174,30 @@ def _inputs(
 
 def _write(
     close: Close, made: Path, asked: Asked, book: PriceBook, billed: Sequence[Charge],
-    inputs: dict[str, str],
+    inputs: dict[str, str], released: Mapping[date, str],
 ) -> None:  # fmt: skip
-    from late_spark import sheets, tables
+    from late_spark import anomalies, tables
+    from late_spark.close import owner_pages, workbook
 
     asked.say(f"writing {asked.out}")
     this = close.this
     commands.write_cost(this, made, asked, book, billed)
-    sheets.write(this, made / "cost.xlsx")
+    workbook.write(close, made / "cost.xlsx")
+    owner_pages.write(close, billed, released, made / owner_pages.FOLDER)
+    tables.csv_rows(made / "anomalies.csv", anomalies.COLUMNS,
+                    [each.row() for each in close.outlook.unusual])  # fmt: skip
+    tables.amount_rows(
+        made / "moved.csv", ("queue", "task", close.before, close.month, "by_tasks", "by_rate"),
+        close.outlook.moved,
+    )  # fmt: skip
+    if close.business:
+        tables.csv_rows(
+            made / "business.csv",
+            ("counted", "tenant", "cost", "count", "each", f"each_{close.before}"),
+            [(one.metric, one.tenant or "(all)", money.exact(one.amount), float(one.count),
+              _each(one.each()), _each(one.last_each()))
+             for _, found in close.business for one in found],
+        )  # fmt: skip
     rows = []
     for row in (*close.rows(), close.total()):
         amounts = (row.this, row.last, row.change, row.budget, row.left)
@@ -182,6 +220,10 @@ def _write(
     )  # fmt: skip
     tables.amount_rows(made / "unallocated.csv", ("line", "why", "cost"), this.why_unallocated())
     (made / signoff.PAGE).write_text(page.render(close, inputs), encoding="utf-8")
+
+
+def _each(units: Fraction | None) -> str:
+    return "" if units is None else money.exact(round(units))
 
 
 def _kept(asked: Asked, close: Close, signed: SignOff, old: SignOff | None, made: Path) -> Done:
