@@ -1,9 +1,9 @@
 """Days on which a task cost far more or far less than it usually does, and why. Pure.
 
-What is usual is the day's value of a trend and a weekday, fitted so that unusual days do not pull at
-it (`forecast.design`, Huber's weights); the median where fewer than three weeks are known. A day is
-unusual if it is beyond that by more than half in proportion, and by more than five robust standard
-deviations. Unusual days that follow each other are one finding.
+What is usual is the day's value of a trend and a weekday, fitted so that unusual days do not pull
+at it (`forecast.design`, Huber's weights); the median where fewer than three weeks are known. A day
+is unusual if it is beyond that by more than half in proportion, and by more than five robust
+standard deviations. Unusual days that follow each other are one finding.
 
 Source: P. J. Huber, Robust Statistics, 1981: M-estimates of regression.
 """
@@ -250,4 +250,3 @@ def _differences(
         - median(day.get(name, 0) for day in others)
         for name in names
     }
-

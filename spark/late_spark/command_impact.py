@@ -121,7 +121,8 @@ def run(
         anomalies=tuple(anomalies.find(made.costs, used, _billed(made))),
         forecast=forecast.month(
             {day: everything[day].cost for day in _billed(made)},
-            None if limit is None else limit / money.ONE, confidence,
+            None if limit is None else limit / money.ONE,
+            confidence,
         ),
         confidence=confidence,
     )
@@ -268,7 +269,10 @@ def _charts(found: ImpactReport) -> list[str]:
 def _unusual(found: ImpactReport) -> list[str]:
     parts = [page.heading("Unusual days")]
     if not found.anomalies:
-        return [*parts, page.paragraph("None: no task cost far more or less than usual on any day.")]
+        return [
+            *parts,
+            page.paragraph("None: no task cost far more or less than usual on any day."),
+        ]
     rows = [(each.said(found.currency),) for each in found.anomalies[:_SHOWN]]
     more = len(found.anomalies) - len(rows)
     if more:

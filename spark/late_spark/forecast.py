@@ -21,7 +21,7 @@ from late_spark.statistics import Interval, student
 WINDOW_DAYS = 35
 """What was longer ago says little about the days to come."""
 WEEKLY_FROM = 11
-"""Days from which on weekdays are told apart, if each was seen: seven of them and a trend have eight
+"""Days from which on weekdays are told apart, if each was seen: seven of them and a trend are eight
 numbers to find."""
 
 _DAYS_MIN = 3
@@ -55,9 +55,7 @@ class Forecast(NamedTuple):
         return f"{'over' if over else 'within'} budget by the estimate; the interval has both"
 
 
-def month(
-    costs: Mapping[date, float], budget: float | None, confidence: float = 0.95
-) -> Forecast:
+def month(costs: Mapping[date, float], budget: float | None, confidence: float = 0.95) -> Forecast:
     """Forecast the month of the last known day. A budget is for all of it, so days of it that are
     not known are expected as those to come.
 
@@ -74,9 +72,7 @@ def month(
     coming = of_days(costs, ahead, confidence)
     end = Interval(so_far + coming.estimate, so_far + coming.low, so_far + coming.high, confidence)
     before = sum(day < known[0] for day in ahead)
-    return Forecast(
-        f"{last:%Y-%m}", so_far, len(known), len(ahead) - before, before, end, budget
-    )
+    return Forecast(f"{last:%Y-%m}", so_far, len(known), len(ahead) - before, before, end, budget)
 
 
 def of_days(
@@ -119,8 +115,10 @@ def trend(values: Mapping[date, float], confidence: float = 0.95) -> Interval | 
     slope = 7 * float(fit.slopes[-1])
     error = 7 * sqrt(fit.noise * fit.together * float(fit.inverse[-1, -1]))
     error *= student(confidence, fit.freedom)
-    bounds = (expm1(min(each, _EXP_MAX)) for each in (slope, slope - error, slope + error))
-    return Interval(*bounds, confidence)
+    middle, low, high = (
+        expm1(min(each, _EXP_MAX)) for each in (slope, slope - error, slope + error)
+    )
+    return Interval(middle, low, high, confidence)
 
 
 class _Fit(NamedTuple):

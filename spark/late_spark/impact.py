@@ -6,7 +6,6 @@ of the difference is clear of zero, and the report says so in words either way.
 
 from __future__ import annotations
 
-from collections import defaultdict
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from datetime import date
 from statistics import fmean

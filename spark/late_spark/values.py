@@ -118,17 +118,28 @@ def close(done: Done) -> dict[str, Any]:
         "forecast": None if of.outlook.end is None else _forecast(of.outlook.end),
         "anomalies": _anomalies(of.outlook.unusual),
         "moved": [
-            {"queue": each.queue, "task": each.name, "cost": money.exact(each.this),
-             "last": money.exact(each.last), "by_tasks": money.exact(each.by_tasks),
-             "by_rate": money.exact(each.by_rate)}
+            {
+                "queue": each.queue,
+                "task": each.name,
+                "cost": money.exact(each.this),
+                "last": money.exact(each.last),
+                "by_tasks": money.exact(each.by_tasks),
+                "by_rate": money.exact(each.by_rate),
+            }
             for each in of.outlook.moved
         ],
         "business": [
-            {"counted": each.metric, "tenant": each.tenant or None,
-             "cost": money.exact(each.amount), "count": float(each.count),
-             "each": _rounded(each.each()), "last_each": _rounded(each.last_each()),
-             "trend_in_a_week": each.trend and _interval(each.trend)}
-            for _, found in of.business for each in found
+            {
+                "counted": each.metric,
+                "tenant": each.tenant or None,
+                "cost": money.exact(each.amount),
+                "count": float(each.counted),
+                "each": _rounded(each.each()),
+                "last_each": _rounded(each.last_each()),
+                "trend_in_a_week": each.trend and _interval(each.trend),
+            }
+            for _, found in of.business
+            for each in found
         ],
         "releases": [
             {"release": each.name, "day": str(each.day), "changes": _changes(each.changes, of.this)}

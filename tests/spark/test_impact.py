@@ -5,13 +5,10 @@ from __future__ import annotations
 import random
 from datetime import date, timedelta
 from math import inf
-from statistics import fmean
 
 import pytest
-from late_spark import impact, money, statistics
-from late_spark.allocation import Cost, Key
-from late_spark.charges import Line
-from late_spark.drivers import Used
+from late_spark import impact, statistics
+from late_spark.allocation import Key
 from late_spark.impact import Day
 
 START = date(2026, 3, 2)  # a Monday

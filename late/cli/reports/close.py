@@ -73,9 +73,7 @@ def close(
     from late_spark.close import command
 
     question = dataclasses.replace(question, leader_regions=tuple(leader_region or ()))
-    done = command.run(
-        question, month, by, budgets, releases=releases, business=business or ()
-    )
+    done = command.run(question, month, by, budgets, releases=releases, business=business or ())
     if json:
         output.as_json(values.close(done))
     else:

@@ -28,6 +28,7 @@ from late_spark.statistics import Interval
 
 _NAME = re.compile(r"[\w -]{1,26}\Z")
 """A sheet of the workbook has the name."""
+_NONE = Fraction(0)
 ALL = ""
 """The tenant of a row for all of them."""
 
@@ -53,9 +54,9 @@ class Each(NamedTuple):
     tenant: str
     amount: int
     """Units, of the days that have a count."""
-    count: Fraction
+    counted: Fraction
     last_amount: int
-    last_count: Fraction
+    last_counted: Fraction
     daily: Mapping[date, float]
     """By day of both months, in the currency, where anything was counted."""
     trend: Interval | None
@@ -63,10 +64,10 @@ class Each(NamedTuple):
 
     def each(self) -> Fraction | None:
         """Return units for each one; None where nothing was counted."""
-        return self.amount / self.count if self.count else None
+        return self.amount / self.counted if self.counted else None
 
     def last_each(self) -> Fraction | None:
-        return self.last_amount / self.last_count if self.last_count else None
+        return self.last_amount / self.last_counted if self.last_counted else None
 
 
 def load(paths: Sequence[Path], *, by_tenant: bool) -> list[Metric]:
@@ -110,9 +111,7 @@ def _file(path: Path, by_tenant: bool) -> list[Metric]:
     tenants = "tenant" in columns
     if tenants and not by_tenant:
         raise ConfigError(f"{what} is by tenant, and the close is not: give --by owner,tenant")
-    values: dict[str, dict[date, dict[str, Fraction]]] = {
-        name: defaultdict(dict) for name in names
-    }
+    values: dict[str, dict[date, dict[str, Fraction]]] = {name: defaultdict(dict) for name in names}
     for number, row in enumerate(rows[1:], start=2):
         if not any(row):
             continue
@@ -168,18 +167,19 @@ def join(
     tenants = sorted({name for day in costs for name in metric.values[day]})
 
     def each(tenant: str, chosen: Sequence[str] | None) -> Each:
-        amounts = {day: sum(of.values()) if chosen is None else of.get(tenant, 0)
-                   for day, of in costs.items()}  # fmt: skip
-        counts = {day: sum((metric.values[day].get(name, Fraction(0)) for name in chosen or tenants),
-                           Fraction(0)) for day in costs}  # fmt: skip
+        amounts, counts = {}, {}
+        for day, of in costs.items():
+            some = chosen or tenants
+            amounts[day] = sum(of.values()) if chosen is None else of.get(tenant, 0)
+            counts[day] = sum((metric.values[day].get(name, _NONE) for name in some), _NONE)
         daily = {
             day: float(amounts[day] / counts[day] / money.ONE)
             for day in sorted(costs) if counts[day]
         }  # fmt: skip
         return Each(
             metric.name, tenant,
-            sum(amounts[day] for day in mine), sum((counts[day] for day in mine), Fraction(0)),
-            sum(amounts[day] for day in theirs), sum((counts[day] for day in theirs), Fraction(0)),
+            sum(amounts[day] for day in mine), sum((counts[day] for day in mine), _NONE),
+            sum(amounts[day] for day in theirs), sum((counts[day] for day in theirs), _NONE),
             daily, forecast.trend(daily),
         )  # fmt: skip
 

@@ -99,7 +99,7 @@ def run(
     of_last = [day for day in earlier.days if day not in last.without_bill] if last else []
     close = Close(
         month, before, this, last, no_last, limit,
-        outlook.make(this, last, billed, limit, released), known,
+        outlook.make(this, last, known, limit, released), known,
         [(each, join(each, this, known, last, of_last)) for each in metrics],
     )  # fmt: skip
     more = [("budgets", budget), ("releases", releases), *(("business", p) for p in business)]
@@ -157,9 +157,7 @@ def _used(
     return commands.work(asked, wide, usage, by, needed=not asked.bills), reason
 
 
-def _inputs(
-    asked: Asked, close: Close, more: Sequence[tuple[str, Path | None]]
-) -> dict[str, str]:
+def _inputs(asked: Asked, close: Close, more: Sequence[tuple[str, Path | None]]) -> dict[str, str]:
     found = {f"bill {path}": signoff.of_file(path) for path in files.every(asked.bills)}
     named = [("price book", asked.prices), ("owners", asked.owners), *more]
     named += [("metrics", path) for path in asked.metrics]
@@ -183,7 +181,7 @@ def _write(
     this = close.this
     commands.write_cost(this, made, asked, book, billed)
     workbook.write(close, made / "cost.xlsx")
-    owner_pages.write(close, billed, released, made / owner_pages.FOLDER)
+    owner_pages.write(close, released, made / owner_pages.FOLDER)
     tables.csv_rows(made / "anomalies.csv", anomalies.COLUMNS,
                     [each.row() for each in close.outlook.unusual])  # fmt: skip
     tables.amount_rows(
@@ -194,16 +192,17 @@ def _write(
         tables.csv_rows(
             made / "business.csv",
             ("counted", "tenant", "cost", "count", "each", f"each_{close.before}"),
-            [(one.metric, one.tenant or "(all)", money.exact(one.amount), float(one.count),
+            [(one.metric, one.tenant or "(all)", money.exact(one.amount), float(one.counted),
               _each(one.each()), _each(one.last_each()))
              for _, found in close.business for one in found],
         )  # fmt: skip
     rows = []
     for row in (*close.rows(), close.total()):
-        amounts = (row.this, row.last, row.change, row.budget, row.left)
+        amounts = (row.this, row.last, row.change, row.budget, row.left, row.expected)
         scale = 10 ** (money.DIGITS - this.digits)
         rows.append([*row.name, *("" if each is None else each * scale for each in amounts)])
-    columns = (*tables.header(this.by), close.month, close.before, "change", "budget", "left")
+    columns = (*tables.header(this.by), close.month, close.before, "change", "budget", "left",
+               "expected")  # fmt: skip
     tables.amount_rows(made / "comparison.csv", columns, rows)
     tables.amount_rows(made / "lines.csv", ("line", close.month, close.before), [
         (name, mine, "" if last is None else last) for name, mine, last in close.lines()

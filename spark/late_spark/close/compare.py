@@ -75,7 +75,7 @@ class Close:
         end = self.outlook.parts.get(by)
         return Row(
             by, mine.cents if mine else 0, last, None if units is None else self.this.cents(units),
-            self._each(mine), self._each(theirs), end and self.cents(end.estimate),
+            self._each(mine), self._each(theirs), None if end is None else self.cents(end.estimate),
         )  # fmt: skip
 
     def day_costs(self) -> dict[date, float]:
@@ -84,7 +84,8 @@ class Close:
 
     def cents(self, amount: float) -> int:
         """Return an estimate, which is in the currency, in its smallest unit."""
-        return round(amount * 10**self.this.digits)
+        scale: int = 10**self.this.digits
+        return round(amount * scale)
 
     def _each(self, row: CostRow | None) -> int | None:
         units = row.per_million() if row is not None and self.this.counted else None
@@ -103,7 +104,7 @@ class Close:
         name = (TOTAL, *[""] * (len(self.this.by) - 1))
         end = self.outlook.end
         return Row(name, self.this.total_cents, last, budget, each[0], each[1],
-                   end and self.cents(end.end.estimate))  # fmt: skip
+                   None if end is None else self.cents(end.end.estimate))  # fmt: skip
 
     def lines(self) -> list[tuple[str, int, int | None]]:
         """(line, units of this month, of the last) of all that is in the month, borne or not."""

@@ -63,11 +63,15 @@ class Outlook:
 
 
 def make(
-    this: CostReport, last: CostReport | None, billed: Sequence[Charge], budget: Budget,
+    this: CostReport, last: CostReport | None, mine: Sequence[date], budget: Budget,
     releases: Mapping[date, str],
 ) -> Outlook:  # fmt: skip
-    """Look at a month, with the one before to tell what is usual."""
-    mine = known(this, billed)
+    """Look at a month, with the one before to tell what is usual.
+
+    Args:
+        mine: the days of the month whose cost is known (`known`).
+        releases: names by day.
+    """
     before = [day for day in last.calendar.days if day not in last.without_bill] if last else []
     ahead = [day for day in this.calendar.days if day not in mine]
     end, daily, parts = None, {}, {}
@@ -77,9 +81,9 @@ def make(
         end = forecast.month(costs, limit)
         daily = {day: forecast.of_days(costs, [day]).estimate for day in ahead}
         parts = _parts(this, last, mine, before, ahead)
-    both = (*(last.costs if last else ()), *this.costs)
-    used = (*(last.used if last else ()), *this.used)
     days = [*before, *mine]
+    both = [each for of in (last, this) if of for each in of.costs if each.day in costs]
+    used = [each for of in (last, this) if of for each in of.used if each.day in costs]
     return Outlook(
         end, daily, parts,
         unusual=tuple(anomalies.find(
@@ -108,9 +112,12 @@ def known(report: CostReport, billed: Sequence[Charge]) -> list[date]:
 def totals(report: CostReport | None, days: Sequence[date]) -> dict[date, float]:
     """Return the cost of some days, borne or not, in the currency."""
     found = dict.fromkeys(days, 0)
-    for each in (*report.costs, *report.unallocated) if report else ():
-        if each.day in found:
-            found[each.day] += each.amount
+    if report is not None:
+        amounts = [(each.day, each.amount) for each in report.costs]
+        amounts += [(each.day, each.amount) for each in report.unallocated]
+        for day, amount in amounts:
+            if day in found:
+                found[day] += amount
     return {day: units / money.ONE for day, units in found.items()}
 
 
@@ -173,7 +180,5 @@ def _of_tasks(
 
 def _effect(found: Mapping[date, impact.Day], at: date) -> tuple[Change, ...]:
     """Compare the days around a release; its own day is on neither side."""
-    near = {
-        day: each for day, each in found.items() if abs(day - at) <= timedelta(days=_SIDE_DAYS)
-    }
+    near = {day: each for day, each in found.items() if abs(day - at) <= timedelta(days=_SIDE_DAYS)}
     return tuple(impact.changes(near, at, mixed=True)[:2])

@@ -4,13 +4,12 @@ budget. Each is one file that needs nothing else."""
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from dataclasses import replace
 from datetime import date
 from pathlib import Path
 
 from late_spark import cost
-from late_spark.charges import Charge
 from late_spark.close import outlook, page
 from late_spark.close.budgets import Budget
 from late_spark.close.compare import Close
@@ -20,20 +19,16 @@ FOLDER = "owners"
 BY = ("queue", "name")
 
 
-def write(
-    close: Close, billed: Sequence[Charge], releases: Mapping[date, str], folder: Path
-) -> None:
+def write(close: Close, releases: Mapping[date, str], folder: Path) -> None:
     """Write a page for each owner that bears a part of this month or of the last."""
     folder.mkdir()
     taken: set[str] = set()
-    for owner, mine in closes(close, billed, releases):
+    for owner, mine in closes(close, releases):
         name = file_name(owner, taken)
         (folder / name).write_text(page.of_owner(mine, owner), encoding="utf-8")
 
 
-def closes(
-    close: Close, billed: Sequence[Charge], releases: Mapping[date, str]
-) -> Iterator[tuple[str, Close]]:
+def closes(close: Close, releases: Mapping[date, str]) -> Iterator[tuple[str, Close]]:
     """Yield the close of each owner: by queue and task, with its budget as the total."""
     both = (*(close.last.costs if close.last else ()), *close.this.costs)
     for owner in sorted({each.key.owner or NOBODY for each in both}):
@@ -42,7 +37,7 @@ def closes(
         budget = Budget(close.budget.parts.get(owner) if close.this.by == ("owner",) else None)
         yield owner, replace(
             close, this=this, last=last, budget=budget, business=(),
-            outlook=outlook.make(this, last, billed, budget, releases),
+            outlook=outlook.make(this, last, close.days, budget, releases),
         )  # fmt: skip
 
 

@@ -117,7 +117,9 @@ def _rows(close: Close) -> str:
 
 def _units(close: Close) -> list[str]:
     """Show the cost per million tasks, where tasks are counted."""
-    rows = [row for row in (*close.rows()[:_ROWS_MAX], close.total()) if row.per_million is not None]
+    rows = [
+        row for row in (*close.rows()[:_ROWS_MAX], close.total()) if row.per_million is not None
+    ]
     if not rows:
         return []
     shown = []

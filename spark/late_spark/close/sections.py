@@ -63,10 +63,8 @@ def moved(close: Close) -> list[str]:
     if not found or close.last is None:
         return []
     totals = (None, None) if running else (close.last.borne_cents, close.this.borne_cents)
-    before, after = (
-        money.in_minor([each[at] for each in found], digits, total)
-        for at, total in zip((2, 3), totals, strict=True)
-    )
+    before = money.in_minor([each.last for each in found], digits, totals[0])
+    after = money.in_minor([each.this for each in found], digits, totals[1])
 
     def cell(cents: int) -> str:
         return f"{'+' if cents > 0 else ''}{money.shown(cents, digits)}"
@@ -93,8 +91,8 @@ def released(close: Close) -> list[str]:
     for each in close.outlook.released:
         for change in each.changes:
             relative = "" if change.relative is None else f"{change.relative:+.1%}"
-            sides = [shown(close, side) if days else "-" for side, days in (
-                (change.before, change.days_before), (change.after, change.days_after))]  # fmt: skip
+            of = ((change.before, change.days_before), (change.after, change.days_after))
+            sides = [shown(close, value) if days else "-" for value, days in of]
             rows.append((each.name, str(each.day), change.measure, *sides, relative,
                          change.verdict()))  # fmt: skip
     if not rows:
@@ -134,7 +132,7 @@ def _business_table(close: Close, found: Sequence[Each]) -> str:
         now, then = each.each(), each.last_each()
         change = f"{float(now / then) - 1:+.1%}" if now is not None and then else ""
         rows.append((
-            "all" if each.tenant == ALL else each.tenant, f"{float(each.count):,.0f}",
+            "all" if each.tenant == ALL else each.tenant, f"{float(each.counted):,.0f}",
             money.shown(close.this.cents(each.amount), close.this.digits),
             *("-" if one is None else fine(float(one) / money.ONE) for one in (now, then)),
             change, _trend(each.trend),
@@ -176,4 +174,3 @@ def _interval(close: Close, of: Interval) -> str:
 
 def _more(count: int, file: str) -> list[str]:
     return [page.paragraph(f"{count:,} more are in {file}.")] if count > 0 else []
-

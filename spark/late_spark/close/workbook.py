@@ -1,9 +1,9 @@
-"""The workbook of a close: the cost report's, what the page shows beside it, and a table to pivot."""
+"""The workbook of a close: the cost report's, what the page shows beside it, a table to pivot."""
 
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Sequence
+from datetime import date
 from pathlib import Path
 
 from late_spark import money, sheets
@@ -66,9 +66,9 @@ def _outlook(book: Book, close: Close) -> None:
             totals="",
         )  # fmt: skip
     if look.moved and close.last is not None:
-        amounts = [
-            sheets.amounts(close.this, [row[at] for row in look.moved]) for at in (2, 3, 4, 5)
-        ]
+        columns = zip(*((row.last, row.this, row.by_tasks, row.by_rate) for row in look.moved),
+                      strict=True)  # fmt: skip
+        amounts = [sheets.amounts(close.this, column) for column in columns]
         book.sheet(
             "What moved it",
             [("Queue", "text"), ("Task", "text"), (close.before, "money"), (close.month, "money"),
@@ -89,24 +89,23 @@ def _outlook(book: Book, close: Close) -> None:
 
 def _data(book: Book, this: CostReport) -> None:
     """Write a row for each day, owner, queue, task, tenant and line; the sum is the month's."""
-    sums: dict[tuple[object, ...], int] = defaultdict(int)
+    sums: dict[tuple[date, tuple[str, ...]], int] = defaultdict(int)
     for cost in this.costs:
         of = cost.key
-        sums[cost.day, of.owner or NOBODY, of.queue, of.name, of.tenant, cost.line.name] += (
-            cost.amount
-        )
+        names = (of.owner or NOBODY, of.queue, of.name, of.tenant, cost.line.name)
+        sums[cost.day, names] += cost.amount
     for left in this.unallocated:
-        sums[left.day, "(unallocated)", "", "", "", left.line.name] += left.amount
+        sums[left.day, ("(unallocated)", "", "", "", left.line.name)] += left.amount
     if len(sums) > DATA_ROWS_MAX:
-        by_month: dict[tuple[object, ...], int] = defaultdict(int)
-        for (_, *rest), amount in sums.items():
-            by_month[this.calendar.days[0], *rest] += amount
+        by_month: dict[tuple[date, tuple[str, ...]], int] = defaultdict(int)
+        for (_, names), amount in sums.items():
+            by_month[this.calendar.days[0], names] += amount
         sums = by_month
-    keys = sorted(sums, key=str)[: sheets.ROWS_MAX]
+    keys = sorted(sums)[: sheets.ROWS_MAX]
     cents = money.in_minor([sums[key] for key in keys], this.digits, this.total_cents)
     scale: int = 10**this.digits
-    rows: list[Sequence[Cell]] = [
-        [*key, each / scale] for key, each in zip(keys, cents, strict=True)  # type: ignore[misc]
+    rows: list[list[Cell]] = [
+        [day, *names, each / scale] for (day, names), each in zip(keys, cents, strict=True)
     ]
     book.sheet(
         "Data",
