@@ -92,8 +92,8 @@ def _data(book: Book, this: CostReport) -> None:
     sums: dict[tuple[date, tuple[str, ...]], int] = defaultdict(int)
     for cost in this.costs:
         of = cost.key
-        names = (of.owner or NOBODY, of.queue, of.name, of.tenant, cost.line.name)
-        sums[cost.day, names] += cost.amount
+        each = (of.owner or NOBODY, of.queue, of.name, of.tenant, cost.line.name)
+        sums[cost.day, each] += cost.amount
     for left in this.unallocated:
         sums[left.day, ("(unallocated)", "", "", "", left.line.name)] += left.amount
     if len(sums) > DATA_ROWS_MAX:
@@ -105,7 +105,7 @@ def _data(book: Book, this: CostReport) -> None:
     cents = money.in_minor([sums[key] for key in keys], this.digits, this.total_cents)
     scale: int = 10**this.digits
     rows: list[list[Cell]] = [
-        [day, *names, each / scale] for (day, names), each in zip(keys, cents, strict=True)
+        [day, *names, amount / scale] for (day, names), amount in zip(keys, cents, strict=True)
     ]
     book.sheet(
         "Data",
