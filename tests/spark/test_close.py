@@ -137,7 +137,12 @@ def test_a_first_month_has_nothing_beside_it(asked: Asked, monkeypatch: pytest.M
         ("2026-10", lambda: Path("budgets.yaml").write_text("version: 1\nby: queue\nparts: {q: 1}"),
          "are by queue, and the close is by owner: give --by queue"),
         ("2026-10", lambda: Path("budgets.yaml").unlink(), "budgets budgets.yaml: No such file"),
-        ("2026-10", lambda: Path("10.csv").write_text(""), "bill 10.csv is empty"),
+        ("2026-10", lambda: Path("budgets.yaml").write_text("a: ["), "budgets.yaml is not YAML: "),
+        ("2026-10", lambda: Path("prices.yaml").write_bytes(b"\xff"),
+         "price book prices.yaml: it is no text"),
+        ("2026-10", lambda: Path("10.csv").write_text(""),
+         "bill 10.csv is empty: fetch it again, or take it away"),
+        ("2031-01", lambda: None, "no bill has anything of 2031-01: give its bill"),
     ],
 )  # fmt: skip
 def test_bad_input_writes_nothing(
@@ -148,3 +153,11 @@ def test_bad_input_writes_nothing(
         made(asked, month)
     assert not Path("close").exists()
     assert not list(Path().glob(".close*"))
+
+
+@pytest.mark.parametrize("content", [b"", b"a: [", b"\xff\xfe\x00", b"\x89PNG\r\n", b"- 1"])
+def test_a_bad_file_of_owners_is_found_before_spark(asked: Asked, content: bytes) -> None:
+    Path("owners.yaml").write_bytes(content)
+    with pytest.raises(ConfigError, match=r"^owners owners.yaml: .+") as found:
+        made(replace(asked, owners=Path("owners.yaml")))
+    assert "\n" not in str(found.value)

@@ -12,7 +12,7 @@ from fractions import Fraction
 from pathlib import Path
 
 from late.errors import ConfigError, LateError
-from late_spark import calendar, commands, cost, folder, money, pricebook, session
+from late_spark import calendar, commands, cost, findings, folder, money, pricebook, session
 from late_spark.bills import files
 from late_spark.calendar import Calendar
 from late_spark.charges import Charge, over_days
@@ -77,6 +77,8 @@ def run(
     folder.check(asked.out, force=asked.force or old is not None)
     columns = cost.dimensions(by)
     book, days, billed, measured = commands.paid(asked)
+    if asked.bills and not findings.spans(billed, days):
+        raise ConfigError(f"no bill has anything of {month}: give its bill, or another month")
     limit = _budget(asked, book, budget, month, by)
     released = by_day(releases, days.tz) if releases is not None else {}
     metrics = load(business, by_tenant="tenant" in columns)
