@@ -31,6 +31,15 @@ _LEAST = 0.005
 """Money that nobody would see: half a hundredth of the currency."""
 
 
+class Span(NamedTuple):
+    """Days of a queue's task, both included."""
+
+    queue: str
+    name: str
+    first: date
+    last: date
+
+
 class Anomaly(NamedTuple):
     """Unusual days of a queue's task, one after the other; money is of all of them."""
 
@@ -48,6 +57,16 @@ class Anomaly(NamedTuple):
         """Below zero if it cost less than usual."""
         return self.cost - self.usual
 
+    @property
+    def span(self) -> Span:
+        """Its days and its task."""
+        return Span(self.queue, self.name, self.first, self.last)
+
+    @property
+    def task(self) -> str:
+        """Queue and task; the queue alone where the report does not tell tasks apart."""
+        return f"{self.queue}/{self.name}" if self.name else self.queue
+
     def said(self, currency: str) -> str:
         """`retry storm on Tuesday 2026-03-10: pay/charge cost 412.00 USD more than usual …`."""
         when = f"on {self.first:%A} {self.first}"
@@ -55,7 +74,7 @@ class Anomaly(NamedTuple):
             when = f"from {self.first} to {self.last}"
         more = "more" if self.excess > 0 else "less"
         return (
-            f"{self.kind} {when}: {self.queue}/{self.name} cost {abs(self.excess):,.2f} {currency} "
+            f"{self.kind} {when}: {self.task} cost {abs(self.excess):,.2f} {currency} "
             f"{more} than usual ({self.usual:,.2f}): {self.cause}"
         )
 

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from late_spark import commands
+from late_spark import commands, tenants
 from late_spark.allocation import Key
 from late_spark.calendar import Calendar
 from late_spark.close import command
@@ -112,6 +112,7 @@ def asked(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Asked:
     monkeypatch.chdir(tmp_path)
     monkeypatch.setattr(commands, "usage", lambda *_: None)
     monkeypatch.setattr(commands, "work", worked)
+    monkeypatch.setattr(tenants, "behind", lambda *_: {})
     monkeypatch.setattr(Source, "check", lambda *_: None)
     Path("prices.yaml").write_text(PRICES)
     Path("budgets.yaml").write_text(BUDGETS)

@@ -5,14 +5,25 @@ from __future__ import annotations
 import re
 import shutil
 import tempfile
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import date
 from fractions import Fraction
 from pathlib import Path
 
 from late.errors import ConfigError, LateError
-from late_spark import calendar, commands, cost, findings, folder, money, pricebook, session
+from late_spark import (
+    calendar,
+    commands,
+    cost,
+    findings,
+    folder,
+    money,
+    pricebook,
+    session,
+    tenants,
+)
+from late_spark.anomalies import Span
 from late_spark.bills import files
 from late_spark.calendar import Calendar
 from late_spark.charges import Charge, over_days
@@ -39,6 +50,9 @@ class Done:
     """The folder had the same already, and was left as it is."""
     changes: tuple[str, ...] = ()
     """What is not as it was in the close that was replaced."""
+
+
+Behind = Callable[[Sequence[Span]], Mapping[Span, str]]
 
 
 def months(month: str) -> tuple[str, str]:
@@ -84,7 +98,9 @@ def run(
     metrics = load(business, by_tenant="tenant" in columns)
     earlier = Calendar.of(before, month, days.tz)
     last_billed, no_last = _last(asked, earlier, billed)
-    used, no_usage = _used(asked, days, earlier if last_billed is not None else None, columns)
+    used, no_usage, behind = _used(
+        asked, days, earlier if last_billed is not None else None, columns
+    )
     no_last = no_last or no_usage
     assumptions = list(commands.assumed(asked, book, days))
 
@@ -99,10 +115,11 @@ def run(
     this = report(billed, days)
     known = outlook.known(this, billed)
     of_last = [day for day in earlier.days if day not in last.without_bill] if last else []
+    look = outlook.make(this, last, known, limit, released)
+    named = behind(outlook.by_number(look))
     close = Close(
-        month, before, this, last, no_last, limit,
-        outlook.make(this, last, known, limit, released), known,
-        [(each, join(each, this, known, last, of_last)) for each in metrics],
+        month, before, this, last, no_last, limit, outlook.told(look, named), known,
+        [(each, join(each, this, known, last, of_last)) for each in metrics], named,
     )  # fmt: skip
     more = [("budgets", budget), ("releases", releases), *(("business", p) for p in business)]
     inputs = _inputs(asked, close, more)
@@ -146,8 +163,9 @@ _HALF_US = calendar.DAY_US * 14
 
 def _used(
     asked: Asked, days: Calendar, earlier: Calendar | None, by: Sequence[str]
-) -> tuple[list[Used], str]:
-    """Return the work of both months in one pass, or of the one and why not of the other."""
+) -> tuple[list[Used], str, Behind]:
+    """Return the work of both months in one pass, or of the one and why not of the other; and what
+    finds the tenant behind unusual days, which nobody needs where the work has tenants."""
     reason, wide = "", days
     if earlier is not None:
         wide = Calendar(earlier.from_us, days.to_us, days.tz)
@@ -156,7 +174,9 @@ def _used(
         except LateError as error:
             wide, reason = days, str(error)
     usage = commands.usage(asked, wide)
-    return commands.work(asked, wide, usage, by, needed=not asked.bills), reason
+    used = commands.work(asked, wide, usage, by, needed=not asked.bills)
+    known = "tenant" in by
+    return used, reason, lambda spans: {} if known else tenants.behind(usage, wide, spans)
 
 
 def _inputs(asked: Asked, close: Close, more: Sequence[tuple[str, Path | None]]) -> dict[str, str]:

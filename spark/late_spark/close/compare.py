@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
 from datetime import date
 from typing import NamedTuple
 
+from late_spark.anomalies import Span
 from late_spark.close import outlook
 from late_spark.close.budgets import Budget
 from late_spark.close.business import Each, Metric
@@ -55,6 +56,8 @@ class Close:
     days: Sequence[date] = ()
     """Those of the month whose cost is known."""
     business: Sequence[tuple[Metric, Sequence[Each]]] = ()
+    tenants: Mapping[Span, str] = field(default_factory=dict)
+    """Who is behind unusual days."""
 
     def rows(self) -> list[Row]:
         """Those that bear a part, the largest first, and what nobody bears; the sum is `total`."""

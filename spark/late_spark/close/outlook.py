@@ -7,12 +7,12 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import date, timedelta
 from typing import NamedTuple
 
 from late_spark import allocation, anomalies, findings, forecast, impact, money
-from late_spark.anomalies import Anomaly
+from late_spark.anomalies import Anomaly, Span
 from late_spark.charges import Charge
 from late_spark.close.budgets import Budget
 from late_spark.cost import NOBODY, OF_TIME, CostReport
@@ -23,6 +23,7 @@ from late_spark.statistics import Interval
 _SIDE_DAYS = 14
 """Days that are looked at on each side of a release."""
 _FORECASTS_MAX = 200
+_TENANTS_MAX = 20
 
 
 class Moved(NamedTuple):
@@ -96,6 +97,21 @@ def make(
             for day, name in sorted(releases.items()) if day in this.calendar.days
         ),
     )  # fmt: skip
+
+
+def by_number(look: Outlook) -> list[Span]:
+    """Return the unusual days that the number of tasks explains, the most money first."""
+    found = [each.span for each in look.unusual if each.kind in ("burst", "fewer tasks")]
+    return found[:_TENANTS_MAX]
+
+
+def told(look: Outlook, tenants: Mapping[Span, str]) -> Outlook:
+    """Add the tenant behind unusual days to their causes."""
+    return replace(look, unusual=tuple(
+        each._replace(cause="; ".join([each.cause, tenants[each.span]]))
+        if each.span in tenants else each
+        for each in look.unusual
+    ))  # fmt: skip
 
 
 def known(report: CostReport, billed: Sequence[Charge]) -> list[date]:

@@ -37,7 +37,9 @@ def closes(close: Close, releases: Mapping[date, str]) -> Iterator[tuple[str, Cl
         budget = Budget(close.budget.parts.get(owner) if close.this.by == ("owner",) else None)
         yield owner, replace(
             close, this=this, last=last, budget=budget, business=(),
-            outlook=outlook.make(this, last, close.days, budget, releases),
+            outlook=outlook.told(
+                outlook.make(this, last, close.days, budget, releases), close.tenants
+            ),
         )  # fmt: skip
 
 

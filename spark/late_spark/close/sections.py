@@ -50,7 +50,7 @@ def unusual(close: Close) -> list[str]:
         return [*made, page.paragraph("None: every task cost about what it does on such a day.")]
     rows = [
         (str(a.first) if a.first == a.last else f"{a.first} to {a.last.isoformat()[5:]}",
-         f"{a.queue}/{a.name}", _signed(close, a.excess), shown(close, a.usual), a.kind, a.cause)
+         a.task, _signed(close, a.excess), shown(close, a.usual), a.kind, a.cause)
         for a in found[:_SHOWN]
     ]  # fmt: skip
     columns = ("when", "task", "beside usual>", "usual>", "what", "why")
