@@ -157,8 +157,8 @@ HEAD = """\
 
 <!-- Made by scripts/stores_doc.py from the stores' Features and docs/results; a test compares. -->
 
-CockroachDB is **untried**: nobody has run `late` on a node of it. `make test-cockroach URL=...` runs every suite of
-the stores on one, and writes what it found into this page.
+CockroachDB is **untried**: nobody has run `late` on a node of it. `make test-cockroach URL=...`
+runs every suite of the stores on one, and writes what it found into this page.
 
 What every store gives is the contract in `late/store/base.py`, and one suite asks all of them for
 it. Here is where they differ, and what of it was run where.

@@ -10,11 +10,13 @@ from pathlib import Path
 
 from late.errors import ConfigError
 from late_spark import (
+    anomalies,
     calendar,
     charts,
     commands,
     cost,
     folder,
+    forecast,
     impact,
     latency,
     money,
@@ -23,9 +25,11 @@ from late_spark import (
     releases,
     session,
 )
+from late_spark.anomalies import Anomaly
 from late_spark.calendar import Calendar
 from late_spark.commands import Asked
-from late_spark.impact import Anomaly, Change, Day, Forecast
+from late_spark.forecast import Forecast
+from late_spark.impact import Change, Day
 from late_spark.tables import csv_rows
 
 _SHOWN = 20
@@ -114,14 +118,22 @@ def run(
         mixed=mixed,
         days=listed,
         changes=tuple(impact.changes(listed, day, confidence, mixed=mixed)),
-        anomalies=tuple(impact.anomalies(made.costs, used, days.days)),
-        forecast=impact.forecast(
-            everything, None if limit is None else limit / money.ONE, confidence
+        anomalies=tuple(anomalies.find(made.costs, used, _billed(made))),
+        forecast=forecast.month(
+            {day: everything[day].cost for day in _billed(made)},
+            None if limit is None else limit / money.ONE,
+            confidence,
         ),
         confidence=confidence,
     )
     _write(found, asked)
     return found
+
+
+def _billed(made: cost.CostReport) -> list[date]:
+    """Return the days that the bill covers; all where it covers none."""
+    found = [day for day in made.calendar.days if day not in made.without_bill]
+    return found or list(made.calendar.days)
 
 
 def _when(at: str | None, release: tuple[Path, str] | None, days: Calendar) -> int | None:
@@ -170,9 +182,8 @@ def _write(found: ImpactReport, asked: Asked) -> None:
         )  # fmt: skip
         csv_rows(
             draft / "anomalies.csv",
-            ("day", "queue", "task", "kind", "cost", "usual", "excess"),
-            [(str(a.day), a.queue, a.name, a.kind, a.cost, a.usual, a.excess)
-             for a in found.anomalies],
+            anomalies.COLUMNS,
+            [each.row() for each in found.anomalies],
         )  # fmt: skip
         csv_rows(
             draft / "days.csv",
@@ -258,7 +269,10 @@ def _charts(found: ImpactReport) -> list[str]:
 def _unusual(found: ImpactReport) -> list[str]:
     parts = [page.heading("Unusual days")]
     if not found.anomalies:
-        return [*parts, page.paragraph("None: no day of a task cost far more than its median day.")]
+        return [
+            *parts,
+            page.paragraph("None: no task cost far more or less than usual on any day."),
+        ]
     rows = [(each.said(found.currency),) for each in found.anomalies[:_SHOWN]]
     more = len(found.anomalies) - len(rows)
     if more:

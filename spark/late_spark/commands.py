@@ -21,6 +21,7 @@ from late_spark import (
     focus,
     folder,
     importers,
+    owners,
     pricebook,
     session,
     usage_files,
@@ -211,6 +212,8 @@ def paid(asked: Asked) -> tuple[PriceBook, Calendar, list[Charge], list[efficien
     tz = calendar.zone(asked.tz or book.time_zone, "--tz")
     days = Calendar.of(asked.from_, asked.to, tz)
     metrics = importers.load(asked.metrics, frozenset(asked.leader_regions))
+    if asked.owners:
+        owners.load(asked.owners)
     if asked.bills:
         billed = focus.load(asked.bills, book)
     else:
@@ -240,8 +243,6 @@ def work(
     Args:
         needed: refuse a range without any. What is billed was paid, whether anybody worked or not.
     """
-    from late_spark import owners
-
     owner_of = owners.load(asked.owners) if asked.owners else None
     if "tenant" not in by:
         without = {"tenant"}

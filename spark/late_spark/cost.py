@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from datetime import date
 from typing import Literal, NamedTuple, get_args
 
@@ -259,6 +259,26 @@ def report(
     )
 
 
+def part(report: CostReport, owner: str, by: Sequence[str], cents: int | None) -> CostReport:
+    """Return what an owner bears, as a report of its own.
+
+    Args:
+        cents: its total as another table shows it; None rounds it.
+    """
+    costs = tuple(each for each in report.costs if (each.key.owner or NOBODY) == owner)
+    used = tuple(each for each in report.used if (each.key.owner or NOBODY) == owner)
+    if cents is None:
+        cents = report.cents(sum(each.amount for each in costs))
+    borne = cents * 10 ** (money.DIGITS - report.digits)
+    rows = _rows(costs, used, 0, by, report.digits, report.without_bill, total=cents)
+    # Days without a bill are the owner's as well, without usage or with purchases the whole's.
+    gaps = findings.find((), (), used, report.calendar, report.without_bill)
+    return replace(
+        report, by=tuple(by), totals=Totals(borne, borne, 0, 0), rows=tuple(rows), costs=costs,
+        used=used, unallocated=(), outside=(), bridge=None, efficiency=(), findings=gaps,
+    )  # fmt: skip
+
+
 def _bridge(billed: Sequence[Charge], calendar: Calendar, in_range: int) -> Bridge | None:
     found = bridge.of(billed, calendar)
     assert found is None or sum(found.steps().values()) == in_range
@@ -272,6 +292,7 @@ def _rows(
     by: Sequence[str],
     digits: int,
     without: frozenset[date],
+    total: int | None = None,
 ) -> list[Row]:
     summed = allocation.summed(costs, by)
     if any(each in OF_TIME for each in by):
@@ -279,7 +300,7 @@ def _rows(
         times = [at for at, each in enumerate(by) if each in OF_TIME]
         summed.sort(key=lambda row: [row.by[at] for at in times])
     # The unallocated rest is rounded together with the rows: all of them make up the total.
-    cents = money.in_minor([*(row.amount for row in summed), left], digits)
+    cents = money.in_minor([*(row.amount for row in summed), left], digits, total)
     counts = _counts(used, by)
     parts: dict[tuple[str, ...], Covered] = {}
     if without:

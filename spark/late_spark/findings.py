@@ -56,8 +56,9 @@ class Finding(NamedTuple):
         )
 
 
-def uncovered(billed: Iterable[Charge], calendar: Calendar) -> frozenset[date]:
-    """Return the days of the range that no row of the bill covers."""
+def spans(billed: Iterable[Charge], calendar: Calendar) -> set[tuple[int, int]]:
+    """Return the times within the range that rows of the bill are for: of a day or less, if it has
+    such."""
     lasting = [
         each
         for each in billed
@@ -66,9 +67,13 @@ def uncovered(billed: Iterable[Charge], calendar: Calendar) -> frozenset[date]:
         and each.end_us > calendar.from_us
     ]
     fine = [each for each in lasting if each.end_us - each.start_us <= _FINE_US]
-    spans = {(each.start_us, each.end_us) for each in fine or lasting}
+    return {(each.start_us, each.end_us) for each in fine or lasting}
+
+
+def uncovered(billed: Iterable[Charge], calendar: Calendar) -> frozenset[date]:
+    """Return the days of the range that no row of the bill covers."""
     covered: set[date] = set()
-    for start, end in spans:
+    for start, end in spans(billed, calendar):
         first = calendar.day(max(start, calendar.from_us))
         last = calendar.day(min(end, calendar.to_us) - 1)
         count = (last - first).days + 1

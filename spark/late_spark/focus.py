@@ -57,7 +57,7 @@ def load(paths: Sequence[Path], book: PriceBook) -> list[Charge]:
                 seen.add(delivery, path, row, charges[0])
                 found.extend(charges)
             if len(found) == before and len(parts) == 1:
-                raise ConfigError(f"bill {path} has no rows")
+                raise ConfigError(f"bill {path} has no rows: fetch it again, or take it away")
             seen.check(delivery, path)
     return found
 
@@ -111,12 +111,12 @@ def _charges(row: Mapping[str, str], book: PriceBook, column: str, where: str) -
     if currency != book.currency:
         raise ConfigError(
             f"{where}: BillingCurrency is {currency or 'empty'}, and the price book is in "
-            f"{book.currency}"
+            f"{book.currency}: give a price book of that currency, or convert the bill"
         )
     if book.bill.accounts and account not in book.bill.accounts:
         raise ConfigError(
             f"{where}: BillingAccountId is {account or 'empty'}, and the price book takes "
-            f"{', '.join(book.bill.accounts)} (bill.accounts)"
+            f"{', '.join(book.bill.accounts)} (bill.accounts): add it, or take the bill away"
         )
     if not row[column].strip():
         # A cost that is not known is not zero; some exports have only some of the cost columns.
@@ -142,7 +142,8 @@ def parts(row: Mapping[str, str], book: PriceBook, where: str) -> list[tuple[Cha
     """Return what a row is: charges without an amount, and the percent that each is of it."""
     start, end = (_time(row, f"ChargePeriod{end}", where) for end in ("Start", "End"))
     if end < start:
-        raise ConfigError(f"{where}: ChargePeriodEnd {iso(end)} is before its start {iso(start)}")
+        raise ConfigError(f"{where}: ChargePeriodEnd {iso(end)} is before its start {iso(start)}: "
+                          "fetch the bill again")  # fmt: skip
     rule = next((rule for rule in book.bill.rules if fits(rule, row)), None)
     service, region = row["ServiceName"], row.get("RegionId", "")
     if rule is None:
@@ -184,5 +185,6 @@ def _time(row: Mapping[str, str], column: str, where: str) -> int:
     try:
         found = datetime.fromisoformat(row[column].strip())
     except ValueError:
-        raise ConfigError(f"{where}: {column} {row[column][:64]!r} is not a time") from None
+        raise ConfigError(f"{where}: {column} {row[column][:64]!r} is not a time such as "
+                          "2026-10-01T00:00:00Z") from None  # fmt: skip
     return microseconds(found if found.tzinfo else found.replace(tzinfo=UTC))

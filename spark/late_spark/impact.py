@@ -1,4 +1,4 @@
-"""The effect of a change on cost and speed, unusual days, and a forecast of the month.
+"""The effect of a change on cost and speed.
 
 Everything is by days (`statistics.py`): a change of mean is believed where the confidence interval
 of the difference is clear of zero, and the report says so in words either way.
@@ -6,9 +6,8 @@ of the difference is clear of zero, and the report says so in words either way.
 
 from __future__ import annotations
 
-from collections import defaultdict
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from datetime import date, timedelta
+from datetime import date
 from statistics import fmean
 from types import MappingProxyType
 from typing import NamedTuple
@@ -39,52 +38,6 @@ class Change(NamedTuple):
         if not self.difference.clear:
             return "no clear change"
         return "higher" if self.difference.estimate > 0 else "lower"
-
-
-class Anomaly(NamedTuple):
-    """A day on which a queue's task cost far more than it usually does."""
-
-    day: date
-    queue: str
-    name: str
-    cost: float
-    usual: float
-    kind: str
-
-    @property
-    def excess(self) -> float:
-        return self.cost - self.usual
-
-    def said(self, currency: str) -> str:
-        """`retry storm on Tuesday 2026-03-10: pay/charge cost 412.00 USD more than usual`."""
-        return (
-            f"{self.kind} on {self.day:%A} {self.day}: {self.queue}/{self.name} cost "
-            f"{self.excess:,.2f} {currency} more than its median day ({self.usual:,.2f})"
-        )
-
-
-class Forecast(NamedTuple):
-    """The month in which the range ends."""
-
-    month: str
-    so_far: float
-    days_seen: int
-    days_left: int
-    """After the last of the range."""
-    days_before: int
-    """Days of the month before the range. Their cost is estimated, as of the days to come."""
-    end: Interval
-    budget: float | None
-
-    def verdict(self) -> str:
-        if self.budget is None:
-            return "no budget is given"
-        if self.end.low > self.budget:
-            return "over budget, clearly"
-        if self.end.high <= self.budget:
-            return "within budget, clearly"
-        over = self.end.estimate > self.budget
-        return f"{'over' if over else 'within'} budget by the estimate; the interval has both"
 
 
 class Day(NamedTuple):
@@ -183,68 +136,3 @@ def changes(
 
 def _mean(values: Sequence[float]) -> float:
     return fmean(values) if values else 0.0
-
-
-def anomalies(costs: Iterable[Cost], used: Iterable[Used], days: Sequence[date]) -> list[Anomaly]:
-    """Unusual days of each queue's tasks, the most expensive excess first.
-
-    It is a retry storm where the share of retries is at least twice the median day's as well, a
-    burst where the number of tasks is, and otherwise a dear day.
-    """
-    amounts: dict[tuple[str, str], dict[date, float]] = defaultdict(lambda: defaultdict(float))
-    for cost in costs:
-        amounts[cost.key.queue, cost.key.name][cost.day] += cost.amount / money.ONE
-    sums: dict[tuple[str, str], dict[date, Day]] = defaultdict(dict)
-    for row in used:
-        mine = sums[row.key.queue, row.key.name]
-        old = mine.get(row.day, Day())
-        mine[row.day] = old._replace(
-            tasks=old.tasks + row.ended,
-            attempts=old.attempts + row.attempts,
-            retries=old.retries + row.retries,
-        )
-    found = []
-    for (queue, name), by_date in amounts.items():
-        # A day without work says nothing about what a day with work usually costs: the time
-        # before a launch would make every day after it unusual, or none.
-        with_work = [day for day in days if by_date.get(day)]
-        series = [by_date[day] for day in with_work]
-        usual = sorted(series)[len(series) // 2] if series else 0.0
-        worked = sums[queue, name]
-        for at in statistics.outliers(series):
-            kind = _kind(worked, with_work[at])
-            found.append(Anomaly(with_work[at], queue, name, series[at], usual, kind))
-    return sorted(found, key=lambda each: (-each.excess, each.day, each.queue, each.name))
-
-
-def _kind(worked: Mapping[date, Day], day: date) -> str:
-    others = [each for other, each in worked.items() if other != day]
-    today = worked.get(day, Day())
-    shares = sorted(each.retries / each.attempts for each in others if each.attempts)
-    share = today.retries / today.attempts if today.attempts else 0.0
-    if share > 0.05 and share >= 2 * (shares[len(shares) // 2] if shares else 0.0):
-        return "retry storm"
-    tasks = sorted(each.tasks for each in others)
-    if tasks and today.tasks >= 2 * tasks[len(tasks) // 2]:
-        return "burst"
-    return "dear day"
-
-
-def forecast(found: Mapping[date, Day], budget: float | None, confidence: float = 0.95) -> Forecast:
-    """The month of the last day, to its end. A budget is for all of it, so days before the range
-    are expected as those after it are."""
-    days = sorted(found)
-    last = days[-1]
-    month = [day for day in days if (day.year, day.month) == (last.year, last.month)]
-    first = last.replace(day=1)
-    after = (first + timedelta(days=32)).replace(day=1)
-    whole = [first + timedelta(days=n) for n in range((after - first).days)]
-    ahead = [day for day in whole if day not in found]
-    so_far = sum(found[day].cost for day in month)
-    costs = [found[day].cost for day in days]
-    coming = statistics.forecast(
-        costs, [day.weekday() for day in days], [day.weekday() for day in ahead], confidence
-    )
-    end = Interval(so_far + coming.estimate, so_far + coming.low, so_far + coming.high, confidence)
-    before = sum(day < month[0] for day in ahead)
-    return Forecast(f"{last:%Y-%m}", so_far, len(month), len(ahead) - before, before, end, budget)

@@ -43,6 +43,10 @@ _SCRIPT = """#!/bin/sh
 exec "$LATE_JAVA" $LATE_JAVA_OPTIONS -cp "$SPARK_HOME/jars/*" \\
   org.apache.spark.deploy.SparkSubmit "$@"
 """
+_HOW = (
+    'Get it with: pip install "late-queue[spark-java]", or from your system '
+    "(Debian: apt install openjdk-17-jre-headless)"
+)
 
 
 def find() -> Path:
@@ -61,11 +65,7 @@ def find() -> Path:
         where = "there is none on PATH"
         if home:
             where = f"JAVA_HOME is {home}, where there is none: correct or unset it"
-        raise ConfigError(
-            f"Spark needs Java {VERSION_MIN} or newer, and {where}. "
-            'Get it with: pip install "late-queue[spark-java]", or from your system '
-            "(Debian: apt install openjdk-17-jre-headless)"
-        )
+        raise ConfigError(f"Spark needs Java {VERSION_MIN} or newer, and {where}. {_HOW}")
     _check(found)
     return Path(found)
 
@@ -79,7 +79,7 @@ def _check(java: str) -> None:
     version = _VERSION.search(said)
     if version is None or int(version[1]) < VERSION_MIN:
         have = f"Java {version[1]}" if version else "no Java that says its version"
-        raise ConfigError(f"Spark needs Java {VERSION_MIN} or newer, and {java} is {have}")
+        raise ConfigError(f"Spark needs Java {VERSION_MIN} or newer, and {java} is {have}. {_HOW}")
 
 
 def cache() -> Path:

@@ -39,12 +39,14 @@ def load(path: Path) -> Callable[[str, str, str], str]:
     Raises:
         ConfigError: unreadable, not YAML, or an unknown field.
     """
+    import yaml
+
     try:
         found = msgspec.yaml.decode(path.read_bytes(), type=Owners)
     except OSError as error:
         raise ConfigError(f"owners {path}: {error.strerror}") from None
-    except msgspec.MsgspecError as error:
-        raise ConfigError(f"owners {path}: {error}") from None
+    except (msgspec.MsgspecError, UnicodeError, yaml.YAMLError) as error:
+        raise ConfigError(f"owners {path}: {' '.join(str(error).split())}") from None
 
     @cache
     def owner_of(queue: str, task: str, recorded: str) -> str:

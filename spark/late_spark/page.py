@@ -26,7 +26,7 @@ th{text-align:left;vertical-align:bottom;border-bottom:2px solid var(--rule);fon
 td,th{padding:.25rem .9rem .25rem 0}td:last-child,th:last-child{padding-right:0}
 td{vertical-align:top}
 td{border-bottom:1px solid var(--line);overflow-wrap:break-word}td:first-child{min-width:6rem}
-.n{text-align:right}td.n,td.s{white-space:nowrap}
+.n{text-align:right}td.n,td.s{white-space:nowrap}td.l{min-width:13rem}p{overflow-wrap:anywhere}
 tr.t td{font-weight:600;border-top:2px solid var(--rule)}
 .tiles{display:flex;gap:.8rem;flex-wrap:wrap}
 .tiles div{flex:1 1 8.5rem;box-sizing:border-box;border:1px solid var(--line);border-radius:6px;
@@ -52,6 +52,7 @@ tr,svg,.tiles{break-inside:avoid}tr.t{break-before:avoid}thead{display:table-hea
 """Dark where the reader's screen is; paper is always white."""
 _ROWS_MAX = 40
 _SHORT = 16
+_LONG = 40
 
 
 def page(title: str, subtitle: str, body: Iterable[str]) -> str:
@@ -74,6 +75,7 @@ def table(
     def cell(text: str, number: bool) -> str:
         # What is short stays in one line; the table is scrolled on a small screen.
         kind = " class=n" if number else " class=s" if len(text) <= _SHORT else ""
+        kind = " class=l" if not number and len(text) > _LONG else kind
         return f"<td{kind}>{escape(text)}</td>"
 
     def line(cells: Sequence[object], mark: str = "") -> str:

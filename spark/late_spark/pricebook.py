@@ -151,7 +151,7 @@ def load(path: Path) -> PriceBook:
             f"price book {path} is not YAML: {' '.join(str(error).split())}"
         ) from None
     if found is None:
-        raise ConfigError(f"price book {path} is empty")
+        raise ConfigError(f"price book {path} is empty: it needs prices, or rules for a bill")
     return check(found, path)
 
 
@@ -237,7 +237,7 @@ def _no_overlap(book: PriceBook, path: Path | str) -> None:
 
 
 def _reason(error: Exception) -> str:
-    return (error.strerror if isinstance(error, OSError) else None) or type(error).__name__
+    return (error.strerror if isinstance(error, OSError) else None) or "it is no text"
 
 
 def unique_loader() -> type:

@@ -8,11 +8,14 @@
 
 from __future__ import annotations
 
+from datetime import UTC, date, datetime, timedelta
 from pathlib import Path
 from zoneinfo import ZoneInfo
 
 from late.errors import ConfigError
 from late_spark import calendar, pricebook
+
+_EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 
 
 def load(path: Path) -> dict[str, str]:
@@ -34,6 +37,20 @@ def load(path: Path) -> dict[str, str]:
     if not isinstance(found, dict) or not all(isinstance(each, str) for each in found.values()):
         raise ConfigError(f"--releases {path}: expected a line NAME: TIME for each release")
     return {str(name): value for name, value in found.items()}
+
+
+def by_day(path: Path, tz: ZoneInfo) -> dict[date, str]:
+    """Return the names of the releases of each local day.
+
+    Raises:
+        ConfigError: see `load`; or a time is none.
+    """
+    found: dict[date, str] = {}
+    for name, text in load(path).items():
+        at = calendar.moment(text, f"--releases {path}: {name}", tz)
+        day = (_EPOCH + timedelta(microseconds=at)).astimezone(tz).date()
+        found[day] = f"{found[day]}, {name}" if day in found else name
+    return found
 
 
 def moment(path: Path, name: str, tz: ZoneInfo) -> int:

@@ -56,6 +56,7 @@ class Book:
         self._total = make({"bold": True, "top": 1, "num_format": pattern})
         self._total_count = make({"bold": True, "top": 1, "num_format": "#,##0"})
         self._bold = make({"bold": True, "top": 1})
+        self._sheets: dict[str, Any] = {}
 
     def sheet(
         self,
@@ -64,10 +65,17 @@ class Book:
         rows: Sequence[Sequence[Cell]],
         *,
         totals: str = "Total",
+        table: str = "",
     ) -> None:
         """A table: (title, kind of format) per column. Money and counts get a sum below, as a
-        formula with its value, under the title `totals`; "" for none."""
+        formula with its value, under the title `totals`; "" for none.
+
+        Args:
+            table: makes it a table of that name, which a pivot takes as it is. It has no totals.
+        """
+        totals = "" if table else totals
         sheet = self._book.add_worksheet(name[:31])
+        self._sheets[name] = sheet
         sheet.freeze_panes(1, 0)
         sheet.set_landscape()
         sheet.fit_to_pages(1, 0)
@@ -83,10 +91,38 @@ class Book:
             sheet.set_column(at, at, min(_WIDEST, width + 2))
         for number, row in enumerate(rows, start=1):
             self._row(sheet, number, row, columns)
-        if rows:
+        if rows and table:
+            heads = [{"header": title} for title, _ in columns]
+            sheet.add_table(0, 0, len(rows), len(columns) - 1, {"name": table, "columns": heads})
+        elif rows:
             sheet.autofilter(0, 0, len(rows), len(columns) - 1)
         if totals and rows:
             self._totals(sheet, columns, rows, totals)
+
+    def chart(
+        self, name: str, title: str, columns: Sequence[int], rows: int, *, right_of: int,
+        kind: str = "column", stacked: bool = False,
+    ) -> None:  # fmt: skip
+        """Draw columns of a sheet beside its table, by what its first column says.
+
+        Args:
+            rows: how many of them, from the first on.
+            right_of: the last column of the table.
+            kind: `column` or `line`.
+        """
+        chart = self._book.add_chart({"type": kind, **({"subtype": "stacked"} if stacked else {})})
+        for at in columns:
+            chart.add_series({
+                "name": [name, 0, at], "categories": [name, 1, 0, rows, 0],
+                "values": [name, 1, at, rows, at],
+            })  # fmt: skip
+        chart.set_title({"name": title, "name_font": {"size": 12}})
+        chart.set_y_axis({"num_format": "#,##0", "major_gridlines": {"visible": True,
+                          "line": {"color": "#DDDDDD"}}})  # fmt: skip
+        chart.set_x_axis({"label_position": "low"})
+        chart.set_legend({"position": "bottom"})
+        chart.set_size({"width": 760, "height": 380})
+        self._sheets[name].insert_chart(1, right_of + 2, chart)
 
     def _row(
         self, sheet: Any, number: int, row: Sequence[Cell], columns: Sequence[tuple[str, str]]
@@ -151,6 +187,12 @@ def write(report: CostReport, path: Path) -> None:
     """The report's workbook. All of its sheets show the same cents: of each, the total is one that
     the summary has."""
     book = Book(path, report.currency, report.digits, report.calendar.days[-1])
+    fill(book, report)
+    book.close()
+
+
+def fill(book: Book, report: CostReport) -> None:
+    """Write the report's sheets into a workbook."""
     _summary(book, report)
     _costs(book, report)
     _days(book, report)
@@ -171,7 +213,7 @@ def write(report: CostReport, path: Path) -> None:
             [("Step", "text"), (f"Cost ({report.currency})", "money")],
             list(zip(
                 bridge.STEPS.values(),
-                _amounts(report, list(steps.values()), report.total_cents),
+                amounts(report, list(steps.values()), report.total_cents),
                 strict=True,
             )),
             totals="Used in the range",
@@ -185,10 +227,9 @@ def write(report: CostReport, path: Path) -> None:
             totals="",
         )  # fmt: skip
     book.sheet("Assumptions", [("What", "wrap"), ("How", "wrap")], report.assumptions, totals="")
-    book.close()
 
 
-def _amounts(report: CostReport, units: Sequence[int], total: int | None = None) -> list[float]:
+def amounts(report: CostReport, units: Sequence[int], total: int | None = None) -> list[float]:
     """Amounts as people see them, so that they add up to `total` cents."""
     scale: int = 10**report.digits
     return [cents / scale for cents in money.in_minor(units, report.digits, total)]
@@ -218,7 +259,7 @@ def _costs(book: Book, report: CostReport) -> None:
         ("Per retry", "fine"), ("Cost of retries", "money"),
     ]  # fmt: skip
     total = report.total_cents
-    again = _amounts(report, [row.of_retries() for row in report.rows])
+    again = amounts(report, [row.of_retries() for row in report.rows])
     rows: list[list[Cell]] = [
         [*row.by, row.cents / scale, row.cents / total if total else None, row.tasks, row.attempts,
          row.retries, _each(row.per_million()), _each(row.per_retry()), of_retries]
@@ -251,12 +292,13 @@ def _days(book: Book, report: CostReport) -> None:
         list(
             zip(
                 report.calendar.days,
-                _amounts(report, list(borne.values()), report.borne_cents),
-                _amounts(report, list(left.values()), report.unallocated_cents),
+                amounts(report, list(borne.values()), report.borne_cents),
+                amounts(report, list(left.values()), report.unallocated_cents),
                 strict=True,
             )
         ),
     )
+    book.chart("Days", "Cost per day", (1, 2), len(report.calendar.days), right_of=2, stacked=True)
 
 
 def _lines(book: Book, report: CostReport) -> None:
@@ -264,7 +306,7 @@ def _lines(book: Book, report: CostReport) -> None:
         ("Lines", "Driver", report.by_line(), report.borne_cents),
         ("Unallocated", "Why", report.why_unallocated(), report.unallocated_cents),
     ):
-        seen = _amounts(report, [amount for _, _, amount in rows], total)
+        seen = amounts(report, [amount for _, _, amount in rows], total)
         book.sheet(
             name,
             [("Line", "text"), (how, "text"), ("Cost", "money")],

@@ -9,9 +9,10 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import lru_cache
 from itertools import pairwise
 from math import exp, inf, lgamma, log, sqrt
-from statistics import fmean, median, variance
+from statistics import fmean, variance
 
 
 @dataclass(frozen=True)
@@ -63,6 +64,7 @@ def effective(days: Sequence[float]) -> float:
     return max(2.0, n * (1 - r) / (1 + r))
 
 
+@lru_cache(256)
 def student(confidence: float, freedom: float) -> float:
     """The two-sided quantile of Student's t: |t| is below it with this probability."""
     low, high = 0.0, 1e6
@@ -98,44 +100,3 @@ def _beta(x: float, a: float, b: float) -> float:
 
 def _not_zero(value: float, tiny: float) -> float:
     return value if abs(value) > tiny else tiny
-
-
-def outliers(values: Sequence[float], factor: float = 5.0) -> list[int]:
-    """Find the values that are far above their median.
-
-    Far is `factor` robust standard deviations (1.4826 times the median distance from the median),
-    and at least half of the median. With a mean one storm would raise the bar for the next.
-    """
-    if len(values) < 5:
-        return []
-    middle = median(values)
-    spread = 1.4826 * median(abs(value - middle) for value in values)
-    bar = middle + max(factor * spread, middle / 2)
-    return [at for at, value in enumerate(values) if value > bar]
-
-
-def forecast(
-    days: Sequence[float], weekdays: Sequence[int], ahead: Sequence[int], confidence: float = 0.95
-) -> Interval:
-    """The sum of the coming days: each as the mean of its weekday, or of all days where that
-    weekday was seen less than twice.
-
-    Args:
-        weekdays: of each past day, 0 to 6.
-        ahead: of each coming day.
-    """
-    if not days:
-        return Interval(0.0, -inf, inf, confidence)
-    by_weekday = {n: [v for v, w in zip(days, weekdays, strict=True) if w == n] for n in range(7)}
-    means = {n: fmean(v) if len(v) > 1 else fmean(days) for n, v in by_weekday.items()}
-    estimate = sum(means[weekday] for weekday in ahead)
-    if not ahead:
-        return Interval(estimate, estimate, estimate, confidence)
-    if len(days) < 3:
-        return Interval(estimate, -inf, inf, confidence)
-    rest = [value - means[weekday] for value, weekday in zip(days, weekdays, strict=True)]
-    n = effective(days)
-    # The coming days vary by themselves, and the means that they are expected at are uncertain.
-    error = sqrt(variance(rest) * (len(ahead) + len(ahead) ** 2 / n))
-    reach = student(confidence, max(1.0, n - 1)) * error
-    return Interval(estimate, estimate - reach, estimate + reach, confidence)

@@ -7,15 +7,20 @@ too few days) is null.
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+from fractions import Fraction
 from math import isfinite
 from typing import Any
 
 from late_spark import money
+from late_spark.anomalies import COLUMNS, Anomaly
 from late_spark.close.command import Done
 from late_spark.close.compare import Row
 from late_spark.command_capacity import CapacityReport, enough
 from late_spark.command_impact import ImpactReport
 from late_spark.cost import CostReport
+from late_spark.forecast import Forecast
+from late_spark.impact import Change
 from late_spark.statistics import Interval
 from late_spark.tables import header
 
@@ -95,6 +100,7 @@ def close(done: Done) -> dict[str, Any]:
             **dict(zip(header(of.this.by), each.name, strict=True)),
             "cost": amount(each.this), "last": amount(each.last), "change": amount(each.change),
             "budget": amount(each.budget), "left": amount(each.left),
+            "expected": amount(each.expected),
             "per_million": amount(each.per_million),
             "last_per_million": amount(each.last_per_million),
         }  # fmt: skip
@@ -109,6 +115,36 @@ def close(done: Done) -> dict[str, Any]:
             {"line": name, "cost": money.exact(mine), "last": _exact(last)}
             for name, mine, last in of.lines()
         ],
+        "forecast": None if of.outlook.end is None else _forecast(of.outlook.end),
+        "anomalies": _anomalies(of.outlook.unusual),
+        "moved": [
+            {
+                "queue": each.queue,
+                "task": each.name,
+                "cost": money.exact(each.this),
+                "last": money.exact(each.last),
+                "by_tasks": money.exact(each.by_tasks),
+                "by_rate": money.exact(each.by_rate),
+            }
+            for each in of.outlook.moved
+        ],
+        "business": [
+            {
+                "counted": each.metric,
+                "tenant": each.tenant or None,
+                "cost": money.exact(each.amount),
+                "count": float(each.counted),
+                "each": _rounded(each.each()),
+                "last_each": _rounded(each.last_each()),
+                "trend_in_a_week": each.trend and _interval(each.trend),
+            }
+            for _, found in of.business
+            for each in found
+        ],
+        "releases": [
+            {"release": each.name, "day": str(each.day), "changes": _changes(each.changes, of.this)}
+            for each in of.outlook.released
+        ],
         "warnings": of.warnings(),
         "signoff": done.signed.hash,
         "inputs": done.signed.inputs,
@@ -120,36 +156,42 @@ def close(done: Done) -> dict[str, Any]:
 
 def impact(found: ImpactReport) -> dict[str, Any]:
     """Before and after, unusual days, the month."""
-    made = found.forecast
     return {
         "title": found.title,
         "currency": found.currency,
         "at": str(found.at),
         "confidence": found.confidence,
-        "changes": [
-            {
-                "measure": each.measure,
-                "unit": found.currency if each.unit == "money" else each.unit,
-                "before": each.before if each.days_before else None,
-                "after": each.after if each.days_after else None,
-                "difference": _interval(each.difference),
-                "days_before": each.days_before,
-                "days_after": each.days_after,
-                "verdict": each.verdict(),
-            }
-            for each in found.changes
-        ],
-        "anomalies": [
-            {"day": str(each.day), "queue": each.queue, "task": each.name, "kind": each.kind,
-             "cost": each.cost, "usual": each.usual, "excess": each.excess}
-            for each in found.anomalies
-        ],
-        "forecast": {
-            "month": made.month, "so_far": made.so_far, "days_seen": made.days_seen,
-            "days_left": made.days_left, "days_before": made.days_before,
-            "end": _interval(made.end), "budget": made.budget,
-            "verdict": made.verdict(),
-        },
+        "changes": _changes(found.changes, found),
+        "anomalies": _anomalies(found.anomalies),
+        "forecast": _forecast(found.forecast),
+    }
+
+
+def _changes(found: Iterable[Change], of: ImpactReport | CostReport) -> list[dict[str, Any]]:
+    return [
+        {
+            "measure": each.measure,
+            "unit": of.currency if each.unit == "money" else each.unit,
+            "before": each.before if each.days_before else None,
+            "after": each.after if each.days_after else None,
+            "difference": _interval(each.difference),
+            "days_before": each.days_before,
+            "days_after": each.days_after,
+            "verdict": each.verdict(),
+        }
+        for each in found
+    ]
+
+
+def _anomalies(found: Iterable[Anomaly]) -> list[dict[str, Any]]:
+    return [dict(zip(COLUMNS, each.row(), strict=True)) for each in found]
+
+
+def _forecast(made: Forecast) -> dict[str, Any]:
+    return {
+        "month": made.month, "so_far": made.so_far, "days_seen": made.days_seen,
+        "days_left": made.days_left, "days_before": made.days_before,
+        "end": _interval(made.end), "budget": made.budget, "verdict": made.verdict(),
     }  # fmt: skip
 
 
@@ -176,6 +218,10 @@ def capacity(found: CapacityReport) -> dict[str, Any]:
             for each in found.verdicts
         ],
     }  # fmt: skip
+
+
+def _rounded(units: Fraction | None) -> str | None:
+    return None if units is None else money.exact(round(units))
 
 
 def _exact(units: int | None) -> str | None:

@@ -2,134 +2,22 @@
 
 from __future__ import annotations
 
-import csv
 import json
 import re
-from collections import defaultdict
 from collections.abc import Callable
 from dataclasses import replace
-from datetime import date, timedelta
 from fractions import Fraction
 from pathlib import Path
-from typing import Any
 
 import pytest
-from late_spark import commands
-from late_spark.allocation import Key
 from late_spark.calendar import Calendar
-from late_spark.close import command, signoff
+from late_spark.close import signoff
 from late_spark.commands import Asked, Source
-from late_spark.drivers import Used
 
 from late.errors import ConfigError, StoreError
+from tests.spark.close_kit import OWNERS, asked, expected, made, read
 
-PRICES = """
-version: 1
-name: shop
-currency: USD
-bill:
-  rules:
-  - {line: database, match: {ServiceName: Spanner}, share: 80, drivers: {tasks: 70, retries: 20}}
-  - {line: network, match: {ServiceName: Network}, drivers: {bytes: 100}}
-"""
-BUDGETS = """
-version: 1
-total: 500
-parts: {growth: 50, money: 400, new: 10}
-months:
-  2026-10: {parts: {growth: 60}}
-"""
-COLUMNS = (
-    "BilledCost", "EffectiveCost", "ChargeClass", "ServiceName", "ChargePeriodStart",
-    "ChargePeriodEnd", "BillingPeriodStart", "BillingPeriodEnd", "BillingAccountId",
-    "BillingCurrency",
-)  # fmt: skip
-FIRST = date(2026, 9, 1)
-OWNERS = {"growth": 1, "money": 3}
-"""The share of each owner in a day's tasks, times the day of the month."""
-
-
-def billed(day: date, service: str, cost: str, *, of: int, kind: str = "") -> dict[str, str]:
-    cells = (cost, cost, kind, service, str(day), str(day + timedelta(days=1)),
-             f"2026-{of:02}-01", f"2026-{of + 1:02}-01", "7", "USD")  # fmt: skip
-    return dict(zip(COLUMNS, cells, strict=True))
-
-
-def bills() -> dict[int, list[dict[str, str]]]:
-    """September whole, with a day that nobody worked; October without its last three days."""
-    found: dict[int, list[dict[str, str]]] = {9: [], 10: []}
-    for n in range(58):
-        day = FIRST + timedelta(days=n)
-        found[day.month].append(billed(day, "Spanner", f"{7 + n}.0{n:02}1", of=day.month))
-        found[day.month].append(billed(day, "Network", "0.3333333", of=day.month))
-    found[10].append(billed(date(2026, 9, 9), "Spanner", "-5.00", of=10, kind="Correction"))
-    found[10].append(billed(date(2026, 10, 9), "Mystery", "1.11", of=10))
-    return found
-
-
-def work() -> list[Used]:
-    return [
-        Used(day, Key("g", owner, "n", "", owner), 1, ended=share * day.day, bytes=share,
-             attempts=share * day.day, retries=1 if owner == "money" else 0)
-        for n in range(61)
-        for day in [FIRST + timedelta(days=n)]
-        for owner, share in OWNERS.items()
-        if day != date(2026, 10, 5)
-    ]  # fmt: skip
-
-
-def expected(month: int) -> dict[str, Fraction]:
-    """What each owner bears in a month, and what nobody does."""
-    found: dict[str, Fraction] = defaultdict(Fraction)
-    for row in [row for rows in bills().values() for row in rows]:
-        day = date.fromisoformat(row["ChargePeriodStart"])
-        cost = Fraction(row["EffectiveCost"])
-        if day.month != month:
-            continue
-        found["total"] += cost
-        if day == date(2026, 10, 5) or row["ServiceName"] == "Mystery":
-            continue
-        shares = {owner: Fraction(share, 4) for owner, share in OWNERS.items()}
-        if row["ServiceName"] == "Network":
-            for owner, share in shares.items():
-                found[owner] += cost * share
-            continue
-        for owner, share in shares.items():
-            found[owner] += cost * Fraction(8, 10) * Fraction(7, 10) * share
-        found["money"] += cost * Fraction(8, 10) * Fraction(2, 10)
-    return found
-
-
-@pytest.fixture
-def asked(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Asked:
-    """A question whose usage is that of `work`, without Spark."""
-
-    def worked(_: Asked, days: Calendar, *__: Any, **___: Any) -> list[Used]:
-        return [row for row in work() if days.days[0] <= row.day <= days.days[-1]]
-
-    monkeypatch.chdir(tmp_path)
-    monkeypatch.setattr(commands, "usage", lambda *_: None)
-    monkeypatch.setattr(commands, "work", worked)
-    monkeypatch.setattr(Source, "check", lambda *_: None)
-    Path("prices.yaml").write_text(PRICES)
-    Path("budgets.yaml").write_text(BUDGETS)
-    for month, rows in bills().items():
-        with Path(f"{month}.csv").open("w", newline="") as file:
-            writer = csv.DictWriter(file, COLUMNS)
-            writer.writeheader()
-            writer.writerows(rows)
-    return Asked(
-        source=Source(usage="usage"), from_="", to="", prices=Path("prices.yaml"),
-        out=Path("close"), bills=[Path("9.csv"), Path("10.csv")],
-    )  # fmt: skip
-
-
-def made(asked: Asked, month: str = "2026-10") -> command.Done:
-    return command.run(asked, month, "owner", Path("budgets.yaml"))
-
-
-def read(name: str) -> list[dict[str, str]]:
-    return list(csv.DictReader((Path("close") / name).read_text().splitlines()))
+__all__ = ["asked"]
 
 
 def test_a_month_stands_beside_the_last_and_the_budget(asked: Asked) -> None:
@@ -214,7 +102,8 @@ def test_run_again_it_is_the_same_or_says_what_changed(asked: Asked) -> None:
 
 def test_the_hash_is_that_of_all_files(asked: Asked) -> None:
     signed = made(asked).signed
-    names = {path.name for path in Path("close").iterdir()} - {"report.json", signoff.FILE}
+    found = {path.relative_to("close") for path in Path("close").rglob("*") if path.is_file()}
+    names = {str(path) for path in found} - {"report.json", signoff.FILE}
     assert set(signed.outputs) == names
     assert {name.split()[0] for name in signed.inputs} == {"bill", "price", "budgets", "usage"}
     assert json.loads(Path("close/report.json").read_text())["signoff"] == signed.hash
@@ -248,7 +137,12 @@ def test_a_first_month_has_nothing_beside_it(asked: Asked, monkeypatch: pytest.M
         ("2026-10", lambda: Path("budgets.yaml").write_text("version: 1\nby: queue\nparts: {q: 1}"),
          "are by queue, and the close is by owner: give --by queue"),
         ("2026-10", lambda: Path("budgets.yaml").unlink(), "budgets budgets.yaml: No such file"),
-        ("2026-10", lambda: Path("10.csv").write_text(""), "bill 10.csv is empty"),
+        ("2026-10", lambda: Path("budgets.yaml").write_text("a: ["), "budgets.yaml is not YAML: "),
+        ("2026-10", lambda: Path("prices.yaml").write_bytes(b"\xff"),
+         "price book prices.yaml: it is no text"),
+        ("2026-10", lambda: Path("10.csv").write_text(""),
+         "bill 10.csv is empty: fetch it again, or take it away"),
+        ("2031-01", lambda: None, "no bill has anything of 2031-01: give its bill"),
     ],
 )  # fmt: skip
 def test_bad_input_writes_nothing(
@@ -259,3 +153,11 @@ def test_bad_input_writes_nothing(
         made(asked, month)
     assert not Path("close").exists()
     assert not list(Path().glob(".close*"))
+
+
+@pytest.mark.parametrize("content", [b"", b"a: [", b"\xff\xfe\x00", b"\x89PNG\r\n", b"- 1"])
+def test_a_bad_file_of_owners_is_found_before_spark(asked: Asked, content: bytes) -> None:
+    Path("owners.yaml").write_bytes(content)
+    with pytest.raises(ConfigError, match=r"^owners owners.yaml: .+") as found:
+        made(replace(asked, owners=Path("owners.yaml")))
+    assert "\n" not in str(found.value)

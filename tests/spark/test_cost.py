@@ -8,7 +8,6 @@ import zipfile
 from decimal import Decimal
 from pathlib import Path
 from typing import Any
-from xml.etree import ElementTree
 
 import pyarrow.parquet as pq
 import pytest
@@ -36,6 +35,7 @@ from pyspark.sql import DataFrame, SparkSession
 from late.errors import ConfigError
 from tests.spark import usage_kit
 from tests.spark.usage_kit import BERLIN, nullable
+from tests.spark.xlsx_kit import sheet
 
 DAYS = Calendar.of("2026-03-28", "2026-03-31", BERLIN)  # the 29th has 23 hours
 
@@ -258,30 +258,6 @@ def test_the_files_of_a_report_reconcile(asked: Asked) -> None:
     assert all(None not in each.values() for each in rows), "as many cells as the header"
     # and a stranger's name is no formula
     assert {"'=acme"} == {each["tenant"] for each in rows if "acme" in each["tenant"]}
-
-
-def sheet(path: Path, number: int) -> list[list[tuple[str, str]]]:
-    """(kind, value) of the cells: `n` numbers, `s` texts, `f` formulas with their value."""
-    space = "{http://schemas.openxmlformats.org/spreadsheetml/2006/main}"
-    with zipfile.ZipFile(path) as book:
-        texts = [
-            "".join(node.itertext())
-            for node in ElementTree.fromstring(book.read("xl/sharedStrings.xml"))
-        ]
-        root = ElementTree.fromstring(book.read(f"xl/worksheets/sheet{number}.xml"))
-    found = []
-    for line in root.iter(f"{space}row"):
-        cells = []
-        for cell in line:
-            value = cell.findtext(f"{space}v") or ""
-            if cell.find(f"{space}f") is not None:
-                cells.append(("f", value))
-            elif cell.get("t") == "s":
-                cells.append(("s", texts[int(value)]))
-            else:
-                cells.append(("n", value))
-        found.append(cells)
-    return found
 
 
 def test_the_workbook_has_numbers_formats_and_totals(asked: Asked) -> None:

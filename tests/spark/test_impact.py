@@ -5,13 +5,10 @@ from __future__ import annotations
 import random
 from datetime import date, timedelta
 from math import inf
-from statistics import fmean
 
 import pytest
-from late_spark import impact, money, statistics
-from late_spark.allocation import Cost, Key
-from late_spark.charges import Line
-from late_spark.drivers import Used
+from late_spark import impact, statistics
+from late_spark.allocation import Key
 from late_spark.impact import Day
 
 START = date(2026, 3, 2)  # a Monday
@@ -112,62 +109,3 @@ def test_percentiles_are_compared_by_day_where_there_are_any() -> None:
     assert (p95.verdict(), p95.days_before, p95.days_after) == ("higher", 6, 7)
     assert p95.difference.estimate == pytest.approx(100, abs=1)
     assert by["waiting time, p95"].days_before == 0
-
-
-def worked(
-    cents: list[int], retries: list[int], ended: list[int]
-) -> tuple[list[Cost], list[Used], list[date]]:
-    listed = [START + timedelta(days=n) for n in range(len(cents))]
-    costs = [
-        Cost(day, KEY, Line("n"), "writes", c * money.ONE // 100)
-        for day, c in zip(listed, cents, strict=True)
-    ]
-    used = [
-        Used(day, KEY, ended=e, attempts=100, retries=r)
-        for day, r, e in zip(listed, retries, ended, strict=True)
-    ]
-    return costs, used, listed
-
-
-def test_a_retry_storm_has_its_price() -> None:
-    cents = [1_000, 1_010, 990, 1_000, 1_005, 42_200, 1_000, 2_500]
-    found = impact.anomalies(*worked(cents, [2, 2, 2, 2, 2, 60, 2, 2], [10] * 7 + [50]))
-    assert [(a.kind, a.day.isoformat()) for a in found] == [
-        ("retry storm", "2026-03-07"),
-        ("burst", "2026-03-09"),
-    ]
-    assert found[0].said("USD") == (
-        "retry storm on Saturday 2026-03-07: pay/charge cost 411.95 USD more than its median day "
-        "(10.05)"
-    )
-
-
-def test_usual_ups_and_downs_are_no_anomaly() -> None:
-    cents = [900, 1_100, 950, 1_200, 1_000, 1_300, 980, 1_050]
-    assert impact.anomalies(*worked(cents, [2] * 8, [10] * 8)) == []
-
-
-def test_the_month_is_forecast_by_weekday() -> None:
-    # Given three weeks of 10 a day and 2 at weekends, from 2 March on
-    found = days([10, 10, 10, 10, 10, 2, 2] * 3)
-    # When nine days are left, 23 to 31 March: seven working days and a weekend; and of the first,
-    # a Sunday, the range has nothing
-    made = impact.forecast(found, budget=300)
-    assert (made.so_far, made.days_seen, made.days_left, made.days_before) == (162, 21, 9, 1)
-    assert made.end.estimate == 162 + 74 + 2
-    assert made.verdict() == "within budget, clearly"
-    assert impact.forecast(found, 200).verdict() == "over budget, clearly"
-    assert impact.forecast(found, None).verdict() == "no budget is given"
-
-
-def test_the_forecast_holds_as_often_as_it_says() -> None:
-    rng = random.Random(3)
-    held = 0
-    for _ in range(200):
-        past = [rng.gauss(100, 10) for _ in range(28)]
-        coming = sum(rng.gauss(100, 10) for _ in range(7))
-        week = [n % 7 for n in range(28)]
-        found = statistics.forecast(past, week, list(range(7)))
-        assert found.estimate == pytest.approx(7 * fmean(past), rel=0.05)
-        held += found.low <= coming <= found.high
-    assert 0.88 <= held / 200 <= 0.99

@@ -39,6 +39,15 @@ def close(
         Path | None, typer.Option("--budgets", metavar="FILE", help="Budgets of months (YAML); "
                                   "else the price book's.", show_default=False),
     ] = None,
+    releases: Annotated[
+        Path | None, typer.Option("--releases", metavar="FILE", help="Names and times of releases "
+                                  "(YAML): what each did.", show_default=False),
+    ] = None,
+    business: Annotated[
+        list[Path] | None, typer.Option("--business", metavar="FILE", help="What the business "
+                                        "counted by day (CSV), for the cost of each order; may be "
+                                        "repeated."),
+    ] = None,
     url: Url = None,
     usage: UsageFiles = None,
     lake: Lake = None,
@@ -52,8 +61,9 @@ def close(
 ) -> None:  # fmt: skip
     """Close a month: its cost beside the last month and the budget, with what must be known first.
 
-    Writes one folder: a page to sign, a workbook, tables and signoff.json, a hash over all inputs
-    and outputs. Run again, it finds the same or says what changed.
+    Writes one folder: a page to sign, one for each owner, a workbook, tables and signoff.json, a
+    hash over all inputs and outputs. Run again, it finds the same or says what changed. A month
+    that still runs is forecast to its end.
     """
     question = asked(
         month, month, prices, out, url=url, usage=usage, lake=lake, bill=bill, metrics=metrics,
@@ -63,7 +73,7 @@ def close(
     from late_spark.close import command
 
     question = dataclasses.replace(question, leader_regions=tuple(leader_region or ()))
-    done = command.run(question, month, by, budgets)
+    done = command.run(question, month, by, budgets, releases=releases, business=business or ())
     if json:
         output.as_json(values.close(done))
     else:
@@ -85,6 +95,14 @@ def _said(done: Done, out: Path) -> None:
     ]
     columns = (*header(of.this.by), f"{of.month}>", f"{of.before}>", "change>", "budget>")
     output.table(of.this.title, columns, rows)
+    end = of.outlook.end
+    if end is not None:
+        typer.echo(
+            f"{end.days_seen} days are known; expected at the month's end: "
+            f"{shown(of.cents(end.end.estimate))} {of.this.currency}; {end.verdict()}"
+        )
+    for unusual in of.outlook.unusual[:5]:
+        typer.echo(output.plain(unusual.said(of.this.currency)))
     for each in of.warnings():
         output.note(f"warning: {output.plain(each)}")
     for each in done.changes:

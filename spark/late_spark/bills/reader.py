@@ -49,7 +49,7 @@ def table(path: Path) -> Table:
     except OSError as error:
         raise ConfigError(f"bill {path}: {error.strerror}") from None
     if not magic:
-        raise ConfigError(f"bill {path} is empty")
+        raise ConfigError(f"bill {path} is empty: fetch it again, or take it away")
     if magic == b"PK\x03\x04":
         raise ConfigError(f"bill {path} is a ZIP archive: unpack it, and give what is in it")
     if magic == b"PAR1":
@@ -103,7 +103,7 @@ def _head(path: Path, packed: str) -> str:
 def _csv(path: Path, head: str, packed: str) -> Table:
     columns = next(csv.reader(io.StringIO(head, newline="")), [])
     if not any(columns):
-        raise ConfigError(f"bill {path} is empty")
+        raise ConfigError(f"bill {path} is empty: fetch it again, or take it away")
     twice = [name for at, name in enumerate(columns) if name in columns[:at]]
     if twice:
         raise ConfigError(f"bill {path} has two columns {twice[0]!r}: take one out")
@@ -164,7 +164,9 @@ def _explained(path: Path, error: Exception) -> ConfigError:
     said = str(error)
     cells = _CELLS.search(said)
     if cells:
-        return ConfigError(f"bill {path}:{cells[1]} has not as many cells as columns")
+        return ConfigError(
+            f"bill {path}:{cells[1]} has not as many cells as columns: fetch it again"
+        )
     return _damaged(path)
 
 

@@ -60,8 +60,10 @@ def load(path: Path, month: str, by: str) -> Budget:
     except (OSError, UnicodeError) as error:
         said = getattr(error, "strerror", None) or "is no text"
         raise ConfigError(f"budgets {path}: {said}") from None
-    except (yaml.YAMLError, msgspec.ValidationError) as error:
-        raise ConfigError(f"budgets {path}: {' '.join(str(error).split())}") from None
+    except yaml.YAMLError as error:
+        raise ConfigError(f"budgets {path} is not YAML: {' '.join(str(error).split())}") from None
+    except msgspec.ValidationError as error:
+        raise ConfigError(f"budgets {path}: {error}") from None
     chosen = file.months.get(month)
     total = chosen.total if chosen and chosen.total is not None else file.total
     parts = file.parts | (chosen.parts if chosen else {})

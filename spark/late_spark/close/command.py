@@ -5,22 +5,37 @@ from __future__ import annotations
 import re
 import shutil
 import tempfile
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from datetime import date
+from fractions import Fraction
 from pathlib import Path
 
 from late.errors import ConfigError, LateError
-from late_spark import calendar, commands, cost, folder, money, pricebook, session
+from late_spark import (
+    calendar,
+    commands,
+    cost,
+    findings,
+    folder,
+    money,
+    pricebook,
+    session,
+    tenants,
+)
+from late_spark.anomalies import Span
 from late_spark.bills import files
 from late_spark.calendar import Calendar
 from late_spark.charges import Charge, over_days
-from late_spark.close import budgets, page, signoff
+from late_spark.close import budgets, outlook, page, signoff
 from late_spark.close.budgets import Budget
+from late_spark.close.business import join, load
 from late_spark.close.compare import Close
 from late_spark.close.signoff import SignOff
 from late_spark.commands import Asked
 from late_spark.drivers import Used
 from late_spark.pricebook import PriceBook
+from late_spark.releases import by_day
 
 _MONTH = re.compile(r"(\d{4})-(0[1-9]|1[0-2])\Z")
 
@@ -35,6 +50,9 @@ class Done:
     """The folder had the same already, and was left as it is."""
     changes: tuple[str, ...] = ()
     """What is not as it was in the close that was replaced."""
+
+
+Behind = Callable[[Sequence[Span]], Mapping[Span, str]]
 
 
 def months(month: str) -> tuple[str, str]:
@@ -52,8 +70,16 @@ def months(month: str) -> tuple[str, str]:
 
 
 @session.explained()
-def run(asked: Asked, month: str, by: str, budget: Path | None = None) -> Done:
+def run(
+    asked: Asked, month: str, by: str, budget: Path | None = None, *,
+    releases: Path | None = None, business: Sequence[Path] = (),
+) -> Done:  # fmt: skip
     """Write the close of a month, or find that it is there already.
+
+    Args:
+        budget: a file of budgets (`budgets`).
+        releases: a file of releases (`late_spark.releases`).
+        business: files of what the business counts (`business`).
 
     Raises:
         ConfigError: bad input; or the folder has a close that came out otherwise, with what
@@ -65,10 +91,16 @@ def run(asked: Asked, month: str, by: str, budget: Path | None = None) -> Done:
     folder.check(asked.out, force=asked.force or old is not None)
     columns = cost.dimensions(by)
     book, days, billed, measured = commands.paid(asked)
+    if asked.bills and not findings.spans(billed, days):
+        raise ConfigError(f"no bill has anything of {month}: give its bill, or another month")
     limit = _budget(asked, book, budget, month, by)
+    released = by_day(releases, days.tz) if releases is not None else {}
+    metrics = load(business, by_tenant="tenant" in columns)
     earlier = Calendar.of(before, month, days.tz)
     last_billed, no_last = _last(asked, earlier, billed)
-    used, no_usage = _used(asked, days, earlier if last_billed is not None else None, columns)
+    used, no_usage, behind = _used(
+        asked, days, earlier if last_billed is not None else None, columns
+    )
     no_last = no_last or no_usage
     assumptions = list(commands.assumed(asked, book, days))
 
@@ -80,11 +112,20 @@ def run(asked: Asked, month: str, by: str, budget: Path | None = None) -> Done:
         )  # fmt: skip
 
     last = report(last_billed, earlier) if last_billed is not None and not no_last else None
-    close = Close(month, before, report(billed, days), last, no_last, limit)
-    inputs = _inputs(asked, close, used, budget)
+    this = report(billed, days)
+    known = outlook.known(this, billed)
+    of_last = [day for day in earlier.days if day not in last.without_bill] if last else []
+    look = outlook.make(this, last, known, limit, released)
+    named = behind(outlook.by_number(look))
+    close = Close(
+        month, before, this, last, no_last, limit, outlook.told(look, named), known,
+        [(each, join(each, this, known, last, of_last)) for each in metrics], named,
+    )  # fmt: skip
+    more = [("budgets", budget), ("releases", releases), *(("business", p) for p in business)]
+    inputs = _inputs(asked, close, more)
     with tempfile.TemporaryDirectory() as scratch:
         made = Path(scratch)
-        _write(close, made, asked, book, billed, inputs)
+        _write(close, made, asked, book, billed, inputs, released)
         signed = signoff.make(month, inputs, made)
         return _kept(asked, close, signed, old, made)
 
@@ -122,8 +163,9 @@ _HALF_US = calendar.DAY_US * 14
 
 def _used(
     asked: Asked, days: Calendar, earlier: Calendar | None, by: Sequence[str]
-) -> tuple[list[Used], str]:
-    """Return the work of both months in one pass, or of the one and why not of the other."""
+) -> tuple[list[Used], str, Behind]:
+    """Return the work of both months in one pass, or of the one and why not of the other; and what
+    finds the tenant behind unusual days, which nobody needs where the work has tenants."""
     reason, wide = "", days
     if earlier is not None:
         wide = Calendar(earlier.from_us, days.to_us, days.tz)
@@ -132,14 +174,14 @@ def _used(
         except LateError as error:
             wide, reason = days, str(error)
     usage = commands.usage(asked, wide)
-    return commands.work(asked, wide, usage, by, needed=not asked.bills), reason
+    used = commands.work(asked, wide, usage, by, needed=not asked.bills)
+    known = "tenant" in by
+    return used, reason, lambda spans: {} if known else tenants.behind(usage, wide, spans)
 
 
-def _inputs(
-    asked: Asked, close: Close, used: Sequence[Used], budget: Path | None
-) -> dict[str, str]:
+def _inputs(asked: Asked, close: Close, more: Sequence[tuple[str, Path | None]]) -> dict[str, str]:
     found = {f"bill {path}": signoff.of_file(path) for path in files.every(asked.bills)}
-    named = [("price book", asked.prices), ("owners", asked.owners), ("budgets", budget)]
+    named = [("price book", asked.prices), ("owners", asked.owners), *more]
     named += [("metrics", path) for path in asked.metrics]
     for what, path in named:
         if path is not None:
@@ -152,20 +194,37 @@ def _inputs(
 
 def _write(
     close: Close, made: Path, asked: Asked, book: PriceBook, billed: Sequence[Charge],
-    inputs: dict[str, str],
+    inputs: dict[str, str], released: Mapping[date, str],
 ) -> None:  # fmt: skip
-    from late_spark import sheets, tables
+    from late_spark import anomalies, tables
+    from late_spark.close import owner_pages, workbook
 
     asked.say(f"writing {asked.out}")
     this = close.this
     commands.write_cost(this, made, asked, book, billed)
-    sheets.write(this, made / "cost.xlsx")
+    workbook.write(close, made / "cost.xlsx")
+    owner_pages.write(close, released, made / owner_pages.FOLDER)
+    tables.csv_rows(made / "anomalies.csv", anomalies.COLUMNS,
+                    [each.row() for each in close.outlook.unusual])  # fmt: skip
+    tables.amount_rows(
+        made / "moved.csv", ("queue", "task", close.before, close.month, "by_tasks", "by_rate"),
+        close.outlook.moved,
+    )  # fmt: skip
+    if close.business:
+        tables.csv_rows(
+            made / "business.csv",
+            ("counted", "tenant", "cost", "count", "each", f"each_{close.before}"),
+            [(one.metric, one.tenant or "(all)", money.exact(one.amount), float(one.counted),
+              _each(one.each()), _each(one.last_each()))
+             for _, found in close.business for one in found],
+        )  # fmt: skip
     rows = []
     for row in (*close.rows(), close.total()):
-        amounts = (row.this, row.last, row.change, row.budget, row.left)
+        amounts = (row.this, row.last, row.change, row.budget, row.left, row.expected)
         scale = 10 ** (money.DIGITS - this.digits)
         rows.append([*row.name, *("" if each is None else each * scale for each in amounts)])
-    columns = (*tables.header(this.by), close.month, close.before, "change", "budget", "left")
+    columns = (*tables.header(this.by), close.month, close.before, "change", "budget", "left",
+               "expected")  # fmt: skip
     tables.amount_rows(made / "comparison.csv", columns, rows)
     tables.amount_rows(made / "lines.csv", ("line", close.month, close.before), [
         (name, mine, "" if last is None else last) for name, mine, last in close.lines()
@@ -182,6 +241,10 @@ def _write(
     )  # fmt: skip
     tables.amount_rows(made / "unallocated.csv", ("line", "why", "cost"), this.why_unallocated())
     (made / signoff.PAGE).write_text(page.render(close, inputs), encoding="utf-8")
+
+
+def _each(units: Fraction | None) -> str:
+    return "" if units is None else money.exact(round(units))
 
 
 def _kept(asked: Asked, close: Close, signed: SignOff, old: SignOff | None, made: Path) -> Done:

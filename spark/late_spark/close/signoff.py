@@ -1,7 +1,7 @@
 """The sign-off of a close: one hash over all that went in and all that came out.
 
-Whoever has the same inputs gets the same hash. The page shows it and is hashed itself, with zeros
-in its place.
+Whoever has the same inputs gets the same hash. The pages show it and are hashed themselves, with
+zeros in its place.
 """
 
 from __future__ import annotations
@@ -33,12 +33,12 @@ class SignOff(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 
 def make(month: str, inputs: Mapping[str, str], made: Path) -> SignOff:
-    """Hash the files of a folder whose page has `PLACE`, and put the hash into the page."""
-    outputs = {path.name: of_file(path) for path in _files(made)}
+    """Hash the files of a folder whose pages have `PLACE`, and put the hash into the pages."""
+    outputs = {path.relative_to(made).as_posix(): of_file(path) for path in _files(made)}
     text = json.dumps([month, sorted(inputs.items()), sorted(outputs.items())])
     total = hashlib.sha256(text.encode()).hexdigest()
-    page = made / PAGE
-    page.write_text(page.read_text(encoding="utf-8").replace(PLACE, total), encoding="utf-8")
+    for page in made.rglob("*.html"):
+        page.write_text(page.read_text(encoding="utf-8").replace(PLACE, total), encoding="utf-8")
     found = SignOff(month, dict(inputs), outputs, total)
     (made / FILE).write_bytes(msgspec.json.format(msgspec.json.encode(found)) + b"\n")
     return found
@@ -68,7 +68,7 @@ def altered(place: Path, signed: SignOff) -> list[str]:
             found.append(f"{name} is gone")
             continue
         content = path.read_bytes()
-        if name == PAGE:
+        if path.suffix == ".html":
             content = content.replace(signed.hash.encode(), PLACE.encode())
         if hashlib.sha256(content).hexdigest() != digest:
             found.append(f"{name} was altered by hand")
@@ -113,4 +113,4 @@ def of_usage(used: Iterable[Used]) -> str:
 
 def _files(made: Path) -> list[Path]:
     names = (FILE, folder.MANIFEST)
-    return sorted(path for path in made.iterdir() if path.is_file() and path.name not in names)
+    return sorted(path for path in made.rglob("*") if path.is_file() and path.name not in names)
