@@ -225,7 +225,6 @@ LONG: dict[str, tuple[str, ...]] = {
     "test_the_shards_of_a_dead_worker_do_not_wait_for_the_clock": ("spanner",),
     "test_an_outage_makes_no_dead_letters": ("spanner",),
     "test_poison_among_good_tasks_dies": ("spanner",),
-    "test_it_can_be_turned_off": ("spanner",),
     "test_what_one_consumer_cannot_run_another_gets_soon": ("spanner",),
     "test_why_it_waits_can_be_seen": ("spanner",),
     "test_what_waits_under_a_former_name_runs": ("spanner",),

@@ -13,13 +13,13 @@ from late.control import Control
 from late.errors import ConfigError, InvalidName, SchemaMismatch, StoreError, StoreUnavailable
 from late.model.ids import new_id
 from late.model.task import HELD_US, AttemptError, Record, Suspect
+from late.schema import migrate
 from late.schema.engine import make_engine
 from late.store import open_store
 from late.store.base import Store, cursor_within
 from late.testing.drain_worker import busy
 from tests.conformance.kit import dead, open_of, own, parked, read_all, task, worker
 from tests.integration.control_kit import execute, insert, transaction
-from tests.support import sqlite
 
 
 async def test_the_four_counts_follow_a_task_through_its_life(url: str) -> None:
@@ -408,7 +408,7 @@ def test_a_file_that_was_moved_away_is_gone_and_a_restored_one_is_read(tmp_path:
     """Its old content lives on for who has it open: nobody must look at it, or change it."""
     path, other = tmp_path / "trips.db", tmp_path / "other.db"
     for each in (path, other):
-        sqlite.database(each)
+        migrate.upgrade(f"sqlite:///{each}")
     with Control(f"sqlite:///{path}") as control:
         control.groups.create("audit", start="now")
         for end in ("", "-wal", "-shm"):
