@@ -27,7 +27,7 @@ from late.model.task import ENQUEUED, TaskId, Usage
 from late.schema.engine import make_engine, reading, write
 from late.schema.tables import lease, settlement, worker
 
-PATIENCE_S = 120.0
+PATIENCE_S = 300.0
 READY_S = 1.0
 TURN_S = 0.05
 """The producer commits one transaction of several tasks this often."""

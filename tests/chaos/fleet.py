@@ -17,7 +17,7 @@ from tests.chaos.network import Network
 from tests.chaos.producers import Spec
 from tests.support.history import Recorder
 
-PATIENCE_S = 120.0
+PATIENCE_S = 300.0
 """Only a broken worker reaches it, on whatever machine this is."""
 HOOK_S = 2.0
 """How long a worker may have nothing to settle until another one is tried."""

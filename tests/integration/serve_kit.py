@@ -15,6 +15,7 @@ from late.control import Control
 from late.control.workers import Endpoint
 from late.schema.tables import SHARDS_DEFAULT
 from late.tailer import placement
+from tests.support.leases import LONG_LEASES
 from tests.unit.api_kit import Client
 
 PAYMENTS = "/v1/queues/payments"
@@ -76,7 +77,7 @@ def make(
         http_port=0 if public else None, grpc_port=0 if public else None, roles=roles, auth=auth,
         api_changes=True,
     )  # fmt: skip
-    return Server(app, listen, settings=config.load(**settings))
+    return Server(app, listen, settings=config.load(**LONG_LEASES | settings))
 
 
 @asynccontextmanager

@@ -22,6 +22,7 @@ from late.store.sqlite import shared_transaction as in_a_file
 from late.worker.worker import Worker
 from tests.integration import postgres_kit
 from tests.support import sqlite
+from tests.support.leases import LONG_LEASES
 
 TABLES = """
 create table effect (task text, number int);
@@ -114,7 +115,9 @@ def enqueue(app: late.App, calls: list[Any]) -> list[str]:
 @asynccontextmanager
 async def working(app: late.App, **settings: Any) -> AsyncIterator[Worker]:
     """A worker that polls quickly."""
-    worker = Worker(app, settings=WorkerConfig(poll_max_s=0.05, grace_s=5.0, **settings))
+    worker = Worker(
+        app, settings=WorkerConfig(poll_max_s=0.05, grace_s=5.0, **LONG_LEASES | settings)
+    )
     await worker.start()
     try:
         yield worker

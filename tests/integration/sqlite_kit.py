@@ -12,9 +12,9 @@ import pytest
 
 from late.model.ids import new_id
 from late.model.task import Cursor, ShardId
-from late.schema import migrate
 from late.store.base import Lease, Settlement, SettleResult
 from late.store.sqlite.store import SqliteStore
+from tests.support import sqlite
 
 SHARD = ShardId(0)
 BEGINNING = Cursor("")
@@ -23,7 +23,7 @@ BEGINNING = Cursor("")
 @pytest.fixture(name="template", scope="module")
 def sqlite_template(tmp_path_factory: pytest.TempPathFactory) -> Path:
     path = tmp_path_factory.mktemp("template") / "late.db"
-    migrate.upgrade(f"sqlite:///{path}")
+    sqlite.database(path)
     with closing(sqlite3.connect(path)) as connection:
         connection.execute("pragma wal_checkpoint(truncate)")
     return path

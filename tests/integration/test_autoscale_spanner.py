@@ -27,9 +27,9 @@ from late.autoscaler.targets.sizer import ResizeError
 from late.autoscaler.targets.spanner import SpannerSizer
 from late.control import Control
 from late.errors import ConfigError
-from late.schema import migrate
 from tests import servers
 from tests.integration.instance_admin import InstanceAdmin
+from tests.support import sqlite
 
 SHOP = "projects/p/instances/shop"
 
@@ -98,8 +98,7 @@ def test_errors_are_survived_with_one_line_each(
     admin: InstanceAdmin, tmp_path: Path, code: grpc.StatusCode
 ) -> None:
     # Given a database at 90 % and a service that refuses
-    url = f"sqlite:///{tmp_path}/shop.db"
-    migrate.upgrade(url)
+    url = sqlite.database(tmp_path / "shop.db")
     said: list[dict[str, Any]] = []
     emitter = events.Emitter()
     emitter.subscribe(lambda _, values: said.append(dict(values)), [events.AUTOSCALER_BLIND])

@@ -13,7 +13,6 @@ from late import celery
 from late.celery import chain, chord
 from late.celery.run import register
 from late.outbox import connect
-from tests.conformance.backends import Backend
 from tests.integration import canvas_kill_app
 from tests.integration.control_kit import rows
 from tests.integration.kill_kit import Fleet, until
@@ -23,11 +22,10 @@ DYING = ("header", "body", "end")
 
 
 @pytest.fixture
-def fleet(backend: Backend, url: str, tmp_path: Path) -> Iterator[Fleet]:
+def fleet(url: str, tmp_path: Path) -> Iterator[Fleet]:
     folder = tmp_path / "witness"
     folder.mkdir()
-    ttl = {"LATE_LEASE_TTL_S": "5"} if backend.emulated else None
-    made = Fleet(url, folder, ttl, app="tests.integration.canvas_kill_app:app")
+    made = Fleet(url, folder, app="tests.integration.canvas_kill_app:app")
     yield made
     made.close()
 

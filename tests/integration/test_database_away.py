@@ -25,6 +25,7 @@ from late.errors import StoreUnavailable
 from late.outbox import connect
 from late.worker.worker import Worker
 from tests.integration.postgres_kit import PATIENCE_S, Producer, database
+from tests.support.leases import LONG_LEASES
 
 TASKS = 300
 
@@ -154,10 +155,8 @@ async def test_nothing_is_repeated_under_short_time_outs(url: str) -> None:
         for setting in ("statement_timeout", "idle_in_transaction_session_timeout"):
             connection.execute(f"alter database {name} set {setting} = '100ms'")
         connection.commit()
-        worker = Worker(
-            app,
-            settings=WorkerConfig(concurrency=8, lease_ttl_s=60.0, heartbeat_s=0.5, grace_s=60.0),
-        )
+        settings = WorkerConfig(concurrency=8, grace_s=60.0, **LONG_LEASES)
+        worker = Worker(app, settings=settings)
         await worker.start()
         for n in range(TASKS):
             await asyncio.to_thread(enqueue, connection, note, n, locks=n % 20 == 10)

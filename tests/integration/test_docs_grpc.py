@@ -8,8 +8,8 @@ import signal
 import sys
 from pathlib import Path
 
-from late.schema import migrate
 from tests.integration.serve_kit import serving, until
+from tests.support import sqlite
 
 ROOT = Path(__file__).parents[2]
 PAGE = ROOT / "docs" / "grpc.md"
@@ -28,8 +28,7 @@ async def start(program: str, at: str) -> asyncio.subprocess.Process:
 
 async def test_the_programs_do_what_the_page_says(tmp_path: Path) -> None:
     consumer, producer, _ = re.findall(r"^```python\n(.*?)^```$", PAGE.read_text(), re.M | re.S)
-    url = f"sqlite:///{tmp_path}/queue.db"
-    migrate.upgrade(url)
+    url = sqlite.database(tmp_path / "queue.db")
     async with serving(url) as it:
         putting = await start(producer, it.at)
         async with asyncio.timeout(120):
@@ -51,8 +50,7 @@ async def test_the_program_of_an_operator_prints_what_the_page_says(tmp_path: Pa
     text = PAGE.read_text().partition("## Operating")[2]
     (program,) = re.findall(r"^```python\n(.*?)^```$", text, re.M | re.S)
     (printed,) = re.findall(r"^```text\n(.*?)^```$", text, re.M | re.S)
-    url = f"sqlite:///{tmp_path}/queue.db"
-    migrate.upgrade(url)
+    url = sqlite.database(tmp_path / "queue.db")
     async with serving(url) as it, asyncio.timeout(200):
         running = await start(program, it.at)
         out, _ = await running.communicate()

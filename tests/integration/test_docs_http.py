@@ -11,8 +11,8 @@ from typing import Any
 
 import pytest
 
-from late.schema import migrate
 from tests.integration.serve_kit import serving
+from tests.support import sqlite
 
 PAGE = Path(__file__).parents[2] / "docs" / "http.md"
 BLOCK = re.compile(r"^```(sh|json)\n(.*?)^```$", re.MULTILINE | re.DOTALL)
@@ -64,8 +64,7 @@ async def run(script: str, folder: Path, url: str) -> str:
 
 async def test_every_example_gives_what_the_page_shows(tmp_path: Path) -> None:
     blocks = BLOCK.findall(PAGE.read_text())
-    url = f"sqlite:///{tmp_path}/queue.db"
-    migrate.upgrade(url)
+    url = sqlite.database(tmp_path / "queue.db")
     async with serving(url) as it:
         before = ""  # each runs in a shell of its own, with the definitions of those before
         checked = 0

@@ -11,8 +11,8 @@ import pytest
 
 import late
 from late.control import Control, Filter
-from late.schema import migrate
 from late.testing import drain
+from tests.support import sqlite
 
 TEXT = (Path(__file__).resolve().parents[2] / "docs" / "payloads.md").read_text()
 
@@ -22,8 +22,7 @@ def test_the_keys_are_rotated_as_the_document_says(
 ) -> None:
     (code,) = re.findall(r"^```python\n# sealed.py\n(.*?)^```", TEXT, re.M | re.S)
     monkeypatch.chdir(tmp_path)
-    url = f"sqlite:///{tmp_path}/sealed.db"
-    migrate.upgrade(url)
+    url = sqlite.database(tmp_path / "sealed.db")
     for name in ("a", "b"):
         monkeypatch.setenv(f"PAYLOAD_KEY_{name}", (name.encode() * 32).hex())
 

@@ -20,6 +20,7 @@ from tests.conformance.backends import Backend
 from tests.integration import outbox_kit
 from tests.integration.effects_kit import attempt, do, effects, make_table, select
 from tests.servers import drop_database, migrated_database, postgres_url
+from tests.support import sqlite
 
 pytestmark = pytest.mark.filterwarnings("ignore::DeprecationWarning")
 
@@ -226,10 +227,7 @@ def test_a_task_that_fails_behind_its_block_ends_as_done(
 async def test_a_claim_through_every_kind_of_transaction(name: str, tmp_path: Any) -> None:
     server = None
     if name in outbox_kit.SQLITE:
-        from late.schema import migrate
-
-        where = f"sqlite:///{tmp_path}/claim.db"
-        migrate.upgrade(where)
+        where = sqlite.database(tmp_path / "claim.db")
         opener = outbox_kit.SQLITE[name]
     else:
         server = postgres_url()

@@ -28,7 +28,7 @@ def fleet(backend: Backend, url: str, tmp_path: Path) -> Iterator[Fleet]:
     folder = tmp_path / "witness"
     folder.mkdir()
     make_table(backend, url)
-    made = Fleet(url, folder, {"LATE_LEASE_TTL_S": "5"} if backend.emulated else None)
+    made = Fleet(url, folder)
     yield made
     made.close()
 
@@ -47,7 +47,7 @@ def test_each_effect_happens_once_over_kills(backend: Backend, url: str, fleet: 
             fleet.start()
         return settled(url)
 
-    until(done, fleet, 240.0)
+    until(done, fleet, 500.0)
     fleet.killed.update(p.pid for p in fleet.processes if p.poll() is not None)
     assert set(fleet.stop()) <= {0}, fleet.logs()
     died = {path.stem for path in fleet.folder.glob("*.died")}

@@ -21,6 +21,7 @@ from late.control import Control
 from late.store.postgres.store import PostgresStore
 from late.worker.worker import Worker
 from tests.integration.postgres_kit import PATIENCE_S, database
+from tests.support.leases import LONG_LEASES
 
 KEYS = 40
 Connection = psycopg.Connection[Any]
@@ -87,7 +88,9 @@ def late_json(key: str, n: int) -> str:
 
 @asynccontextmanager
 async def working(app: late.App, **settings: Any) -> AsyncIterator[Worker]:
-    worker = Worker(app, settings=WorkerConfig(poll_max_s=0.02, grace_s=5.0, **settings))
+    worker = Worker(
+        app, settings=WorkerConfig(poll_max_s=0.02, grace_s=5.0, **LONG_LEASES | settings)
+    )
     await worker.start()
     try:
         yield worker

@@ -25,13 +25,13 @@ from late.events import PAGE_READ, default
 from late.observability.alerts import dashboard
 from late.observability.metrics.http_server import MetricsServer
 from late.outbox import connect
-from late.schema import migrate
 from late.schema.tables import timer
 from late.store import open_store
 from late.testing import drain
 from late.worker.worker import Worker
 from tests.conformance.kit import own, parked
 from tests.integration.control_kit import rekey
+from tests.support import sqlite
 from tests.unit.api_kit import Client
 from tests.unit.cli_kit import Cli, cli
 from tests.unit.test_alerts import NAME
@@ -92,9 +92,7 @@ async def until(worker: Worker, condition: Callable[[Metrics], Any]) -> Metrics:
 @pytest.fixture
 def database(tmp_path: Path) -> str:
     """One file, where the kind of database does not matter."""
-    url = f"sqlite:///{tmp_path}/shop.db"
-    migrate.upgrade(url)
-    return url
+    return sqlite.database(tmp_path / "shop.db")
 
 
 def made(url: str) -> late.App:

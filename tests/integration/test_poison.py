@@ -17,10 +17,10 @@ DEATHS_PER_KILLER = 5
 
 
 @pytest.fixture
-def fleet(backend: Backend, url: str, tmp_path: Path) -> Iterator[Fleet]:
+def fleet(url: str, tmp_path: Path) -> Iterator[Fleet]:
     folder = tmp_path / "witness"
     folder.mkdir()
-    made = Fleet(url, folder, {"LATE_LEASE_TTL_S": "5"} if backend.emulated else None)
+    made = Fleet(url, folder)
     yield made
     made.close()
 
@@ -46,7 +46,7 @@ def test_tasks_that_kill_their_worker_end_as_dead_letters_and_all_others_are_don
             buried = len(control.dead_letters.find(Filter()))
         return buried == killers and len(fleet.starts()) == tasks + killers and settled(url)
 
-    until(supervised, fleet, limit_s=240)
+    until(supervised, fleet, limit_s=500)
     deaths = [p for p in fleet.processes if p.poll() is not None]
     fleet.killed.update(p.pid for p in deaths)
     assert fleet.stop() == [0] * (len(fleet.processes) - len(deaths)), fleet.logs()

@@ -9,10 +9,10 @@ from pathlib import Path
 
 import pytest
 
-from late.schema import migrate
 from tests.consumers.languages import EXAMPLES, command, needs_go
 from tests.integration.serve_kit import serving
 from tests.node import NODE, needs_node
+from tests.support import sqlite
 from tests.unit.api_kit import served
 
 
@@ -45,8 +45,7 @@ async def put(
 
 
 async def test_it_puts_a_task_that_a_consumer_gets(producer: list[str], tmp_path: Path) -> None:
-    database = f"sqlite:///{tmp_path}/queue.db"
-    migrate.upgrade(database)
+    database = sqlite.database(tmp_path / "queue.db")
     async with serving(database) as it:
         url = f"http://127.0.0.1:{it.call.port}"
         code, out, err = await put(producer, url, "payments", "charge", '{"trip": 7}', "trip-7")

@@ -17,9 +17,9 @@ from late.outbox import connect
 from late.worker.worker import Worker
 from tests.integration.control_kit import execute, rows
 from tests.integration.test_worker import until
+from tests.support.leases import LONG_LEASES
 
-# It beats twice in a second, as with short leases, and a busy machine costs it no lease.
-QUICK = WorkerConfig(poll_max_s=0.05, lease_ttl_s=60.0, heartbeat_s=0.5, grace_s=60.0)
+QUICK = WorkerConfig(poll_max_s=0.05, grace_s=60.0, **LONG_LEASES)
 
 
 def test_knobs_are_kept_audited_and_taken_back(url: str) -> None:

@@ -24,7 +24,7 @@ LEASES = {"LATE_LEASE_TTL_S": "60", "LATE_HEARTBEAT_S": "6"}
 
 
 def until(condition: Callable[[], bool]) -> None:
-    deadline = time.monotonic() + 120
+    deadline = time.monotonic() + 300
     while not condition():
         assert time.monotonic() < deadline, "it did not come to pass"
         time.sleep(0.02)

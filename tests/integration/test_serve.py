@@ -15,11 +15,11 @@ import late
 from late import config
 from late.api.pull.receipts import unseal
 from late.control import Control
-from late.schema import migrate
 from late.v1 import queue_pb2, queue_pb2_grpc
 from tests.conformance.kit import task
 from tests.integration.control_kit import insert, rows
 from tests.integration.serve_kit import PAYMENTS, fleet, serving, until
+from tests.support import sqlite
 
 LAYOUTS = pytest.mark.parametrize("layout", [serving, fleet], ids=["one", "fleet"])
 
@@ -236,8 +236,7 @@ async def test_closed_and_full_queues_take_nothing_from_outside(
 ) -> None:
     """From the first request on, on both interfaces, and no longer than the knob says."""
     monkeypatch.setattr("late.api.producer.FOLLOW_EVERY_S", 0.05)
-    url = f"sqlite:///{tmp_path}/queue.db"
-    migrate.upgrade(url)
+    url = sqlite.database(tmp_path / "queue.db")
     with Control(url) as control:
         control.queues.change("queue", "payments", {"closed": True})
         async with serving(url) as it, grpc.aio.insecure_channel(it.at) as channel:

@@ -9,8 +9,8 @@ from pathlib import Path
 
 import pytest
 
-from late.schema import migrate
 from tests.integration.test_serve_processes import started
+from tests.support import sqlite
 from tests.unit.api_kit import Client
 
 OF_OTHER_EXTRAS = (
@@ -36,8 +36,7 @@ sys.exit(main())
     "more", [(), ("--auth", "--signed-urls", "--api-changes")], ids=["plain", "with tokens"]
 )
 async def test_it_needs_no_other_extra(tmp_path: Path, more: tuple[str, ...]) -> None:
-    url = f"sqlite:///{tmp_path}/queue.db"
-    migrate.upgrade(url)
+    url = sqlite.database(tmp_path / "queue.db")
     own = ("serve", "--url", url, "--pull", "payments", "--http-port", "0", *more)
     async with started("-c", WITHOUT, *own) as process:
         port = await http_port(process)

@@ -11,8 +11,8 @@ from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from pathlib import Path
 
-from late.schema import migrate
 from tests.integration.serve_kit import endpoints, until
+from tests.support import sqlite
 from tests.unit.api_kit import Client
 
 CONSUMER = """
@@ -60,8 +60,7 @@ async def ports(process: asyncio.subprocess.Process) -> dict[str, int]:
 
 
 async def test_tasks_survive_an_owner_that_dies(tmp_path: Path) -> None:
-    url = f"sqlite:///{tmp_path}/queue.db"
-    migrate.upgrade(url)
+    url = sqlite.database(tmp_path / "queue.db")
     async with (
         started(*serve(url, "tail,dispatch")) as first,
         started(*serve(url, "tail,dispatch")) as second,

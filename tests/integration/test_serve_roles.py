@@ -21,9 +21,10 @@ from late.api.server import Server
 from late.api.settings import ServeSettings
 from late.control import Control
 from late.errors import ConfigError
-from late.schema import migrate
 from tests.integration.serve_kit import endpoints, until
 from tests.integration.test_serve_processes import ports, started
+from tests.support import sqlite
+from tests.support.leases import LONG_LEASES
 from tests.unit.api_kit import Client
 
 Layout = Callable[[str], AbstractAsyncContextManager[int]]
@@ -68,9 +69,7 @@ def doubled(n: int) -> int:
     return 2 * n
 """
 FOUR = ("api", "tail", "tail", "dispatch")
-LEASE = {"lease_ttl_s": 60.0, "heartbeat_s": 0.5}
-"""Nobody dies here, and on a busy machine a short lease would be lost."""
-OPTIONS = [word for name, value in LEASE.items() for word in ("--set", f"{name}={value}")]
+OPTIONS = [word for name, value in LONG_LEASES.items() for word in ("--set", f"{name}={value}")]
 
 
 @asynccontextmanager
@@ -78,7 +77,7 @@ async def in_one(url: str) -> AsyncIterator[int]:
     """The port of a server that does everything."""
     app = importlib.import_module("shop_app").app
     listen = ServeSettings(http_port=0)
-    server = Server(app, listen, target="shop_app:app", settings=config.load(**LEASE))
+    server = Server(app, listen, target="shop_app:app", settings=config.load(**LONG_LEASES))
     await server.start()
     try:
         assert server.http is not None
@@ -115,8 +114,7 @@ async def in_four(url: str) -> AsyncIterator[int]:
 async def test_an_app_in_one_process_and_in_four(
     layout: Layout, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    url = f"sqlite:///{tmp_path}/shop.db"
-    migrate.upgrade(url)
+    url = sqlite.database(tmp_path / "shop.db")
     with closing(sqlite3.connect(tmp_path / "shop.db")) as tx:
         tx.execute("create table done (what text, n int, attempt int)")
     (tmp_path / "shop_app.py").write_text(SHOP)

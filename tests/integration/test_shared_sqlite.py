@@ -314,7 +314,7 @@ async def test_a_lock_that_others_hold_costs_no_attempt(
     def charge(ctx: late.Context, n: int) -> None:
         effect(ctx, n)
 
-    async with working(app, lease_ttl_s=30.0):
+    async with working(app):
         enqueue(app, [charge.call(n) for n in range(40)])
         with raw(url) as other:
             other.execute("begin immediate")
@@ -340,7 +340,7 @@ async def test_other_settlements_of_the_worker_come_between(url: str) -> None:
     async def plain(n: int) -> None:
         pass
 
-    async with working(app, lease_ttl_s=60.0, settle_delay_s=0.001):
+    async with working(app, settle_delay_s=0.001):
         for n in range(0, 200, 20):
             calls = [charge.call(n + i) for i in range(20)]
             enqueue(app, [*calls, *[plain.call(n) for n in range(50)]])

@@ -111,6 +111,8 @@ CASES = (
 def bad(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch, good: str) -> Any:
     """One way in which a URL that was typed, or what is behind it, is wrong."""
     case: str = request.param
+    # Beside other tests the emulator may take longer than an operator is kept waiting.
+    monkeypatch.setattr(spanner_bounds, "CALL_TIMEOUT_S", 120.0)
     if case == "project":
         yield Bad(
             good.replace(f"projects/{PROJECT}", "projects/elsewhere"), StoreRefused, "elsewhere"

@@ -21,7 +21,6 @@ from late.errors import (
 )
 from late.model.ids import new_id
 from late.model.task import OpenTask, ShardId
-from late.schema import migrate
 from late.schema.engine import make_engine, reading, writing
 from late.store.base import Settlement, SettleResult
 from late.store.sqlite import (
@@ -45,6 +44,7 @@ from tests.integration.sqlite_kit import (  # noqa: F401 - fixtures
     sqlite_store,
     sqlite_template,
 )
+from tests.support import sqlite
 
 
 async def opening(path: Path) -> None:
@@ -298,8 +298,7 @@ async def test_pruning_leaves_gaps_for_writers(
 
 
 async def test_the_file_shrinks_when_its_rows_have_gone(tmp_path: Path) -> None:
-    url = f"sqlite:///{tmp_path}/late.db"
-    migrate.upgrade(url)
+    url = sqlite.database(tmp_path / "late.db")
     engine = make_engine(url)
     with writing(engine) as connection:
         connection.execute(text("create table ballast (payload blob)"))

@@ -15,8 +15,8 @@ from typing import Any
 
 import pytest
 
-from late.schema import migrate
 from tests.node import NODE, needs_node
+from tests.support import sqlite
 
 ROOT = Path(__file__).resolve().parents[2]
 TEXT = (ROOT / "docs" / "targets.md").read_text()
@@ -39,7 +39,7 @@ def folder(tmp_path: Path) -> Path:
     for name, code in blocks:
         (tmp_path / name).write_text(code.replace("7000", billing).replace("7100", node))
     (tmp_path / "node.port").write_text(node)
-    migrate.upgrade(f"sqlite:///{tmp_path / 'shop.db'}")
+    sqlite.database(tmp_path / "shop.db")
     return tmp_path
 
 

@@ -24,18 +24,16 @@ from late.config import WorkerConfig
 from late.errors import ConfigError
 from late.observability import traces as tracing
 from late.outbox import connect
-from late.schema import migrate
 from late.testing import drain
 from late.worker.worker import Worker
 from tests.integration.test_worker import until
+from tests.support import sqlite
 from tests.unit.test_spans import Traces
 
 
 @pytest.fixture
 def database(tmp_path: Path) -> str:
-    url = f"sqlite:///{tmp_path}/shop.db"
-    migrate.upgrade(url)
-    return url
+    return sqlite.database(tmp_path / "shop.db")
 
 
 def test_a_trace_goes_through_retry_delay_threads_and_tasks_of_tasks(database: str) -> None:

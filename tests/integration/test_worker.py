@@ -20,9 +20,9 @@ from late.outbox import connect
 from late.payload.codec import Encrypted, Signed
 from late.testing import NotDrained, drain
 from late.worker.worker import Worker
+from tests.support.leases import LONG_LEASES
 
-# It beats twice in a second, as with short leases, and a busy machine costs it no lease.
-QUICK = WorkerConfig(poll_max_s=0.05, lease_ttl_s=60.0, heartbeat_s=0.5, grace_s=60.0)
+QUICK = WorkerConfig(poll_max_s=0.05, grace_s=60.0, **LONG_LEASES)
 
 
 async def until(condition: Callable[[], Any], limit_s: float = 120.0) -> None:
@@ -240,7 +240,7 @@ async def test_an_interrupted_task_costs_no_attempt(url: str) -> None:
 
     with connect(url) as tx:
         long.enqueue(tx)
-    worker = Worker(app, settings=WorkerConfig(poll_max_s=0.05, lease_ttl_s=60.0, grace_s=0.1))
+    worker = Worker(app, settings=WorkerConfig(poll_max_s=0.05, grace_s=0.1, **LONG_LEASES))
     await worker.start()
     await until(lambda: attempts)
     await worker.stop()

@@ -15,7 +15,7 @@ from late.api.access.certificates import names_of
 from late.api.server import Server
 from late.api.settings import ServeSettings
 from late.control import Control
-from late.schema import migrate
+from tests.support import sqlite
 from tests.unit.test_access import ask, certificate, stats
 
 TOKENS = ("billing.example", "urn:billing", "192.0.2.1", "ann:example.com")
@@ -40,8 +40,7 @@ async def test_only_names_that_an_authority_has_checked_count(tmp_path: Path) ->
     certificate(tmp_path, "localhost", by="ca")
     for name, (common, names) in {**TAKEN, **REFUSED}.items():
         certificate(tmp_path, name, by="ca", common=common, names=names)
-    url = f"sqlite:///{tmp_path}/q.db"
-    migrate.upgrade(url)
+    url = sqlite.database(tmp_path / "q.db")
     with Control(url) as control:
         for name in TOKENS:
             control.tokens.create(name, scopes=["view"], queues=["*"], certificate=True)

@@ -13,8 +13,8 @@ from late.errors import ConfigError, InvalidName
 from late.model.ids import new_id
 from late.model.task import NewTask
 from late.outbox import connect, insert
-from late.schema import migrate
 from late.testing import drain
+from tests.support import sqlite
 from tests.unit.api_kit import served
 
 DOTS = (".", "..")
@@ -37,8 +37,7 @@ async def test_no_task_enters_one(tmp_path: Path, queue: str) -> None:
 
 @pytest.mark.parametrize("queue", DOTS)
 def test_what_is_in_one_still_runs(tmp_path: Path, queue: str) -> None:
-    url = f"sqlite:///{tmp_path}/q.db"
-    migrate.upgrade(url)
+    url = sqlite.database(tmp_path / "q.db")
     app = late.App(url)
     ran: list[Any] = []
 

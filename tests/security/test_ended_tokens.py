@@ -21,11 +21,11 @@ from late.control import Control
 from late.errors import StoreUnavailable
 from late.model.access import tokens
 from late.model.access.tokens import CERTIFICATE, Token
-from late.schema import migrate
 from late.v1 import queue_pb2, queue_pb2_grpc
 from late.web import routes
 from late.worker.background import BackgroundService
 from tests.integration.serve_kit import Serving, fleet, serving
+from tests.support import sqlite
 from tests.unit.api_kit import Client, Served, served
 from tests.unit.dispatcher_kit import NOW_US, attempt
 from tests.unit.web_kit import page
@@ -317,8 +317,7 @@ async def test_a_server_without_a_worker_follows_the_databases_clock(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("late.api.server.CLOCK_EVERY_S", 0.02)
-    url = f"sqlite:///{tmp_path}/q.db"
-    migrate.upgrade(url)
+    url = sqlite.database(tmp_path / "q.db")
     server = Server(late.App(url), ServeSettings(http_port=0, auth=True, roles=("web",)))
     await server.start()
     later_us = server._clock.now_us() + 3_600_000_000  # as after a pause of the machine

@@ -12,7 +12,7 @@ import pytest
 import late
 from late.api.server import Server
 from late.api.settings import ServeSettings
-from late.schema import migrate
+from tests.support import sqlite
 from tests.unit.api_kit import served
 from tests.unit.test_access import certificate
 
@@ -41,8 +41,7 @@ async def test_every_answer_over_tls_says_so(
         monkeypatch.setattr("late.api.http.uvicorn_server.loopback", lambda _: False)
     certificate(tmp_path, "ca")
     certificate(tmp_path, "localhost", by="ca")
-    url = f"sqlite:///{tmp_path}/q.db"
-    migrate.upgrade(url)
+    url = sqlite.database(tmp_path / "q.db")
     files = {f"tls_{kind}": str(tmp_path / f"localhost.{end}") for kind, end in (
         ("cert", "pem"), ("key", "key"))}  # fmt: skip
     server = Server(late.App(url), ServeSettings(http_port=0, auth=True, roles=("web",), **files))

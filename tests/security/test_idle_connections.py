@@ -18,9 +18,9 @@ import pytest
 
 from late.api.http import routes
 from late.api.http.uvicorn_server import HttpServer, Tls
-from late.schema import migrate
 from late.v1 import queue_pb2
 from tests.security.http2 import Http2
+from tests.support import sqlite
 from tests.unit.api_kit import Client, served
 from tests.unit.test_access import certificate
 
@@ -164,7 +164,7 @@ def free_port() -> int:
 
 def status_of(port: int, path: str) -> int | None:
     try:
-        with urllib.request.urlopen(f"http://127.0.0.1:{port}{path}", timeout=5) as reply:
+        with urllib.request.urlopen(f"http://127.0.0.1:{port}{path}", timeout=60) as reply:
             return int(reply.status)
     except OSError:
         return None
@@ -173,8 +173,7 @@ def status_of(port: int, path: str) -> int | None:
 @contextmanager
 def serving_with_few_files(folder: Path) -> Iterator[tuple[int, int, int]]:
     """Run `late serve` with `FILES` files; the ports of HTTP, gRPC and the health check."""
-    url = f"sqlite:///{folder}/served.db"
-    migrate.upgrade(url)
+    url = sqlite.database(folder / "served.db")
     http, rpc, health = free_port(), free_port(), free_port()
     words = ["serve", "--url", url, "--pull", "payments", "--http-port", f"{http}"]
     server = subprocess.Popen(

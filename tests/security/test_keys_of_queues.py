@@ -15,10 +15,10 @@ from late import config
 from late.api.server import Server
 from late.api.settings import ServeSettings
 from late.control import Control
-from late.schema import migrate
 from late.schema.engine import make_engine, writing
 from late.v1 import queue_pb2, queue_pb2_grpc
 from tests.integration.serve_kit import Serving
+from tests.support import sqlite
 from tests.unit.api_kit import Served, served
 
 KEY = "invoice-7"
@@ -130,8 +130,7 @@ async def test_a_key_is_still_unique_in_its_queue(tmp_path: Path) -> None:
 
 
 async def test_an_ordering_key_holds_up_no_other_queue(tmp_path: Path) -> None:
-    url = f"sqlite:///{tmp_path}/served.db"
-    migrate.upgrade(url)
+    url = sqlite.database(tmp_path / "served.db")
     app = app_at(url)
     app.route("payments", target="pull")
     with Control(url) as control:

@@ -24,6 +24,7 @@ from late.schema import migrate
 from late.schema.engine import make_engine, writing
 from tests.integration.serve_kit import Serving, serving
 from tests.security.logins import made, open_as, texts
+from tests.support import sqlite
 
 TAKE = TakeRequest(
     "default",
@@ -127,8 +128,7 @@ def test_the_page_runs_with_an_operators_login(logins: dict[str, str]) -> None:
 def test_a_migration_makes_the_old_key_worthless(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    url = f"sqlite:///{tmp_path}/queue.db"
-    migrate.upgrade(url)
+    url = sqlite.database(tmp_path / "queue.db")
     migrate.downgrade(url, "0012")
     engine = make_engine(url)
     old = "ab" * 32

@@ -13,14 +13,13 @@ from late.api.identity.proxy import TrustedProxy
 from late.api.identity.roles import RoleMap
 from late.api.identity.settings import ProxySettings
 from late.errors import ConfigError
-from late.schema import migrate
 from tests.security.people_kit import PROXY, RULES, World
+from tests.support import sqlite
 
 
 @pytest.fixture(name="behind")
 def _behind(tmp_path: Path) -> World:
-    url = f"sqlite:///{tmp_path}/q.db"
-    migrate.upgrade(url)
+    url = sqlite.database(tmp_path / "q.db")
     return World(None, url, PROXY)
 
 

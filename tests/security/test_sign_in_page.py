@@ -17,10 +17,10 @@ from late.api.access.sign_ins import FailedSignIns
 from late.api.identity.sessions import Seal, Session, SignIn
 from late.api.identity.settings import OidcSettings
 from late.errors import ConfigError
-from late.schema import migrate
 from late.web.access.csrf import own_path
 from tests.security.issuer import CLIENT, OTHER, SECRET, Issuer, issuer
 from tests.security.people_kit import World
+from tests.support import sqlite
 from tests.unit.web_kit import KEY, Page, fields_of
 
 
@@ -33,8 +33,7 @@ def _issuer(monkeypatch: pytest.MonkeyPatch) -> Iterator[Issuer]:
 
 @pytest.fixture(name="world")
 def _world(it: Issuer, tmp_path: Path) -> World:
-    url = f"sqlite:///{tmp_path}/q.db"
-    migrate.upgrade(url)
+    url = sqlite.database(tmp_path / "q.db")
     return World(it, url)
 
 

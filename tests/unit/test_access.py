@@ -26,11 +26,11 @@ from late.control import Control
 from late.errors import ConfigError
 from late.model.access import tokens
 from late.model.access.rights import SCOPES, Caller, of_token
-from late.schema import migrate
 from late.schema.engine import make_engine, reading
 from late.schema.tables import audit, token
 from late.v1 import queue_pb2, queue_pb2_grpc
 from late.worker.background import BackgroundService
+from tests.support import sqlite
 from tests.unit.api_kit import served
 from tests.unit.cli_kit import Cli
 
@@ -122,8 +122,7 @@ async def test_a_defect_in_a_background_job_stops_the_process(
 ) -> None:
     """With a dead loop revoked tokens would count for ever."""
     monkeypatch.setattr("late.api.access.auth.READ_EVERY_S", 0.05)
-    url = f"sqlite:///{tmp_path}/q.db"
-    migrate.upgrade(url)
+    url = sqlite.database(tmp_path / "q.db")
     server = Server(late.App(url), ServeSettings(http_port=0, auth=True, roles=("web",)))
     await server.start()
 
@@ -137,8 +136,7 @@ async def test_a_defect_in_a_background_job_stops_the_process(
 
 
 def test_a_token_expires_and_only_its_hash_is_kept(tmp_path: Path) -> None:
-    url = f"sqlite:///{tmp_path}/q.db"
-    migrate.upgrade(url)
+    url = sqlite.database(tmp_path / "q.db")
     with Control(url) as control:
         text, row = control.tokens.create(
             "web", scopes=["enqueue"], queues=["pay*"], lifetime_us=1_000_000
@@ -388,8 +386,7 @@ async def test_a_client_certificate_counts_under_the_token_of_its_name(tmp_path:
     certificate(tmp_path, "billing.example", by="ca")
     certificate(tmp_path, "unknown.example", by="ca")
     certificate(tmp_path, "forged.example", by="strangers")
-    url = f"sqlite:///{tmp_path}/q.db"
-    migrate.upgrade(url)
+    url = sqlite.database(tmp_path / "q.db")
     with Control(url) as control:
         for name in ("billing.example", "forged.example"):
             control.tokens.create(name, scopes=["consume"], queues=["*"], certificate=True)

@@ -17,7 +17,7 @@ from late.autoscaler.policy import Policy
 from late.autoscaler.targets.sizer import CompletedResize, PendingResize, ResizeError
 from late.control import Control
 from late.errors import StoreUnavailable
-from late.schema import migrate
+from tests.support import sqlite
 
 POLICY = Policy(min=1, max=100, smooth=1)
 
@@ -74,8 +74,7 @@ class Slow:
 
 @pytest.fixture
 def control(tmp_path: Path) -> Iterator[Control]:
-    url = f"sqlite:///{tmp_path}/shop.db"
-    migrate.upgrade(url)
+    url = sqlite.database(tmp_path / "shop.db")
     with Control(url) as made:
         yield made
 

@@ -20,8 +20,8 @@ from late.celery import beat
 from late.celery.schedules import crontab, schedule
 from late.control import Control
 from late.model.cron import check, dues_us
-from late.schema import migrate
 from late.testing import drain
+from tests.support import sqlite
 from tests.unit.cli_kit import Cli
 
 # Made with Celery 5.7: the times at which its own `crontab` is due, from 2026-01-14 12:34:56 UTC.
@@ -178,8 +178,7 @@ def shop(url: str) -> celery.Celery:
 
 
 def test_the_schedules_have_what_the_entries_say(tmp_path: Path) -> None:
-    url = f"sqlite:///{tmp_path}/late.db"
-    migrate.upgrade(url)
+    url = sqlite.database(tmp_path / "late.db")
     app = shop(url)
     entries = beat.declare(beat.read(app), app)
     assert beat.apply(entries, app) == ["add-3-4", "often", "weekdays-at-7"]
@@ -208,8 +207,7 @@ def test_the_schedules_have_what_the_entries_say(tmp_path: Path) -> None:
 def test_the_command_shows_and_writes(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    url = f"sqlite:///{tmp_path}/late.db"
-    migrate.upgrade(url)
+    url = sqlite.database(tmp_path / "late.db")
     cli = Cli(capsys, url)
     made = {"one": shop(url), "two": shop(url), "three": shop(url)}
     made["three"].conf.beat_schedule["fast"] = {"task": "add", "schedule": 0.5}
@@ -231,8 +229,7 @@ def test_the_command_shows_and_writes(
 
 
 def test_a_beat_of_celery_leaves_out_what_late_fires(tmp_path: Path) -> None:
-    url = f"sqlite:///{tmp_path}/late.db"
-    migrate.upgrade(url)
+    url = sqlite.database(tmp_path / "late.db")
     app = shop(url)
     beat.apply(beat.declare(beat.read(app), app), app)
     running = {

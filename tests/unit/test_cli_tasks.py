@@ -17,11 +17,11 @@ from late.control.dead_letters import dry_run as rehearsal
 from late.control.views import DrainView
 from late.model.ids import new_id
 from late.model.task import AttemptError, DeadLetter, Schedule
-from late.schema import migrate
 from late.store import open_store
 from late.store.base import Store
 from tests.conformance.kit import dead, own, record
 from tests.integration.control_kit import execute
+from tests.support import sqlite
 from tests.unit.cli_kit import Cli
 
 SERVICE = """
@@ -85,8 +85,7 @@ def test_enqueue_by_the_services_own_app(cli: Cli, service: str) -> None:
 def test_enqueue_by_an_app_goes_where_the_shell_says(
     cli: Cli, service: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    elsewhere = f"sqlite:///{tmp_path}/elsewhere.db"
-    migrate.upgrade(elsewhere)
+    elsewhere = sqlite.database(tmp_path / "elsewhere.db")
     ours = ("enqueue", "charge", "--app", service, "--args", '{"trip": 7}')
     monkeypatch.setenv("LATE_URL", elsewhere)
     there = cli.fine(*ours).out.strip()

@@ -19,7 +19,7 @@ from late.control.status import cockroach_nodes as cockroach_vars
 from late.control.status.cockroach_nodes import checked, fetch, parse, server_of
 from late.control.status.server import Server
 from late.errors import ConfigError, StoreUnavailable
-from late.schema import migrate
+from tests.support import sqlite
 from tests.unit.cli_kit import Cli
 
 PAGE = """# HELP sql_conns Number of open SQL connections
@@ -218,8 +218,7 @@ def test_a_recording_is_what_the_report_reads(tmp_path: Path) -> None:
 def test_the_command_tells_of_the_nodes_and_of_the_queues_without_them(
     cli: Cli, tmp_path: Path
 ) -> None:
-    url = f"sqlite:///{tmp_path}/queue.db"
-    migrate.upgrade(url)
+    url = sqlite.database(tmp_path / "queue.db")
     with nodes(lambda: page_of(1)) as urls:
         said = cli.fine("metrics", url, "--status-vars", urls[0]).out
     assert 'late_database_transactions_total{outcome="commit"} 10' in said

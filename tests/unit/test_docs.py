@@ -13,9 +13,9 @@ import pytest
 
 import late
 from late.model.task import TRANSITIONS
-from late.schema import migrate
 from scripts import state_machine
 from tests.conftest import SKIPS, objection
+from tests.support import sqlite
 
 ROOT = Path(__file__).resolve().parents[2]
 DOCUMENTS = sorted(
@@ -63,7 +63,7 @@ def test_the_readme_example_does_what_it_says(tmp_path: Path) -> None:
     assert len(code) <= 15
     (tmp_path / "shop.py").write_text(example)
     # When its commands are run, as far as the worker
-    migrate.upgrade(f"sqlite:///{tmp_path / 'shop.db'}")
+    sqlite.database(tmp_path / "shop.db")
     run([sys.executable, "shop.py"], tmp_path)
     # Then the order is there, and its task with it
     with sqlite3.connect(tmp_path / "shop.db") as connection:

@@ -11,11 +11,11 @@ from typing import Any
 from late.control import Control
 from late.control.views import Count, GroupView
 from late.events import Emitter, Event
-from late.schema import migrate
 from late.worker.background import BackgroundService
 from late.worker.watch.lag_alarm import LagAlarm, lag_alarm_job
 from tests.conformance.kit import task
 from tests.integration.control_kit import insert
+from tests.support import sqlite
 
 
 def heard(*groups: str) -> tuple[LagAlarm, list[tuple[str, str]]]:
@@ -54,8 +54,7 @@ def test_the_default_group_speaks_for_those_without_a_worker() -> None:
 
 
 async def test_the_watch_finds_a_group_that_nobody_works(tmp_path: Path) -> None:
-    url = f"sqlite:///{tmp_path}/lag.db"
-    migrate.upgrade(url)
+    url = sqlite.database(tmp_path / "lag.db")
     alarm, said = heard("default")
     with Control(url, alarm_s=1e-6) as control:
         control.groups.create("alone", start="beginning")

@@ -17,10 +17,10 @@ from rich.console import Console
 from late.cli.top import bars, frame
 from late.control.views import Count, QueueStatus
 from late.model.queue_settings import QueueSettings
-from late.schema import migrate
 from late.web.snapshot import Snapshot
 from tests.conformance.kit import task
 from tests.integration.control_kit import insert
+from tests.support import sqlite
 from tests.unit.cli_kit import Cli
 from tests.unit.test_web_views import seen
 
@@ -99,8 +99,7 @@ def test_a_finding_comes_with_its_command() -> None:
 
 
 def test_q_ends_it_and_leaves_the_terminal_as_it_was(tmp_path: Path) -> None:
-    url = f"sqlite:///{tmp_path}/q.db"
-    migrate.upgrade(url)
+    url = sqlite.database(tmp_path / "q.db")
     ours, its = os.openpty()
     termios.tcsetwinsize(its, (24, 80))
     before = termios.tcgetattr(its)

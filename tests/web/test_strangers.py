@@ -15,10 +15,10 @@ import msgspec
 
 from late.control import Control
 from late.model.task import AttemptError
-from late.schema import migrate
 from late.store import open_store
 from tests.conformance.kit import dead, own, parked, read_all, task
 from tests.integration.control_kit import insert
+from tests.support import sqlite
 from tests.web.chromium import LOOK_EVERY_S, Person, Tab
 from tests.web.scene import Scene
 from tests.web.serving import Served
@@ -57,8 +57,7 @@ async def _poison(url: str) -> list[str]:
 
 
 def test_no_script_of_others_runs(tab: Tab, tmp_path: Path) -> None:
-    url = f"sqlite:///{tmp_path}/evil.db"
-    migrate.upgrade(url)
+    url = sqlite.database(tmp_path / "evil.db")
     ids = asyncio.run(_poison(url))
     paths = ["", "queues", "dead", "tasks?state=parked", "shards", "workers", "groups"]
     paths += ["shards/default/1"]
