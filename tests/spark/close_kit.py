@@ -105,11 +105,24 @@ def expected_by_day() -> dict[date, dict[str, Fraction]]:
 @pytest.fixture
 def asked(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Asked:
     """A question whose usage is that of `work`, without Spark."""
+    return prepared(monkeypatch, tmp_path)
+
+
+@pytest.fixture(scope="module")
+def closed(tmp_path_factory: pytest.TempPathFactory) -> tuple[command.Done, Path]:
+    """One close for all tests that only look at it, and its folder."""
+    place = tmp_path_factory.mktemp("closed")
+    with pytest.MonkeyPatch.context() as patch:
+        return made(prepared(patch, place)), place / "close"
+
+
+def prepared(monkeypatch: pytest.MonkeyPatch, place: Path) -> Asked:
+    """Fill a folder and go there."""
 
     def worked(_: Asked, days: Calendar, *__: Any, **___: Any) -> list[Used]:
         return [row for row in work() if days.days[0] <= row.day <= days.days[-1]]
 
-    monkeypatch.chdir(tmp_path)
+    monkeypatch.chdir(place)
     monkeypatch.setattr(commands, "usage", lambda *_: None)
     monkeypatch.setattr(commands, "work", worked)
     monkeypatch.setattr(tenants, "behind", lambda *_: {})
@@ -131,5 +144,5 @@ def made(asked: Asked, month: str = "2026-10") -> command.Done:
     return command.run(asked, month, "owner", Path("budgets.yaml"))
 
 
-def read(name: str) -> list[dict[str, str]]:
-    return list(csv.DictReader((Path("close") / name).read_text().splitlines()))
+def read(name: str, folder: Path = Path("close")) -> list[dict[str, str]]:
+    return list(csv.DictReader((folder / name).read_text().splitlines()))

@@ -96,7 +96,9 @@ def test_run_again_it_is_the_same_or_says_what_changed(asked: Asked) -> None:
     page = Path("close/index.html")
     page.write_text(page.read_text().replace("growth", "g"))
     Path("close/lines.csv").unlink()
-    with pytest.raises(ConfigError, match=r"index.html was altered by hand; lines.csv is gone"):
+    Path("close/owners/money.html").write_text("nothing")
+    said = r"index.html was altered by hand; lines.csv is gone; owners/money.html was altered"
+    with pytest.raises(ConfigError, match=said):
         made(asked)
 
 

@@ -88,7 +88,7 @@ def test_close(cli: Cli, usage: str) -> None:
     assert again.json["total"] == {
         "owner": "Total", "cost": "744.00", "last": "672.00", "change": "72.00",
         "budget": "700.00", "left": "-44.00", "per_million": "134400.00",
-        "last_per_million": None,
+        "last_per_million": None, "expected": None,
     }  # fmt: skip
     other = cli(*asked, "--by", "queue")
     assert (other.code, "output comparison.csv changed" in other.err) == (2, True)
@@ -104,7 +104,7 @@ def test_impact_of_a_launch(cli: Cli, usage: str) -> None:
     assert float(changes["cost per day"]["before"]) == pytest.approx(24)
     assert changes["retries per 1,000 attempts"]["before"] == "0.0"
     assert changes["tasks per day"]["days_after"] == "14"
-    assert "retry storm on Tuesday 2026-03-24: new/ride cost 9.60 USD more than its median day" in (
+    assert "retry storm on Tuesday 2026-03-24: new/ride cost 9.60 USD more than usual (12.00)" in (
         ended.out
     )
     assert "within budget" not in ended.out  # 672 + 2 days of 24

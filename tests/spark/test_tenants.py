@@ -23,7 +23,7 @@ def at(day: date) -> str:
 
 @pytest.fixture(scope="module")
 def found(spark: SparkSession) -> dict[Span, str]:
-    # Given tenants with ten tasks a day: one has two hundred more in a storm, and one fewer
+    # Given tenants with ten tasks a day, of which one has two hundred more in a storm
     rows = [
         row(at(day), "mail", "send", "done", 10 + extra * (day == STORM), tenant=tenant)
         for day in (*CALM, STORM)
