@@ -53,6 +53,10 @@ class TargetReport(msgspec.Struct, frozen=True, omit_defaults=True):
     """What waits for it while its circuit is open, by queue."""
 
 
+CONSUMER = "consumer "
+"""What `Run.where` begins with for a consumer."""
+
+
 class Run(msgspec.Struct, frozen=True, omit_defaults=True):
     """One attempt that has begun and has not ended."""
 
@@ -114,6 +118,9 @@ class WorkerReport(msgspec.Struct, frozen=True, omit_defaults=True):
     """The longest of what runs for over two seconds, the oldest first."""
     targets: tuple[TargetReport, ...] = ()
     slips: tuple[ScheduleSlips, ...] = ()
+    clock_off_s: int = 0
+    """Whole seconds by which the machine's clock is behind the database's, if it is off by more
+    than ten; negative: it is ahead."""
     settling_since_us: int | None = None
     """The time since when a settlement is under way and unanswered; None if none is."""
 
@@ -126,6 +133,7 @@ class WorkerReport(msgspec.Struct, frozen=True, omit_defaults=True):
             or self.runs
             or self.targets
             or self.slips
+            or self.clock_off_s
             or self.settling_since_us
         )
 
