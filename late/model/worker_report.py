@@ -50,11 +50,11 @@ class TargetReport(msgspec.Struct, frozen=True, omit_defaults=True):
     tasks: tuple[str, ...] = ()
     """Names of tasks that go there."""
     held: tuple[Held, ...] = ()
-    """What waits for it while its circuit is open, by queue."""
+    """The tasks that wait for it while its circuit is open, by queue."""
 
 
 CONSUMER = "consumer "
-"""What `Run.where` begins with for a consumer."""
+"""The beginning of `Run.where` for a consumer."""
 
 
 class Run(msgspec.Struct, frozen=True, omit_defaults=True):

@@ -14,12 +14,12 @@ from late.control.findings.targets import parked_by_task, targets_of
 from late.control.status.disk import Disk
 from late.control.status.locks import LockHolder
 from late.control.status.snapshot import Snapshot
-from late.control.views import Count, LimitedTasks, QueueStatus, Reported
+from late.control.views import Count, LimitedTasks, QueueStatus, Reported, SuspectTask
 from late.model import worker_report
 from late.model.queue_settings import QueueSettings
 from late.model.worker_report import Run, TargetReport, WorkerReport
 from tests.unit.test_alerts import commands_of_late
-from tests.unit.test_web_views import NOW_US, PACE, group, seen, shard
+from tests.unit.test_web_views import NOW_US, group, seen, shard
 
 TASK = "0190a000-0000-7000-8000-000000000001"
 OUT = Run("default", "pay", "charge", TASK, NOW_US - 45_000_000, 3, "consumer c1")
@@ -143,17 +143,29 @@ def everything() -> list[Any]:
     sick = msgspec.structs.replace(
         with_reports(seen(), reported(runs=(OUT,), clock_off_s=-40)),
         disk=Disk(1, 1_000),
-        paces={("default", "mail"): msgspec.structs.replace(PACE, died=(("app.poison", 2),))},
     )
-    return findings(look) + findings(more) + findings(seen(workers=())) + findings(sick)
+    return (
+        findings(look)
+        + findings(more)
+        + findings(seen(workers=()))
+        + findings(sick)
+        + findings(poisoned(2))
+    )
 
 
 def test_a_task_that_kills_its_workers_is_named() -> None:
-    pace = msgspec.structs.replace(PACE, died=(("app.poison", 2),))
-    [found] = findings(msgspec.structs.replace(seen(), paces={("default", "mail"): pace}))
-    assert (found.level, found.what) == ("bad", "Workers die while they run app.poison")
-    assert found.detail.startswith("2 attempts of queue mail ended with the death of its worker")
-    assert found.command == "late dead list --reason killed_worker --queue mail"
+    [found] = findings(poisoned(2))
+    assert (found.level, found.what) == ("bad", f"Workers die under task {TASK}")
+    assert found.detail.startswith("2 workers died while it ran, in group default.")
+    assert (found.href, found.command) == (f"tasks/{TASK}", f"late show {TASK}")
+    assert [each.level for each in findings(poisoned(1))] == ["warn"], "it may have been chance"
+
+
+def poisoned(deaths: int) -> Snapshot:
+    status = msgspec.structs.replace(
+        seen().status, suspects=(SuspectTask("default", 3, TASK, deaths),)
+    )
+    return msgspec.structs.replace(seen(), status=status)
 
 
 def test_a_consumer_that_never_answers_is_named_with_what_it_has() -> None:

@@ -54,8 +54,6 @@ class Signals(msgspec.Struct, frozen=True):
     """The tenants of a queue with a fair key from which most arrives, the greatest first."""
     tenants_seen: int = 0
     """The number of all its tenants."""
-    died: tuple[tuple[str, int], ...] = ()
-    """Names of tasks under which workers died, and how many attempts, within the last minute."""
     helped: int | None = None
     """The tasks that more workers would start: the backlog without what a limit holds back, and
     what is parked because its tenant has its share of the slots. None: all of the backlog."""

@@ -11,24 +11,24 @@ from late.control.findings.phrases import age
 from late.control.status.snapshot import Snapshot
 from late.model.worker_report import CONSUMER, Run
 
+NAMED = 5
+"""Tasks that have a finding of their own."""
 SILENT_S = 30.0
-"""A consumer that has a task for so long, which was tried before, may not answer at all."""
+"""From then on a consumer that has a task which was out before may not answer at all."""
 
 
 def find(seen: Snapshot) -> Iterator[Finding]:
     """Yield the tasks under which workers die, and the consumers that do not answer."""
-    for (group, queue), pace in sorted(seen.paces.items()):
-        for name, deaths in pace.died:
-            attempts = "1 attempt" if deaths == 1 else f"{deaths} attempts"
-            text = (
-                f"{attempts} of queue {queue} ended with the death of its worker in the last"
-                " minute. It runs on trial from now on, alone, and then becomes a dead letter."
-            )
-            link = f"dead?group={quote(group, safe='')}&queue={quote(queue, safe='')}"
-            yield Finding(
-                "bad", f"Workers die while they run {name}", text, link,
-                f"late dead list --reason killed_worker --queue {shlex.quote(queue)}",
-            )  # fmt: skip
+    for each in seen.status.suspects[:NAMED]:
+        deaths = "One worker" if each.deaths == 1 else f"{each.deaths} workers"
+        text = (
+            f"{deaths} died while it ran, in group {each.group}. It runs on trial from now on, and"
+            " is a dead letter (killed_worker) when more of them die."
+        )
+        yield Finding(
+            "warn" if each.deaths == 1 else "bad", f"Workers die under task {each.task_id}", text,
+            f"tasks/{each.task_id}", f"late show {each.task_id}",
+        )  # fmt: skip
     yield from _silent(seen)
 
 

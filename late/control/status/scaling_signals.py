@@ -34,8 +34,6 @@ TENANTS = 3
 """The most tenants of one queue that signals name."""
 LIMITS = 10
 """The most limits that signals name."""
-LOST = "died"
-"""The outcome of attempts whose worker is gone."""
 FAILED = frozenset({"retried", "dead"})
 """Outcomes of attempts that failed."""
 _usage = msgspec.json.Decoder(tuple[Usage, ...])
@@ -80,7 +78,7 @@ def detailed(
 
 
 class _Limits(NamedTuple):
-    """What may hold tasks back; all but the settings by group and queue."""
+    """The limits that may hold tasks back; all but the settings by group and queue."""
 
     settings: Mapping[str, QueueSettings]
     circuits: Mapping[tuple[str, str], Mapping[str, int]]
@@ -136,19 +134,9 @@ def _of(
         failed=failed,
         tenants=tenants[:TENANTS],
         tenants_seen=len(tenants),
-        died=_died(pace, queue),
         helped=sum(tasks for tasks, _ in parts),
         limits=tuple(why for _, why in parts if why)[:LIMITS],
     )
-
-
-def _died(pace: Sequence[tuple[Usage, float]], queue: str | None) -> tuple[tuple[str, int], ...]:
-    """Count the attempts that ended with the death of their worker, by the name of their task."""
-    found: Counter[str] = Counter()
-    for usage, _ in pace:
-        if usage.outcome == LOST and queue in (None, usage.queue):
-            found[usage.name] += usage.count
-    return tuple(found.most_common(LIMITS))
 
 
 def _helped(queue: QueueStatus, limits: _Limits) -> tuple[int, str]:

@@ -93,6 +93,7 @@ def narrowed_status(status: Status, caller: Caller) -> Status:
         limited=tuple(each for each in status.limited if caller.may("view", each.queue)),
         shards=(),
         groups=(),
+        suspects=(),  # Their queues are not known.
     )
 
 
