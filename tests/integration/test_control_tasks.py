@@ -231,6 +231,7 @@ async def test_all_that_match_are_cancelled_and_rescheduled(
         told = control.audit.entries(subject="tasks:default")
         assert [each.action for each in told] == 2 * ["tasks.cancel"]
         assert '"limited"' in str(told[0].after)
+        assert '"count":2' in str(told[1].after).replace(" ", ""), "the first of them"
         moved = control.tasks.reschedule_all(
             "logged", TaskFilter(queue="q1"), 10 * SECOND, rate=2.0
         )
