@@ -122,6 +122,16 @@ class UnhandledTasks(msgspec.Struct, frozen=True):
     others have no handler."""
 
 
+class SuspectTask(msgspec.Struct, frozen=True):
+    """A task that ran when its worker died, and has not ended since."""
+
+    group: str
+    shard_id: int
+    task_id: str
+    deaths: int
+    """The number of workers that died while it ran."""
+
+
 class LimitedTasks(msgspec.Struct, frozen=True):
     """Parked tasks of one name that a limit holds back: a setting, or a target that fails."""
 
@@ -143,6 +153,8 @@ class Status(msgspec.Struct, frozen=True):
     groups: tuple[GroupView, ...] = ()
     unhandled: tuple[UnhandledTasks, ...] = ()
     limited: tuple[LimitedTasks, ...] = ()
+    suspects: tuple[SuspectTask, ...] = ()
+    """The tasks under which most workers died, at most 100, the most deaths first."""
 
     def stale_s(self, group: str) -> float | None:
         """Return the staleness of a group's stalest shard; None if the group has no shard."""

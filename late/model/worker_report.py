@@ -50,7 +50,11 @@ class TargetReport(msgspec.Struct, frozen=True, omit_defaults=True):
     tasks: tuple[str, ...] = ()
     """Names of tasks that go there."""
     held: tuple[Held, ...] = ()
-    """What waits for it while its circuit is open, by queue."""
+    """The tasks that wait for it while its circuit is open, by queue."""
+
+
+CONSUMER = "consumer "
+"""The beginning of `Run.where` for a consumer."""
 
 
 class Run(msgspec.Struct, frozen=True, omit_defaults=True):
@@ -114,6 +118,9 @@ class WorkerReport(msgspec.Struct, frozen=True, omit_defaults=True):
     """The longest of what runs for over two seconds, the oldest first."""
     targets: tuple[TargetReport, ...] = ()
     slips: tuple[ScheduleSlips, ...] = ()
+    clock_off_s: int = 0
+    """Whole seconds by which the machine's clock is behind the database's, if it is off by more
+    than ten; negative: it is ahead."""
     settling_since_us: int | None = None
     """The time since when a settlement is under way and unanswered; None if none is."""
 
@@ -126,6 +133,7 @@ class WorkerReport(msgspec.Struct, frozen=True, omit_defaults=True):
             or self.runs
             or self.targets
             or self.slips
+            or self.clock_off_s
             or self.settling_since_us
         )
 

@@ -1062,7 +1062,7 @@ class Removed(_message.Message):
     def __init__(self, removed: _Optional[str] = ...) -> None: ...
 
 class Status(_message.Message):
-    __slots__ = ("now_us", "schema_version", "deployment", "queues", "shards", "workers", "groups", "unhandled", "limited")
+    __slots__ = ("now_us", "schema_version", "deployment", "queues", "shards", "workers", "groups", "unhandled", "limited", "suspects")
     NOW_US_FIELD_NUMBER: _ClassVar[int]
     SCHEMA_VERSION_FIELD_NUMBER: _ClassVar[int]
     DEPLOYMENT_FIELD_NUMBER: _ClassVar[int]
@@ -1072,6 +1072,7 @@ class Status(_message.Message):
     GROUPS_FIELD_NUMBER: _ClassVar[int]
     UNHANDLED_FIELD_NUMBER: _ClassVar[int]
     LIMITED_FIELD_NUMBER: _ClassVar[int]
+    SUSPECTS_FIELD_NUMBER: _ClassVar[int]
     now_us: int
     schema_version: str
     deployment: str
@@ -1081,7 +1082,8 @@ class Status(_message.Message):
     groups: _containers.RepeatedCompositeFieldContainer[GroupView]
     unhandled: _containers.RepeatedCompositeFieldContainer[UnhandledTasks]
     limited: _containers.RepeatedCompositeFieldContainer[LimitedTasks]
-    def __init__(self, now_us: _Optional[int] = ..., schema_version: _Optional[str] = ..., deployment: _Optional[str] = ..., queues: _Optional[_Iterable[_Union[QueueStatus, _Mapping]]] = ..., shards: _Optional[_Iterable[_Union[ShardStatus, _Mapping]]] = ..., workers: _Optional[_Iterable[_Union[WorkerStatus, _Mapping]]] = ..., groups: _Optional[_Iterable[_Union[GroupView, _Mapping]]] = ..., unhandled: _Optional[_Iterable[_Union[UnhandledTasks, _Mapping]]] = ..., limited: _Optional[_Iterable[_Union[LimitedTasks, _Mapping]]] = ...) -> None: ...
+    suspects: _containers.RepeatedCompositeFieldContainer[SuspectTask]
+    def __init__(self, now_us: _Optional[int] = ..., schema_version: _Optional[str] = ..., deployment: _Optional[str] = ..., queues: _Optional[_Iterable[_Union[QueueStatus, _Mapping]]] = ..., shards: _Optional[_Iterable[_Union[ShardStatus, _Mapping]]] = ..., workers: _Optional[_Iterable[_Union[WorkerStatus, _Mapping]]] = ..., groups: _Optional[_Iterable[_Union[GroupView, _Mapping]]] = ..., unhandled: _Optional[_Iterable[_Union[UnhandledTasks, _Mapping]]] = ..., limited: _Optional[_Iterable[_Union[LimitedTasks, _Mapping]]] = ..., suspects: _Optional[_Iterable[_Union[SuspectTask, _Mapping]]] = ...) -> None: ...
 
 class QueueStatus(_message.Message):
     __slots__ = ("group", "queue", "depth", "in_flight", "parked", "dead", "oldest_age_s", "held")
@@ -1178,6 +1180,18 @@ class LimitedTasks(_message.Message):
     task: str
     waiting: Count
     def __init__(self, group: _Optional[str] = ..., queue: _Optional[str] = ..., task: _Optional[str] = ..., waiting: _Optional[_Union[Count, _Mapping]] = ...) -> None: ...
+
+class SuspectTask(_message.Message):
+    __slots__ = ("group", "shard_id", "task_id", "deaths")
+    GROUP_FIELD_NUMBER: _ClassVar[int]
+    SHARD_ID_FIELD_NUMBER: _ClassVar[int]
+    TASK_ID_FIELD_NUMBER: _ClassVar[int]
+    DEATHS_FIELD_NUMBER: _ClassVar[int]
+    group: str
+    shard_id: int
+    task_id: str
+    deaths: int
+    def __init__(self, group: _Optional[str] = ..., shard_id: _Optional[int] = ..., task_id: _Optional[str] = ..., deaths: _Optional[int] = ...) -> None: ...
 
 class Owners(_message.Message):
     __slots__ = ("now_us", "fenced_total", "late_total", "shards")

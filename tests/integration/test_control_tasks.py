@@ -14,7 +14,7 @@ from late.control.task_list import pages
 from late.control.task_list.model import ListedTask, State, TaskFilter, cursor_of, key_of
 from late.errors import ConfigError
 from late.model.ids import new_id, shard_of
-from late.model.task import HELD_US, AttemptError, Cursor, Record, ShardId, TaskId
+from late.model.task import HELD_US, AttemptError, Cursor, Record, ShardId, Suspect, TaskId
 from late.model.worker_report import Run, WorkerReport
 from late.payload.command import QUEUE
 from late.schema.tables import history
@@ -166,6 +166,22 @@ async def test_what_runs_is_what_the_workers_last_told(url: str) -> None:
         assert [each.task_id for each in of_queue] == [run.task_id]
 
 
+async def test_tasks_under_which_workers_died_are_in_the_status(url: str) -> None:
+    store = open_store(url)
+    await store.open()
+    try:
+        for shard, deaths in ((0, 1), (1, 2)):
+            owner = await own(store, shard)
+            marks = tuple(Suspect(new_id(shard), n, True) for n in (0, deaths))
+            await owner.settle(suspects=marks)
+    finally:
+        await store.close()
+    with Control(url) as control:
+        found = control.status.read().suspects
+        assert [(each.shard_id, each.deaths) for each in found] == [(1, 2), (0, 1)]
+        assert [each.group for each in found] == 2 * ["default"]
+
+
 async def test_what_is_done_is_found_where_its_history_is_kept(
     url: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -215,6 +231,7 @@ async def test_all_that_match_are_cancelled_and_rescheduled(
         told = control.audit.entries(subject="tasks:default")
         assert [each.action for each in told] == 2 * ["tasks.cancel"]
         assert '"limited"' in str(told[0].after)
+        assert '"count":2' in str(told[1].after).replace(" ", ""), "the first of them"
         moved = control.tasks.reschedule_all(
             "logged", TaskFilter(queue="q1"), 10 * SECOND, rate=2.0
         )

@@ -11,16 +11,19 @@ import pytest
 from late.autoscaler.keda.demand import Signals, TenantPace
 from late.control.findings.findings import findings
 from late.control.findings.targets import parked_by_task, targets_of
+from late.control.status.disk import Disk
 from late.control.status.locks import LockHolder
 from late.control.status.snapshot import Snapshot
-from late.control.views import Count, LimitedTasks, QueueStatus, Reported
+from late.control.views import Count, LimitedTasks, QueueStatus, Reported, SuspectTask
 from late.model import worker_report
 from late.model.queue_settings import QueueSettings
 from late.model.worker_report import Run, TargetReport, WorkerReport
 from tests.unit.test_alerts import commands_of_late
-from tests.unit.test_web_views import NOW_US, group, seen
+from tests.unit.test_web_views import NOW_US, group, seen, shard
 
 TASK = "0190a000-0000-7000-8000-000000000001"
+OUT = Run("default", "pay", "charge", TASK, NOW_US - 45_000_000, 3, "consumer c1")
+OUT_FIRST = msgspec.structs.replace(OUT, attempt=1)
 STUCK = Run("default", "mail", "app.send", TASK, NOW_US - 300_000_000)
 
 
@@ -137,7 +140,87 @@ def everything() -> list[Any]:
         settings={"slow": QueueSettings(paused=True, closed=True)},
     )  # fmt: skip
     more = with_reports(seen(workers=()), stalled(), reported(number=2, targets=(target(),)))
-    return findings(look) + findings(more) + findings(seen(workers=()))
+    sick = msgspec.structs.replace(
+        with_reports(seen(), reported(runs=(OUT,), clock_off_s=-40)),
+        disk=Disk(1, 1_000),
+    )
+    return (
+        findings(look)
+        + findings(more)
+        + findings(seen(workers=()))
+        + findings(sick)
+        + findings(poisoned(2))
+    )
+
+
+def test_a_task_that_kills_its_workers_is_named() -> None:
+    [found] = findings(poisoned(2))
+    assert (found.level, found.what) == ("bad", f"Workers die under task {TASK}")
+    assert found.detail.startswith("2 workers died while it ran, in group default.")
+    assert (found.href, found.command) == (f"tasks/{TASK}", f"late show {TASK}")
+    assert [each.level for each in findings(poisoned(1))] == ["warn"], "it may have been chance"
+
+
+def poisoned(deaths: int) -> Snapshot:
+    status = msgspec.structs.replace(
+        seen().status, suspects=(SuspectTask("default", 3, TASK, deaths),)
+    )
+    return msgspec.structs.replace(seen(), status=status)
+
+
+def test_a_consumer_that_never_answers_is_named_with_what_it_has() -> None:
+    [found] = findings(with_reports(seen(), reported(runs=(OUT, OUT_FIRST))))
+    assert (found.level, found.what) == ("warn", "Consumer c1 does not answer")
+    assert found.detail == (
+        "It has 2 tasks of queue pay, the oldest for 45 s; 1 of them were out before, up to 2"
+        " times, and came back unanswered or failed."
+    )
+    assert found.command == "late tasks list running --queue pay"
+    fresh = msgspec.structs.replace(OUT, since_us=NOW_US - 5_000_000)
+    local = msgspec.structs.replace(OUT, where="")
+    for runs in ((OUT_FIRST,), (fresh,), (local,), ()):
+        assert findings(with_reports(seen(), reported(runs=runs))) == []
+    assert findings(with_reports(seen(), reported(age_s=60.0, runs=(OUT,)))) == []
+
+
+@pytest.mark.parametrize(
+    ("free", "total", "level"),
+    [(80, 1_000, None), (9, 1_000, "warn"), (9, 20, None), (1, 1_000, "bad"), (1, 20, "warn")],
+)
+def test_a_disk_that_is_nearly_full_is_told(free: int, total: int, level: str | None) -> None:
+    disk = Disk(free * 2**30, total * 2**30)
+    found = findings(msgspec.structs.replace(seen(), disk=disk))
+    assert [each.level for each in found] == ([level] if level else [])
+    for each in found:
+        assert each.what == "The disk of the database is nearly full"
+        assert f"{free}.0 of {total}.0 GiB are free" in each.detail
+
+
+def test_shards_without_an_owner_a_fleet_without_a_worker_and_a_group_behind_are_named() -> None:
+    [found] = findings(seen(groups=(group(),), shards=(shard(owner_live=False),)))
+    assert (found.what, found.command) == (
+        "Shards of default are not worked",
+        "late status --owners",
+    )
+    [found] = findings(seen(workers=()))
+    assert (found.what, found.command) == ("No worker is alive", "late worker MODULE:APP")
+    gone = group(workers=0, lag=Count(9))
+    found = findings(seen(groups=(gone,), shards=(shard(owner_live=False),)))[0]
+    assert (found.what, found.detail) == (
+        "Nobody works group default", "No live worker serves it; 9 wait.",
+    )  # fmt: skip
+    assert found.command == "late worker MODULE:APP --group default"
+    [found] = findings(seen(groups=(group(lagging=True, lag_s=900.0),)))
+    assert (found.what, found.command) == ("Group default lags", "late groups")
+    assert found.detail == "The oldest that it has not read is 15 min old."
+
+
+def test_a_clock_that_is_wrong_is_told_with_its_machine() -> None:
+    [found] = findings(with_reports(seen(), reported(clock_off_s=-40)))
+    assert (found.level, found.what) == ("warn", "The clock of host:1 is wrong")
+    assert found.detail.startswith("It is 40 s ahead of the database's.")
+    [found] = findings(with_reports(seen(), reported(clock_off_s=40)))
+    assert found.detail.startswith("It is 40 s behind the database's.")
 
 
 def test_each_command_is_one_that_there_is_and_none_destroys() -> None:

@@ -40,6 +40,9 @@ class Database:
     def lock_holders(self) -> tuple[Any, ...]:
         return ()
 
+    def disk(self) -> None:
+        return None
+
     def live(self) -> Any:
         class Live:
             queues: dict[str, QueueSettings] = {}  # noqa: RUF012

@@ -368,7 +368,7 @@ def test_shards_come_in_pages_and_the_homeless_are_counted() -> None:
 
 
 def test_rows_of_tasks_say_how_long_they_wait() -> None:
-    def view(state: str, **more: Any) -> tasks.Row:
+    def view(state: str, **more: Any) -> tasks.TaskRow:
         task = ListedTask(at=1, task_id=new_id(0), group="default", shard_id=0,
                           queue="mail", name="send", **more)  # fmt: skip
         page = TaskPage(state, (task,), (7, "x"), NOW_US, 400, True)  # type: ignore[arg-type]

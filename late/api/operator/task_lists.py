@@ -72,7 +72,7 @@ class ListedTasks(msgspec.Struct, kw_only=True):
     stopped: bool
     """The look ended at its bound: there may be more on further pages."""
     after: str | None = None
-    """Where the next page begins; none after the last one."""
+    """The next page begins here; none after the last one."""
     tasks: list[ListedTask]
 
 

@@ -10,7 +10,15 @@ from __future__ import annotations
 from collections.abc import Iterator
 from urllib.parse import quote
 
-from late.control.findings import database, schedules, targets, tenants, workers
+from late.control.findings import (
+    database,
+    machines,
+    schedules,
+    targets,
+    tasks,
+    tenants,
+    workers,
+)
 from late.control.findings.model import Finding, Level
 from late.control.findings.phrases import age, count, number
 from late.control.status.snapshot import Snapshot
@@ -28,7 +36,9 @@ def findings(seen: Snapshot) -> list[Finding]:
         return [*database.find(seen), *workers.reported(seen)]
     found = [
         *database.find(seen),
+        *machines.find(seen),
         *workers.find(seen),
+        *tasks.find(seen),
         *targets.find(seen),
         *tenants.find(seen),
         *schedules.find(seen),

@@ -14,7 +14,7 @@ NEAR = 0.9
 
 
 class Pace(NamedTuple):
-    """What a queue's attempts did lately."""
+    """The attempts of a queue, lately."""
 
     rate: float
     """Attempts that ended per second."""

@@ -7,6 +7,7 @@ import msgspec
 from late.control.database import Database, Part, on_engine
 from late.control.groups.commands import GroupControl
 from late.control.status import (
+    disk,
     locks,
     owners,
     replication,
@@ -51,6 +52,7 @@ class StatusControl(Part):
         """Return how far this replica of a PostgreSQL has replayed the log."""
         return replication.replayed(self._database.unchecked)
 
+    disk = on_engine(disk.disk_of)
     detailed = on_engine(scaling_signals.detailed)
     signals = on_engine(scaling_signals.signals)
     add_refused = on_engine(owners.add_refused)

@@ -78,7 +78,7 @@ def detailed(
 
 
 class _Limits(NamedTuple):
-    """What may hold tasks back; all but the settings by group and queue."""
+    """The limits that may hold tasks back; all but the settings by group and queue."""
 
     settings: Mapping[str, QueueSettings]
     circuits: Mapping[tuple[str, str], Mapping[str, int]]

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 import msgspec
 
 from late.autoscaler.keda.demand import Signals
+from late.control.status.disk import Disk
 from late.control.status.locks import LockHolder
 from late.control.views import GroupView, Reported, Status
 from late.errors import StoreError
@@ -41,6 +42,8 @@ class Snapshot(msgspec.Struct, frozen=True):
     """The reports of workers of the last ten minutes, the latest first."""
     holders: tuple[LockHolder, ...] = ()
     """Sessions of the database that others wait for."""
+    disk: Disk | None = None
+    """The disk of a database in a file."""
     partial: bool = False
     """True if the tables could not be read, as somebody holds them: then `status` is empty."""
 
@@ -78,8 +81,9 @@ def _whole(control: Control, limit: int) -> Snapshot:
     )
     settings = control.queues.live()
     return Snapshot(
-        status, signals, groups, settings.queues, settings.targets, paces, control.reports.all()
-    )
+        status, signals, groups, settings.queues, settings.targets, paces, control.reports.all(),
+        disk=control.status.disk(),
+    )  # fmt: skip
 
 
 def _partial(control: Control, holders: tuple[LockHolder, ...]) -> Snapshot:

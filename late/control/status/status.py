@@ -12,7 +12,7 @@ a setting) counts again from its new due time.
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 import msgspec
@@ -24,14 +24,24 @@ from late.control.sql.rows import now_us, open_of, seconds
 from late.control.sql.shards import Shard, Shards, groups_of, parked, survey
 from late.control.status import backlog
 from late.control.status.counts import Tally
-from late.control.views import LimitedTasks, ShardStatus, Status, UnhandledTasks, WorkerStatus
+from late.control.views import (
+    LimitedTasks,
+    ShardStatus,
+    Status,
+    SuspectTask,
+    UnhandledTasks,
+    WorkerStatus,
+)
 from late.control.workers import count, declared
 from late.errors import ConfigError
 from late.model.task import OpenTask, Reads
 from late.schema.engine import reading
 from late.schema.tables import dead, lease, meta, timer, worker
 from late.schema.version import SCHEMA_VERSION
+from late.store.common.suspects import suspects_of
 
+SUSPECTS = 100
+"""Tasks that a look names because workers died under them."""
 LIMIT = 10_000
 """Rows that one count of one group and shard looks at."""
 
@@ -64,6 +74,7 @@ def seen(connection: Connection, *, queue: str | None = None, limit: int = LIMIT
     tally.parked(connection, due, limit)
     tally.dead(connection, died, limit)
     tally.held(connection, due, limit)
+    suspects = sorted(_suspects(places), key=lambda each: -each.deaths)
     holds: dict[str | None, int] = defaultdict(int)
     for shard in shards:
         holds[shard.owner] += 1
@@ -82,7 +93,16 @@ def seen(connection: Connection, *, queue: str | None = None, limit: int = LIMIT
             for key, n in sorted(tally.limited.items())
             if queue in (None, key[1])
         ),
+        suspects=tuple(suspects[:SUSPECTS]) if queue is None else (),
     )
+
+
+def _suspects(places: Sequence[_Place]) -> Iterator[SuspectTask]:
+    """Yield the tasks that the last settlements mark because a worker died under them."""
+    for place in places:
+        for each in suspects_of(place.journal.suspects):
+            if each.deaths:
+                yield SuspectTask(place.group, place.shard_id, each.task_id, each.deaths)
 
 
 def _unhandled(

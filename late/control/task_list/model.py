@@ -43,7 +43,7 @@ class ListedTask(msgspec.Struct, frozen=True, kw_only=True):
     attempts: int = 0
     """Attempts that have begun; of one that runs its number."""
     due_at_us: int | None = None
-    """When a parked task runs; `late.model.task.HELD_US` if it waits for its ordering key."""
+    """The due time of a parked task; `late.model.task.HELD_US` if it waits for its ordering key."""
     reason: str | None = None
     """Why it is parked or dead, or how it ended."""
     ordering_key: str | None = None

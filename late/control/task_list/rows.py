@@ -124,7 +124,7 @@ def opened(
 
 
 def running(connection: Connection, which: TaskFilter) -> list[ListedTask]:
-    """What the workers of the group report as running, the oldest first."""
+    """Return what the workers of the group report as running, the oldest first."""
     found: dict[str, ListedTask] = {}
     for each in reports(connection):
         if not each.fresh:

@@ -76,8 +76,11 @@ def narrowed(seen: Snapshot, caller: Caller) -> Snapshot:
 
 def _report(reported: Reported, caller: Caller) -> Reported:
     """The report of a worker, without targets and without tasks of other queues."""
-    stuck = tuple(run for run in reported.report.stuck if caller.may("view", run.queue))
-    report = msgspec.structs.replace(reported.report, targets=(), slips=(), stuck=stuck)
+    stuck, runs = (
+        tuple(run for run in some if caller.may("view", run.queue))
+        for some in (reported.report.stuck, reported.report.runs)
+    )
+    report = msgspec.structs.replace(reported.report, targets=(), slips=(), stuck=stuck, runs=runs)
     return msgspec.structs.replace(reported, report=report)
 
 
@@ -90,6 +93,7 @@ def narrowed_status(status: Status, caller: Caller) -> Status:
         limited=tuple(each for each in status.limited if caller.may("view", each.queue)),
         shards=(),
         groups=(),
+        suspects=(),  # Their queues are not known.
     )
 
 

@@ -34,7 +34,7 @@ _UNITS_US = {"s": 1_000_000, "m": 60_000_000, "h": 3_600_000_000, "d": 86_400_00
 _MARK = "id."
 
 
-class Row(msgspec.Struct, frozen=True):
+class TaskRow(msgspec.Struct, frozen=True):
     """One row."""
 
     view: ListedTask
@@ -42,7 +42,7 @@ class Row(msgspec.Struct, frozen=True):
     time_us: int | None
     """The time that matters in this state; None for what does not wait for one."""
     wait: str
-    """How long it waits, runs, or has waited."""
+    """The time that it waits, runs, or has waited."""
     where: str
     """The worker, the target or the consumer."""
 
@@ -52,9 +52,9 @@ class Tasks(msgspec.Struct, frozen=True):
 
     state: State
     says: str
-    rows: tuple[Row, ...]
+    rows: tuple[TaskRow, ...]
     after: str | None
-    """Where the next page begins; None on the last page."""
+    """The next page begins here; None on the last page."""
     looked: int
     stopped: bool
     can_command: bool
@@ -71,19 +71,19 @@ def tasks(page: TaskPage, *, ours: Callable[[str | None], bool] = lambda queue: 
                  page.stopped, page.state in COMMANDED)  # fmt: skip
 
 
-def _row(state: State, task: ListedTask, now_us: int) -> Row:
+def _row(state: State, task: ListedTask, now_us: int) -> TaskRow:
     where = task.worker or ""
     if state == "parked":
         if task.due_at_us is None or task.due_at_us >= HELD_US:
-            return Row(task, "ok", None, "behind its key", where)
+            return TaskRow(task, "ok", None, "behind its key", where)
         in_s = (task.due_at_us - now_us) / 1e6
         late = in_s < -OVERDUE_S
         wait = f"overdue {age(-in_s)}" if in_s < 0 else f"in {age(in_s)}"
-        return Row(task, "warn" if late else "ok", task.due_at_us, wait, where)
+        return TaskRow(task, "warn" if late else "ok", task.due_at_us, wait, where)
     at_us = task.began_at_us if state == "running" else task.ended_at_us or task.created_at_us
     level: Literal["bad", "ok"] = "bad" if state == "dead" else "ok"
     since = "" if at_us is None else age(max(0, now_us - at_us) / 1e6)
-    return Row(task, level, at_us, since, where)
+    return TaskRow(task, level, at_us, since, where)
 
 
 def state_of(fields: Mapping[str, str]) -> State:

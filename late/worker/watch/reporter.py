@@ -25,6 +25,7 @@ from late.dispatcher.push.pool import RemotePool
 from late.errors import LateError
 from late.model.task import Attempt
 from late.model.worker_report import (
+    CONSUMER,
     ERROR_MAX,
     NAMES_MAX,
     RUNS_MAX,
@@ -48,6 +49,8 @@ SLIPS_US = 3_600_000_000
 """Ticks that did not go as planned are told of for so long."""
 UNANSWERED_S = 2.0
 """A settlement that takes longer is told of."""
+CLOCK_OFF_US = 10_000_000
+"""A clock that is off by more is told of. By less it may be the database that answers late."""
 LONG_US = 2_000_000
 """Runs that take longer are told of: a shorter one has ended before anybody reads of it."""
 
@@ -179,10 +182,17 @@ def report_of(worker: WorkerView) -> WorkerReport:
             for each in core.state.schedules.slips.values()
             if each.at_us > now_us - SLIPS_US
         )[:NAMES_MAX],
+        clock_off_s=_clock_off_s(worker),
         settling_since_us=(
             now_us - round(settling_s * 1_000_000) if settling_s > UNANSWERED_S else None
         ),
     )
+
+
+def _clock_off_s(worker: WorkerView) -> int:
+    """Return the whole seconds by which this machine's clock is behind, if they are many."""
+    off_us = worker.clock.offset_us(time.time_ns() // 1_000) or 0
+    return round(off_us / 1_000_000) if abs(off_us) > CLOCK_OFF_US else 0
 
 
 def _runs(worker: WorkerView, now_us: int) -> tuple[Run, ...]:
@@ -191,7 +201,7 @@ def _runs(worker: WorkerView, now_us: int) -> tuple[Run, ...]:
     for name, pool in worker.pools.items():
         if isinstance(pool, PullPool):
             found += [
-                _run(each.attempt, each.started_us, f"consumer {each.consumer}", each.until_us)
+                _run(each.attempt, each.started_us, CONSUMER + each.consumer, each.until_us)
                 for each in pool.leases
             ]
         elif isinstance(pool, Dispatcher):

@@ -1,0 +1,55 @@
+"""Findings about tasks: one that kills its workers, consumers that do not answer. Pure."""
+
+from __future__ import annotations
+
+import shlex
+from collections.abc import Iterator
+from urllib.parse import quote
+
+from late.control.findings.model import Finding
+from late.control.findings.phrases import age
+from late.control.status.snapshot import Snapshot
+from late.model.worker_report import CONSUMER, Run
+
+NAMED = 5
+"""Tasks that have a finding of their own."""
+SILENT_S = 30.0
+"""From then on a consumer that has a task which was out before may not answer at all."""
+
+
+def find(seen: Snapshot) -> Iterator[Finding]:
+    """Yield the tasks under which workers die, and the consumers that do not answer."""
+    for each in seen.status.suspects[:NAMED]:
+        deaths = "One worker" if each.deaths == 1 else f"{each.deaths} workers"
+        text = (
+            f"{deaths} died while it ran, in group {each.group}. It runs on trial from now on, and"
+            " is a dead letter (killed_worker) when more of them die."
+        )
+        yield Finding(
+            "warn" if each.deaths == 1 else "bad", f"Workers die under task {each.task_id}", text,
+            f"tasks/{each.task_id}", f"late show {each.task_id}",
+        )  # fmt: skip
+    yield from _silent(seen)
+
+
+def _silent(seen: Snapshot) -> Iterator[Finding]:
+    runs: dict[tuple[str, str], list[Run]] = {}
+    for each in seen.reports:
+        for run in each.report.runs if each.fresh else ():
+            if run.where.startswith(CONSUMER):
+                runs.setdefault((run.where.removeprefix(CONSUMER), run.queue), []).append(run)
+    for (consumer, queue), found in sorted(runs.items()):
+        again = [run for run in found if run.attempt > 1]
+        oldest_s = (seen.status.now_us - min(run.since_us for run in found)) / 1e6
+        if not again or oldest_s < SILENT_S:
+            continue
+        text = (
+            f"It has {len(found)} tasks of queue {queue}, the oldest for {age(oldest_s)};"
+            f" {len(again)} of them were out before, up to {max(r.attempt for r in again) - 1}"
+            " times, and came back unanswered or failed."
+        )
+        link = f"tasks?state=running&queue={quote(queue, safe='')}"
+        yield Finding(
+            "warn", f"Consumer {consumer} does not answer", text, link,
+            f"late tasks list running --queue {shlex.quote(queue)}",
+        )  # fmt: skip
