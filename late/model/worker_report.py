@@ -57,6 +57,18 @@ CONSUMER = "consumer "
 """The beginning of `Run.where` for a consumer."""
 
 
+class OutageReport(msgspec.Struct, frozen=True, omit_defaults=True):
+    """An outage: most tasks of one name fail in handlers, so that a failure says nothing of one."""
+
+    group: str
+    queue: str
+    task: str
+    since_us: int = 0
+    error: str = ""
+    """The error of the last attempt that failed in this worker."""
+    error_at_us: int = 0
+
+
 class Run(msgspec.Struct, frozen=True, omit_defaults=True):
     """One attempt that has begun and has not ended."""
 
@@ -117,6 +129,8 @@ class WorkerReport(msgspec.Struct, frozen=True, omit_defaults=True):
     runs: tuple[Run, ...] = ()
     """The longest of what runs for over two seconds, the oldest first."""
     targets: tuple[TargetReport, ...] = ()
+    outages: tuple[OutageReport, ...] = ()
+    """The names of which most tasks fail, see `late.scheduler.limits.outages`."""
     slips: tuple[ScheduleSlips, ...] = ()
     clock_off_s: int = 0
     """Whole seconds by which the machine's clock is behind the database's, if it is off by more
@@ -132,6 +146,7 @@ class WorkerReport(msgspec.Struct, frozen=True, omit_defaults=True):
             or self.stuck
             or self.runs
             or self.targets
+            or self.outages
             or self.slips
             or self.clock_off_s
             or self.settling_since_us
@@ -143,6 +158,7 @@ class WorkerReport(msgspec.Struct, frozen=True, omit_defaults=True):
         return bool(
             self.stalled
             or self.stuck
+            or self.outages
             or self.slips
             or self.settling_since_us
             or any(each.failed or each.open_since_us for each in self.targets)

@@ -17,7 +17,7 @@ from late.control.status.snapshot import Snapshot
 from late.control.views import Count, LimitedTasks, QueueStatus, Reported, SuspectTask
 from late.model import worker_report
 from late.model.queue_settings import QueueSettings
-from late.model.worker_report import Run, TargetReport, WorkerReport
+from late.model.worker_report import OutageReport, Run, TargetReport, WorkerReport
 from tests.unit.test_alerts import commands_of_late
 from tests.unit.test_web_views import NOW_US, group, seen, shard
 
@@ -97,6 +97,31 @@ def test_few_failures_are_no_finding(changes: dict[str, int], level: str | None)
 
 def test_a_report_of_long_ago_says_nothing_of_a_target() -> None:
     assert findings(with_reports(seen(), reported(age_s=46.0, targets=(target(),)))) == []
+
+
+def test_an_outage_of_what_handlers_need_is_named_with_its_error_and_what_waits() -> None:
+    """Handlers that call a service by themselves have no target that could be named."""
+    first = OutageReport("default", "hooks", "notify", NOW_US - 240_000_000)
+    error = "HTTPStatusError: 500 Internal Server Error"
+    later = OutageReport(
+        "default", "hooks", "notify", NOW_US - 90_000_000, error, NOW_US - 1_000_000
+    )
+    status = msgspec.structs.replace(
+        seen().status, limited=(LimitedTasks("default", "hooks", "notify", Count(20)),)
+    )
+    look = with_reports(
+        msgspec.structs.replace(seen(), status=status),
+        reported(outages=(first,)), reported(number=2, outages=(later,)),
+        reported(number=3, age_s=500.0, outages=(first,)),
+    )  # fmt: skip
+    [found] = findings(look)
+    assert (found.level, found.what) == ("bad", "Outage of what notify (default) needs")
+    assert found.detail == (
+        "Most attempts of it in queue hooks fail, for 4.0 min, in 2 workers. The last error: "
+        "HTTPStatusError: 500 Internal Server Error. "
+        "20 wait and lose no attempt: one at a time tries whether it is over."
+    )
+    assert found.command == "late tasks list parked --group default --name notify"
 
 
 def test_workers_that_stand_still_are_named_with_duty_and_task() -> None:

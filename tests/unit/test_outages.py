@@ -199,6 +199,16 @@ def test_a_failure_is_forgotten_in_the_end() -> None:
     assert not limits.outages.watches
 
 
+def test_an_outage_tells_since_when_and_its_last_error() -> None:
+    outages = Outages()
+    for n in range(FAILED_MIN + 2):
+        outages.failed("g", record(n), (n + 1) * S, error=f"refused {n}")
+    [found] = outages.present(20 * S)
+    assert found == (JOB, FAILED_MIN * S, "refused 6", 7 * S)
+    outages.done("g", [ended(n) for n in range(FAILED_MIN + 2)], 21 * S)
+    assert outages.present(21 * S) == []
+
+
 def test_names_queues_and_groups_are_apart() -> None:
     outages = Outages()
     outages.settled("g", [Usage("q", "job", "local", "done", 1)], 0)

@@ -13,6 +13,7 @@ from urllib.parse import quote
 from late.control.findings import (
     database,
     machines,
+    outages,
     schedules,
     targets,
     tasks,
@@ -40,6 +41,7 @@ def findings(seen: Snapshot) -> list[Finding]:
         *workers.find(seen),
         *tasks.find(seen),
         *targets.find(seen),
+        *outages.find(seen),
         *tenants.find(seen),
         *schedules.find(seen),
         *(each for group in seen.groups for each in _of_group(group, seen)),

@@ -34,8 +34,8 @@ TENANTS = 3
 """The most tenants of one queue that signals name."""
 LIMITS = 10
 """The most limits that signals name."""
-FAILED = frozenset({"retried", "dead"})
-"""Outcomes of attempts that failed."""
+FAILED = frozenset({"retried", "stalled", "dead"})
+"""Outcomes of attempts that failed; `stalled` are those of an outage."""
 _usage = msgspec.json.Decoder(tuple[Usage, ...])
 
 

@@ -303,7 +303,9 @@ class Limits:
             # An error of this very attempt, which was made again, is one of an outage.
             last = entry.errors[-1].attempt if entry.errors else outcome.attempt.number
             counts = last == outcome.attempt.number
-            out = self.outages.failed(group, entry.record, now_us, counts=counts)
+            out = self.outages.failed(
+                group, entry.record, now_us, error=outcome.error or "", counts=counts
+            )
             out = out and entry.policy.max_attempts > 1
         flow = Flow(entry.record.queue, target)
         if not self._retries(flow):

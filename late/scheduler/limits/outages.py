@@ -57,6 +57,16 @@ class Name(NamedTuple):
     task: str
 
 
+class Outage(NamedTuple):
+    """The outage of one name as this worker sees it."""
+
+    name: Name
+    since_us: int
+    error: str
+    """The error of the last attempt that failed here; empty if only other workers saw one."""
+    error_at_us: int
+
+
 class Ends:
     """The last tasks of one name: whether each failed the last time, and since when it does."""
 
@@ -70,6 +80,9 @@ class Ends:
         """The time at which the latest one ended well."""
         self.proven = False
         """True once a task has ended well."""
+        self.error = ""
+        """The error of the last attempt that failed."""
+        self.error_at_us = 0
 
     def add_failed(self, task_id: TaskId, now_us: int, *, counts: bool) -> None:
         known = self._failing.pop(task_id, None)
@@ -92,6 +105,8 @@ class Ends:
         """Move all times: the clock was set."""
         if self.proven:
             self._worked_us += by_us
+        if self._failing:
+            self.error_at_us += by_us
         self._failing = {
             t: (first + by_us, last + by_us) for t, (first, last) in self._failing.items()
         }
@@ -136,7 +151,8 @@ class Outages:
         self._ends: dict[Name, Ends] = {}
         self._failing: set[Name] = set()
         """The names of which a task failed."""
-        self._out: set[Name] = set()
+        self._out: dict[Name, int] = {}
+        """The names that are in an outage, and the times at which these began."""
         self._others: dict[Name, list[NameEnds]] = {}
         """It has what the other workers told last."""
         self.changed: list[tuple[Name, bool]] = []
@@ -146,14 +162,16 @@ class Outages:
     @property
     def out(self) -> Set[Name]:
         """The names that were in an outage when it was last judged."""
-        return self._out
+        return self._out.keys()
 
     @property
     def watches(self) -> bool:
         """True while a failure is remembered: only then every task that is done is to be told."""
         return bool(self._failing)
 
-    def failed(self, group: str, record: Record, now_us: int, *, counts: bool = True) -> bool:
+    def failed(
+        self, group: str, record: Record, now_us: int, *, error: str = "", counts: bool = True
+    ) -> bool:
         """Take in a failed attempt; return whether it is one of an outage.
 
         Args:
@@ -162,7 +180,9 @@ class Outages:
         """
         self._pass_time(now_us)
         name = Name(group, record.queue, record.name)
-        self._of(name).add_failed(record.task_id, self._now_us, counts=counts)
+        ends = self._of(name)
+        ends.add_failed(record.task_id, self._now_us, counts=counts)
+        ends.error, ends.error_at_us = error, self._now_us
         self._failing.add(name)
         self._judge(name)
         return name in self._out
@@ -216,6 +236,13 @@ class Outages:
             self._judge(name)
         return frozenset(self._out)
 
+    def present(self, now_us: int) -> list[Outage]:
+        """Return the outages, ascending by name."""
+        return [
+            Outage(name, self._out[name], self._ends[name].error, self._ends[name].error_at_us)
+            for name in sorted(self.names(now_us))
+        ]
+
     def take_changes(self) -> list[tuple[Name, bool]]:
         """Take out the outages that began (True) and ended (False) since the last call."""
         changed, self.changed = self.changed, []
@@ -224,8 +251,10 @@ class Outages:
     def _pass_time(self, now_us: int) -> None:
         """Go on to the present. Where the clock was set back, all is as long ago as it was."""
         if was_set_back(now_us, self._now_us):
+            by_us = now_us - self._now_us
+            self._out = {name: since_us + by_us for name, since_us in self._out.items()}
             for ends in self._ends.values():
-                ends.move(now_us - self._now_us)
+                ends.move(by_us)
             self._now_us = now_us
         self._now_us = max(self._now_us, now_us)
 
@@ -251,7 +280,10 @@ class Outages:
         proven = ends.proven or any(each.worked_us for each in others)
         out = out and (proven or not self._works_beside(name))
         if out != (name in self._out):
-            (self._out.add if out else self._out.discard)(name)
+            if out:
+                self._out[name] = self._now_us
+            else:
+                del self._out[name]
             self.changed.append((name, out))
         if not ends.failed:
             self._failing.discard(name)

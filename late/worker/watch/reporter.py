@@ -30,6 +30,7 @@ from late.model.worker_report import (
     NAMES_MAX,
     RUNS_MAX,
     Held,
+    OutageReport,
     Run,
     TargetReport,
     WorkerReport,
@@ -176,6 +177,10 @@ def report_of(worker: WorkerView) -> WorkerReport:
             for name, pool in sorted(worker.pools.items())
             if isinstance(pool, RemotePool) and name in targets
         ),
+        outages=tuple(
+            OutageReport(*each.name, each.since_us, _line(each.error), each.error_at_us)
+            for each in worker.scheduler.limits.outages.present(now_us)[:NAMES_MAX]
+        ),
         slips=tuple(
             each
             for core in worker.scheduler.cores.values()
@@ -231,7 +236,7 @@ def _of_target(
         where=pool.target.where,
         calls=calls,
         failed=failed,
-        error=" ".join(error.split())[:ERROR_MAX],
+        error=_line(error),
         error_at_us=at_us,
         open_since_us=None if breaker is None else breaker.open_since_us,
         waiting=sum(
@@ -240,6 +245,10 @@ def _of_target(
         tasks=tuple(pool.names[:NAMES_MAX]),
         held=() if breaker is None or breaker.open_since_us is None else _held(worker, name),
     )
+
+
+def _line(error: str) -> str:
+    return " ".join(error.split())[:ERROR_MAX]
 
 
 def _held(worker: WorkerView, target: str) -> tuple[Held, ...]:
