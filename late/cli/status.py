@@ -10,6 +10,7 @@ from late.cli import group, options, output
 from late.errors import ConfigError
 
 if TYPE_CHECKING:
+    from late.control import Control
     from late.control.views import (
         Owners,
         OwnerView,
@@ -195,6 +196,7 @@ def show(
     """
     with options.control_of(url_option) as control:
         found = control.tasks.show(task_id, payload=payload, everywhere=everywhere)
+        runs = {} if json else _runs(control, task_id)
     known = any(group.state != "unknown" for group in found.groups)
     if json:
         output.as_json(found)
@@ -214,7 +216,7 @@ def show(
             ]
         )
         for group in found.groups:
-            _group(group)
+            _group(group, runs.get(group.group))
         _workflow(found)
     if not known:
         if not everywhere:
@@ -222,6 +224,21 @@ def show(
                 "nothing where its id says; --everywhere looks through its shard's whole log"
             )
         raise typer.Exit(1)
+
+
+def _runs(control: Control, task_id: str) -> dict[str, str]:
+    """Say by group where a task runs, as workers report it: the database has one that runs again as
+    parked, until its end is settled."""
+    found: dict[str, str] = {}
+    for each in control.reports.all():
+        told = each.report if each.fresh else None
+        for run in () if told is None else (*told.stuck, *told.runs):
+            if run.task_id == task_id:
+                where = run.where or each.report.address
+                words = f"attempt {run.attempt}, since {output.moment(run.since_us)}, on {where}"
+                late = "; it is past its time-out" if run in each.report.stuck else ""
+                found.setdefault(run.group, words + late)
+    return found
 
 
 def _size(count: int | None) -> str | None:
@@ -245,12 +262,13 @@ def _workflow(found: TaskView) -> None:
         typer.echo("  ".join(words))
 
 
-def _group(group: TaskInGroup) -> None:
+def _group(group: TaskInGroup, running: str | None) -> None:
     typer.echo("")
     output.fields(
         [
             ("group", group.group),
             ("state", group.state),
+            ("running", running),
             ("ended", group.outcome),
             ("reason", group.reason),
             ("due", output.moment(group.due_at_us)),

@@ -8,6 +8,8 @@ import msgspec
 import pytest
 from sqlalchemy import insert as insert_into
 
+from late.cli.output import moment
+from late.cli.status import show
 from late.control import Control
 from late.control.task_list import commands as together
 from late.control.task_list import pages
@@ -164,6 +166,22 @@ async def test_what_runs_is_what_the_workers_last_told(url: str) -> None:
         assert (found[1].trace, found[1].began_at_us) == (trace, run.since_us)
         of_queue = every(control, "running", TaskFilter(queue="mail"))
         assert [each.task_id for each in of_queue] == [run.task_id]
+
+
+def test_show_says_where_a_task_runs(
+    url: str, scene: dict[int, list[Record]], capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Its row is parked until the end of its second attempt is settled."""
+    parked_one = scene[1][2].task_id
+    with Control(url) as control:
+        run = Run("default", "q0", "n2", parked_one, control.now() - 9 * SECOND, 2)
+        told = WorkerReport("w1", "w1:1", every_s=15.0, runs=(run,))
+        for report in (told, msgspec.structs.replace(told, runs=(), stuck=(run,))):
+            control.reports.write(report)
+            show(parked_one, url, payload=False, everywhere=False, json=False)
+            said = capsys.readouterr().out
+            assert f"attempt 2, since {moment(run.since_us)}, on w1:1" in said
+            assert ("past its time-out" in said) == bool(report.stuck)
 
 
 async def test_tasks_under_which_workers_died_are_in_the_status(url: str) -> None:
