@@ -71,7 +71,7 @@ def _tiles(seen: Snapshot) -> Iterator[Tile]:
     late = stale is not None and stale > FRESHNESS_S
     yield Tile("Freshness", age(stale), "all older is done", "bad" if late else "ok")
     limited = sum((each.waiting for each in status.limited), start=Count())
-    why = f"{count(limited)} held by a limit" if limited.n else "for a time, or their key"
+    why = f"{count(limited)} by a limit or an outage" if limited.n else "for a time, or their key"
     yield Tile("Parked", count(total["parked"]), why)
     yield Tile("Dead", count(total["dead"]), "dead letters", "warn" if total["dead"].n else "ok")
     workers = len(status.workers)
