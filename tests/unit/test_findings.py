@@ -124,6 +124,19 @@ def test_an_outage_of_what_handlers_need_is_named_with_its_error_and_what_waits(
     assert found.command == "late tasks list parked --group default --name notify"
 
 
+def test_failures_are_those_of_a_queue_where_queues_are_known() -> None:
+    failing = Signals(5, 1.0, 10.0, 0.1, 1, 8, failed=6.0)
+    well = msgspec.structs.replace(failing, failed=0.0)
+    look = msgspec.structs.replace(
+        seen(groups=(group(),)), signals={"default": failing},
+        paces={("default", "pay"): failing, ("default", "mail"): well,
+               ("audit", "pay"): failing},
+    )  # fmt: skip
+    [found] = findings(look)
+    assert (found.level, found.what) == ("bad", "Tasks of queue pay (default) fail")
+    assert found.detail == "6/s, 60% of its attempts, in the last minute."
+
+
 def test_workers_that_stand_still_are_named_with_duty_and_task() -> None:
     look = with_reports(seen(workers=(), groups=(group(lag=Count(9)),)), stalled(live=False))
     found = findings(look)

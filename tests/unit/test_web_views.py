@@ -185,8 +185,8 @@ def test_the_worst_comes_first_and_many_are_a_number() -> None:
     assert found.attention[0].level == "bad"
     assert (len(found.attention), found.more) == (overview.SHOWN, 41 - overview.SHOWN)
     assert whats(failing(0.9)) == []
-    assert whats(failing(1.0)) == [("warn", "Tasks of default fail")]
-    assert whats(failing(10.0)) == [("bad", "Tasks of default fail")]
+    assert whats(failing(1.0)) == [("warn", "Tasks of group default fail")]
+    assert whats(failing(10.0)) == [("bad", "Tasks of group default fail")]
     assert point_of(seen())[1:] == (100, 20.0)
 
 

@@ -100,18 +100,31 @@ def _of_group(group: GroupView, seen: Snapshot) -> Iterator[Finding]:
     elif homeless and group.lag.n and not workers.standing(seen, group.name):
         text = f"No live worker serves it; {count(group.lag)} wait."
         yield Finding("bad", f"Nobody works group {group.name}", text, "workers", start)
-    pace = seen.signals.get(group.name)
-    if pace is not None and pace.rate and failing(pace.failed / pace.rate) != "ok":
-        share = pace.failed / pace.rate
-        text = f"{number(pace.failed)}/s, {share:.0%} of its attempts, in the last minute."
-        yield Finding(failing(share), f"Tasks of {group.name} fail", text, "dead",
-                      f"late dead list --group {group.name}")  # fmt: skip
+    yield from _failures(group.name, seen)
     if group.lagging:
         text = f"The oldest that it has not read is {age(group.lag_s)} old."
         yield Finding("bad", f"Group {group.name} lags", text, where, "late groups")
     elif group.stale_s is not None and group.stale_s > FRESHNESS_S:
         text = f"Only what is older than {age(group.stale_s)} is done."
         yield Finding("warn", f"Group {group.name} is stale", text, where, "late groups")
+
+
+def _failures(group: str, seen: Snapshot) -> Iterator[Finding]:
+    """Yield what fails, by queue where the queues are known."""
+    paces = {
+        f"queue {queue} ({group})": pace
+        for (of, queue), pace in sorted(seen.paces.items())
+        if of == group
+    }
+    if not paces and group in seen.signals:
+        paces = {f"group {group}": seen.signals[group]}
+    for name, pace in paces.items():
+        share = pace.failed / pace.rate if pace.rate else 0.0
+        if failing(share) == "ok":
+            continue
+        text = f"{number(pace.failed)}/s, {share:.0%} of its attempts, in the last minute."
+        yield Finding(failing(share), f"Tasks of {name} fail", text, "dead",
+                      f"late dead list --group {group}")  # fmt: skip
 
 
 def _of_queue(queue: QueueStatus, settings: QueueSettings) -> Iterator[Finding]:
