@@ -162,6 +162,12 @@ def configure(
     root.setLevel(level.upper())
     for old in [old for old in root.handlers if getattr(old, "late_own", False)]:
         root.removeHandler(old)
+    # What other libraries warn of has the same form, where the program has no handler for it.
+    others = logging.StreamHandler(target)
+    others.setLevel(logging.WARNING)
+    others.setFormatter(handler.formatter)
+    others.filters = handler.filters
+    logging.lastResort = others
     handler.late_own = True  # type: ignore[attr-defined]
     root.addHandler(handler)
     root.propagate = False

@@ -36,6 +36,14 @@ def audit(url: str) -> list[tuple[str, str]]:
         return [(entry.actor, entry.action) for entry in control.audit.entries()]
 
 
+async def test_a_word_of_a_path_is_no_task_id(tmp_path: Path) -> None:
+    async with served(tmp_path) as it:
+        for word in ("cancel", "reschedule"):
+            answer = await it.call("GET", f"/v1/tasks/{word}")
+            assert (answer.status, answer.headers["allow"]) == (405, "POST")
+        assert (await it.call("GET", "/v1/tasks/other")).status == 400
+
+
 async def test_a_task_from_its_state_to_its_cancellation(tmp_path: Path) -> None:
     async with served(tmp_path) as it:
         task_id = await put(it)

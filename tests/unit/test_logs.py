@@ -22,7 +22,9 @@ from late.observability.logs import TEXT_MAX, clean, configure, escape, fields, 
 def stream() -> Iterator[io.StringIO]:
     root = logging.getLogger("late")
     before = (root.level, root.propagate, root.handlers[:])
+    last_resort = logging.lastResort
     yield io.StringIO()
+    logging.lastResort = last_resort
     root.setLevel(before[0])
     root.propagate = before[1]
     root.handlers[:] = before[2]
@@ -123,6 +125,18 @@ def test_json_lines(stream: io.StringIO) -> None:
         "open": ["a", 1],
         "none": None,
     }
+
+
+def test_what_other_libraries_warn_of_has_the_same_form(stream: io.StringIO) -> None:
+    root = logging.Logger("root")  # pytest's own has handlers
+    other = logging.Logger("psycopg")
+    other.parent = root
+    configure(json=True, stream=stream, process=2)
+    other.info("connected")
+    other.warning("closing a connection of postgresql://late:secret@host/shop")
+    [line] = [json.loads(line) for line in stream.getvalue().splitlines()]
+    assert (line["logger"], line["level"], line["process"]) == ("psycopg", "warning", 2)
+    assert "secret" not in line["message"]
 
 
 @pytest.mark.parametrize("as_json", [False, True])

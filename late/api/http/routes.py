@@ -11,7 +11,8 @@ from starlette.applications import Starlette
 from starlette.exceptions import HTTPException
 from starlette.requests import ClientDisconnect, Request
 from starlette.responses import Response
-from starlette.routing import Route
+from starlette.routing import Match, Route
+from starlette.types import Scope
 
 from late.api import limits, schemas
 from late.api.access.auth import demand
@@ -69,6 +70,15 @@ def make(
     return Starlette(routes=routes, exception_handlers={HTTPException: no_route})
 
 
+class _Literal(Route):
+    """A path without a parameter. It answers every method of its path: `GET /v1/tasks/cancel` is
+    405, and no look for a task of the name `cancel`."""
+
+    def matches(self, scope: Scope) -> tuple[Match, Scope]:
+        match, child = super().matches(scope)
+        return (Match.FULL if match is Match.PARTIAL else match), child
+
+
 class _Api:
     def __init__(
         self,
@@ -103,8 +113,14 @@ class _Api:
             Route("/openapi.json", self.openapi),
             Route("/v1/queues/{queue}/put", self.put_signed, methods=["POST"]),
             *(
+                _Literal(path, self._guarded(by_method), methods=[*by_method])
+                for path, by_method in paths.items()
+                if "{" not in path
+            ),
+            *(
                 Route(path, self._guarded(by_method), methods=[*by_method])
                 for path, by_method in paths.items()
+                if "{" in path
             ),
         ]
 
