@@ -16,8 +16,10 @@ from late.control.status.locks import LockHolder
 from late.control.status.snapshot import Snapshot
 from late.control.views import Count, LimitedTasks, QueueStatus, Reported, SuspectTask
 from late.model import worker_report
+from late.model.access.rights import Caller, Right
 from late.model.queue_settings import QueueSettings
 from late.model.worker_report import OutageReport, Run, TargetReport, WorkerReport
+from late.web.access.rules import narrowed
 from tests.unit.test_alerts import commands_of_late
 from tests.unit.test_web_views import NOW_US, group, seen, shard
 
@@ -107,7 +109,11 @@ def test_an_outage_of_what_handlers_need_is_named_with_its_error_and_what_waits(
         "default", "hooks", "notify", NOW_US - 90_000_000, error, NOW_US - 1_000_000
     )
     status = msgspec.structs.replace(
-        seen().status, limited=(LimitedTasks("default", "hooks", "notify", Count(20)),)
+        seen().status,
+        limited=(
+            LimitedTasks("default", "hooks", "notify", Count(20)),
+            LimitedTasks("default", "other", "notify", Count(300)),
+        ),
     )
     look = with_reports(
         msgspec.structs.replace(seen(), status=status),
@@ -121,7 +127,18 @@ def test_an_outage_of_what_handlers_need_is_named_with_its_error_and_what_waits(
         "HTTPStatusError: 500 Internal Server Error. "
         "20 wait and lose no attempt: one at a time tries whether it is over."
     )
-    assert found.command == "late tasks list parked --group default --name notify"
+    assert found.command == "late tasks list parked --group default --queue hooks --name notify"
+
+
+def test_who_may_see_some_queues_is_told_of_no_other_outage_run_or_target() -> None:
+    outages = tuple(OutageReport("default", queue, "notify", 1, "secret") for queue in ("a", "b"))
+    runs = tuple(Run("default", queue, "notify", TASK, 1) for queue in ("a", "b"))
+    look = with_reports(
+        seen(), reported(outages=outages, runs=runs, stuck=runs, targets=(target(),))
+    )
+    [left] = narrowed(look, Caller("x", (Right("view", ("a",)),))).reports
+    found = (left.report.outages, left.report.runs, left.report.stuck, left.report.targets)
+    assert found == (outages[:1], runs[:1], runs[:1], ())
 
 
 def test_failures_are_those_of_a_queue_where_queues_are_known() -> None:

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
+import shlex
 from collections.abc import Iterator
-from urllib.parse import quote
+from urllib.parse import urlencode
 
 from late.control.findings.model import Finding
 from late.control.findings.phrases import age
-from late.control.findings.targets import parked_by_task
 from late.control.status.snapshot import Snapshot
 from late.control.views import Count
 from late.model.worker_report import OutageReport
@@ -20,16 +20,19 @@ def find(seen: Snapshot) -> Iterator[Finding]:
         if each.fresh:
             for outage in each.report.outages:
                 told.setdefault((outage.group, outage.queue, outage.task), []).append(outage)
-    parked = parked_by_task(seen)
+    parked = {(each.group, each.queue, each.task): each.waiting for each in seen.status.limited}
     for (group, queue, task), reports in sorted(told.items()):
         last = max(reports, key=lambda each: each.error_at_us)
         since_s = max(0.0, (seen.status.now_us - min(each.since_us for each in reports)) / 1e6)
-        waiting = parked.get(task, Count())
+        waiting = parked.get((group, queue, task), Count())
         where = f"in {len(reports)} workers" if len(reports) > 1 else "in one worker"
         parts = [f"Most attempts of it in queue {queue} fail, for {age(since_s)}, {where}."]
         if last.error:
             parts.append(f"The last error: {last.error}.")
         parts.append(f"{waiting} wait and lose no attempt: one at a time tries whether it is over.")
-        link = f"tasks?state=parked&group={quote(group, safe='')}&name={quote(task, safe='')}"
-        yield Finding("bad", f"Outage of what {task} ({group}) needs", " ".join(parts), link,
-                      f"late tasks list parked --group {group} --name {task}")  # fmt: skip
+        given = {"group": group, "queue": queue, "name": task}
+        options = " ".join(f"--{name} {shlex.quote(value)}" for name, value in given.items())
+        yield Finding(
+            "bad", f"Outage of what {task} ({group}) needs", " ".join(parts),
+            f"tasks?state=parked&{urlencode(given)}", f"late tasks list parked {options}",
+        )  # fmt: skip

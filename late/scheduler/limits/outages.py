@@ -175,6 +175,7 @@ class Outages:
         """Take in a failed attempt; return whether it is one of an outage.
 
         Args:
+            error: its error, for those who look.
             counts: the task had not failed before, or had failed in an outage: other failures are
                 no news, and many of them come at once with a shard of another worker.
         """

@@ -6,6 +6,7 @@ A route without a rule is not served: `OperatorPage.routes` looks each of them u
 from __future__ import annotations
 
 from collections.abc import Mapping
+from typing import TypeVar
 
 import msgspec
 
@@ -13,7 +14,10 @@ from late.control.views import Reported, Status
 from late.model.access.rights import Caller
 from late.model.access.rules import ADMIN, ADMIN_WHOLE, LANE, OPERATE, VIEW, WHOLE, Rule
 from late.model.queue_settings import QueueSettings
+from late.model.worker_report import OutageReport, Run, WorkerReport
 from late.web.snapshot import Snapshot
+
+OfQueue = TypeVar("OfQueue", Run, OutageReport)
 
 RULES: Mapping[str, Rule] = {
     "": VIEW,
@@ -75,13 +79,23 @@ def narrowed(seen: Snapshot, caller: Caller) -> Snapshot:
 
 
 def _report(reported: Reported, caller: Caller) -> Reported:
-    """The report of a worker, without targets and without tasks of other queues."""
-    stuck, runs = (
-        tuple(run for run in some if caller.may("view", run.queue))
-        for some in (reported.report.stuck, reported.report.runs)
-    )
-    report = msgspec.structs.replace(reported.report, targets=(), slips=(), stuck=stuck, runs=runs)
+    """The report of a worker, without targets and without tasks of other queues.
+
+    It is made anew: what a later version adds is hidden until it is named here.
+    """
+    told = reported.report
+    report = WorkerReport(
+        told.worker_id, told.address, groups=told.groups, every_s=told.every_s,
+        stalled=told.stalled, stalled_since_us=told.stalled_since_us, slots=told.slots,
+        running=told.running, unrecorded=told.unrecorded, clock_off_s=told.clock_off_s,
+        settling_since_us=told.settling_since_us, stuck=_viewed(told.stuck, caller),
+        runs=_viewed(told.runs, caller), outages=_viewed(told.outages, caller),
+    )  # fmt: skip
     return msgspec.structs.replace(reported, report=report)
+
+
+def _viewed(some: tuple[OfQueue, ...], caller: Caller) -> tuple[OfQueue, ...]:
+    return tuple(each for each in some if caller.may("view", each.queue))
 
 
 def narrowed_status(status: Status, caller: Caller) -> Status:
