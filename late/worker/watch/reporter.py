@@ -9,6 +9,7 @@ runs something for long, and else nothing.
 from __future__ import annotations
 
 import asyncio
+import heapq
 import logging
 import time
 from collections import Counter
@@ -201,19 +202,24 @@ def _clock_off_s(worker: WorkerView) -> int:
 
 
 def _runs(worker: WorkerView, now_us: int) -> tuple[Run, ...]:
-    """Name what has run for long, the oldest first."""
-    found = [_run(*each) for each in worker.dispatcher.runs]
+    """Name what has run for longest, the oldest first.
+
+    A worker may have thousands of runs: only those that are told of are described.
+    """
+    found: list[tuple[Attempt, int, str, int | None]] = [
+        (*each, "", None) for each in worker.dispatcher.runs
+    ]
     for name, pool in worker.pools.items():
         if isinstance(pool, PullPool):
             found += [
-                _run(each.attempt, each.started_us, CONSUMER + each.consumer, each.until_us)
+                (each.attempt, each.started_us, CONSUMER + each.consumer, each.until_us)
                 for each in pool.leases
             ]
         elif isinstance(pool, Dispatcher):
             where = f"target {name}" if isinstance(pool, RemotePool) else ""
-            found += [_run(*each, where) for each in pool.runs]
-    long = (run for run in found if run.since_us < now_us - LONG_US)
-    return tuple(sorted(long, key=lambda run: run.since_us)[:RUNS_MAX])
+            found += [(*each, where, None) for each in pool.runs]
+    long = [run for run in found if run[1] < now_us - LONG_US]
+    return tuple(_run(*run) for run in heapq.nsmallest(RUNS_MAX, long, key=lambda run: run[1]))
 
 
 def _run(attempt: Attempt, since_us: int, where: str = "", until_us: int | None = None) -> Run:
