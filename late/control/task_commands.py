@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import time
 from functools import partial
 
 import msgspec
@@ -18,7 +17,7 @@ from late.control.views import TaskView
 from late.errors import ConfigError, Conflict, InvalidPayload, InvalidSchedule
 from late.model.ids import shard_of
 from late.model.task import TaskId
-from late.model.validation import DELAY_US_MAX, is_name
+from late.model.validation import is_name, is_too_far_ahead
 from late.model.workflow import STARTED, WAITING
 from late.payload.command import Command
 from late.schema.engine import write
@@ -33,7 +32,7 @@ def send(engine: Engine, command: Command) -> TaskId:
         ConfigError: the group's name is not valid.
         InvalidSchedule: the new due time is more than 366 days ahead.
     """
-    if command.at_us is not None and command.at_us - time.time_ns() // 1000 > DELAY_US_MAX:
+    if command.at_us is not None and is_too_far_ahead(command.at_us):
         raise InvalidSchedule("the new due time is more than 366 days ahead")
     if command.group is not None and not is_name(command.group):
         raise ConfigError(f"group {command.group[:64]!r}: not a name")

@@ -155,9 +155,6 @@ def delay_us(value: Any, what: str) -> int:
 def instant_us(value: Any, what: str) -> int:
     """Return an aware `datetime` as microseconds since the Unix epoch, exactly.
 
-    The bound of 366 days ahead uses this process's clock. It only finds mistakes: the database's
-    clock alone decides when a task is due.
-
     Raises:
         InvalidSchedule: `value` is not a datetime, is naive, or is more than 366 days ahead.
     """
@@ -171,9 +168,18 @@ def instant_us(value: Any, what: str) -> int:
         raise
     except Exception as cause:  # tzinfo is the caller's code
         raise InvalidSchedule(f"{what} has no instant: {shown(value)}") from cause
-    if moment > time.time_ns() // 1000 + DELAY_US_MAX:
+    if is_too_far_ahead(moment):
         raise InvalidSchedule(f"{what} is more than 366 days ahead: {shown(value)}")
     return max(moment, 0)
+
+
+def is_too_far_ahead(at_us: int) -> bool:
+    """Return whether a due time is more than 366 days ahead.
+
+    The bound uses this process's clock. It only finds mistakes: the database's clock alone decides
+    when a task is due.
+    """
+    return at_us > time.time_ns() // 1000 + DELAY_US_MAX
 
 
 def headers(value: Any) -> str | None:

@@ -6,7 +6,6 @@ transaction, each with a row in the audit. What is enqueued after the beginning 
 
 from __future__ import annotations
 
-import time
 from collections.abc import Sequence
 from functools import partial
 from typing import Any
@@ -23,7 +22,7 @@ from late.control.views import Moved
 from late.errors import ConfigError, InvalidSchedule
 from late.model.ids import shard_of
 from late.model.task import TaskId
-from late.model.validation import DELAY_US_MAX
+from late.model.validation import is_too_far_ahead
 from late.payload.command import Command, Kind
 from late.schema.engine import write
 
@@ -110,7 +109,7 @@ def _command(
         for n, task_id in enumerate(ids)
     ]  # fmt: skip
     last_us = commands[-1].at_us if commands else None
-    if last_us is not None and last_us - time.time_ns() // 1000 > DELAY_US_MAX:
+    if last_us is not None and is_too_far_ahead(last_us):
         raise InvalidSchedule("the last due time is more than 366 days ahead")
     if not dry_run:
         said = {"state": state, "filter": _given(which), "rate": rate, "at_us": due_at_us}
