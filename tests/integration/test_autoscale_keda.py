@@ -11,6 +11,7 @@ from typing import Any
 
 import grpc
 import pytest
+from sqlalchemy import delete, update
 
 import late
 from late.autoscaler.keda import server as module
@@ -19,9 +20,11 @@ from late.autoscaler.keda.server import KEEP_S, KedaServer, SignalsCache
 from late.control import Control
 from late.errors import ConfigError, StoreUnavailable
 from late.outbox import connect
+from late.schema.tables import queue
 from late.testing import drain
 from late.v1 import externalscaler_pb2 as pb
 from late.v1 import externalscaler_pb2_grpc as rpc
+from tests.integration.control_kit import transaction
 from tests.unit.cli_kit import Cli, cli
 
 __all__ = ["cli"]
@@ -190,6 +193,17 @@ def test_signals_of_a_queue_before_and_after_its_work(url: str) -> None:
             control.status.signals([("default", None), ("defualt", "mail")])
         assert all_.age_s >= 0
         assert all_.rate == 0
+        mine = queue.c.name == "mail"
+        control.queues.change("queue", "mail", {"paused": True})
+        [paused] = control.status.signals([("default", "mail")])
+        assert (paused.backlog, paused.helped) == (5, 0)
+        # A knob of a later version hides no load, or an autoscaler would take workers away.
+        with transaction(url) as connection:
+            connection.execute(update(queue).where(mine).values(knobs='{"of a later version":1}'))
+        [unread] = control.status.signals([("default", "mail")])
+        assert (unread.backlog, unread.helped) == (5, 5)
+        with transaction(url) as connection:
+            connection.execute(delete(queue).where(mine))
         drain(app)
         (all_, mail, other) = control.status.signals(
             [("default", None), ("default", "mail"), ("default", "other")]

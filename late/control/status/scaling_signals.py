@@ -7,7 +7,7 @@ count attempts and the time that they took.
 from __future__ import annotations
 
 from collections import Counter, defaultdict
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, NamedTuple
 
 import msgspec
@@ -19,8 +19,8 @@ from late.control.reports import reports
 from late.control.sql.per_shard import Value, lateral_rows
 from late.control.status.held_back import Pace, held_by_circuits, helped
 from late.control.status.status import status
-from late.control.views import QueueStatus, Status
-from late.errors import ConfigError
+from late.control.views import QueueStatus, Reported, Status
+from late.errors import ConfigError, InvalidPolicy
 from late.model.queue_settings import QueueSettings
 from late.model.task import ENQUEUED, Usage
 from late.schema.engine import reading
@@ -60,15 +60,23 @@ def signals(engine: Engine, pairs: Sequence[tuple[str, str | None]]) -> list[Sig
 
 
 def detailed(
-    engine: Engine, *, limit: int
+    engine: Engine,
+    *,
+    limit: int,
+    settings: Mapping[str, QueueSettings] | None = None,
+    told: Iterable[Reported] | None = None,
 ) -> tuple[Status, dict[str, Signals], dict[tuple[str, str], Signals]]:
     """One look at the whole database, the signals of every group by it, and those of every
-    (group, queue) that has tasks."""
+    (group, queue) that has tasks.
+
+    Args:
+        settings: of the queues, and the workers' reports (`told`), from a caller who has read them.
+    """
     found = status(engine, limit=limit)
     names = sorted({shard.group for shard in found.shards})
     with reading(engine) as connection:
         paces = _paces(connection, found, names)
-        limits = _limits(connection, found, paces)
+        limits = _limits(connection, found, paces, settings, told)
     keyed = {(queue.group, queue.queue): queue for queue in found.queues}
     queues = {
         key: _of(found, limits.paces.get(key, ()), *key, limits, [own])
@@ -88,7 +96,11 @@ class _Limits(NamedTuple):
 
 
 def _limits(
-    connection: Connection, found: Status, paces: Mapping[str, Sequence[tuple[Usage, float]]]
+    connection: Connection,
+    found: Status,
+    paces: Mapping[str, Sequence[tuple[Usage, float]]],
+    settings: Mapping[str, QueueSettings] | None = None,
+    told: Iterable[Reported] | None = None,
 ) -> _Limits:
     # Each queue looks through its own counts alone, and at no other queue: a thousand of them would
     # otherwise look at a million.
@@ -99,7 +111,19 @@ def _limits(
     parked: Counter[tuple[str, str]] = Counter()
     for limited in found.limited:
         parked[limited.group, limited.queue] += limited.waiting.n
-    return _Limits(of_queues(connection), held_by_circuits(reports(connection)), parked, apart)
+    if settings is None:
+        settings = _settings(connection)
+    circuits = held_by_circuits(reports(connection) if told is None else told)
+    return _Limits(settings, circuits, parked, apart)
+
+
+def _settings(connection: Connection) -> dict[str, QueueSettings]:
+    """Return the settings of the queues; none while a row is of a later version: the load is told
+    without them all the same, for an autoscaler that knows of no load would take workers away."""
+    try:
+        return of_queues(connection)
+    except InvalidPolicy:
+        return {}
 
 
 def _of(

@@ -74,14 +74,16 @@ def look(
 
 
 def _whole(control: Control, limit: int) -> Snapshot:
-    status, signals, paces = control.status.detailed(limit=limit)
+    settings, told = control.queues.live(), control.reports.all()
+    status, signals, paces = control.status.detailed(
+        limit=limit, settings=settings.queues, told=told
+    )
     groups = tuple(
         msgspec.structs.replace(each, stale_s=status.stale_s(each.name))
         for each in control.groups.all(seen=status)
     )
-    settings = control.queues.live()
     return Snapshot(
-        status, signals, groups, settings.queues, settings.targets, paces, control.reports.all(),
+        status, signals, groups, settings.queues, settings.targets, paces, told,
         disk=control.status.disk(),
     )  # fmt: skip
 
