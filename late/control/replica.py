@@ -53,7 +53,10 @@ class ReplicaReads:
         monotonic: Monotonic = time.monotonic,
         sleep: Callable[[float], None] = time.sleep,
     ) -> None:
-        kind = parse(url).get_backend_name()
+        try:
+            kind = parse(url).get_backend_name()
+        except ConfigError as error:
+            raise ConfigError(f"read_url: {error}") from error
         if kind not in ("postgresql", "spanner") or kind != primary.store:
             raise ConfigError(
                 f"read_url={shown(url)}: expected a replica of the same PostgreSQL, or on Spanner"

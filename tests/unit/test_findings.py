@@ -115,8 +115,13 @@ def test_an_outage_of_what_handlers_need_is_named_with_its_error_and_what_waits(
             LimitedTasks("default", "other", "notify", Count(300)),
         ),
     )
+    # That its attempts fail is no second finding: no dead letter would tell more of it.
+    fails = Signals(5, 1.0, 10.0, 0.1, 1, 8, failed=10.0)
     look = with_reports(
-        msgspec.structs.replace(seen(), status=status),
+        msgspec.structs.replace(
+            seen(groups=(group(),)), status=status, paces={("default", "hooks"): fails},
+            signals={"default": fails},
+        ),
         reported(outages=(first,)), reported(number=2, outages=(later,)),
         reported(number=3, age_s=500.0, outages=(first,)),
     )  # fmt: skip

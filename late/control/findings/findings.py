@@ -110,13 +110,14 @@ def _of_group(group: GroupView, seen: Snapshot) -> Iterator[Finding]:
 
 
 def _failures(group: str, seen: Snapshot) -> Iterator[Finding]:
-    """Yield what fails, by queue where the queues are known."""
+    """Yield what fails, by queue where the queues are known, but for what an outage explains."""
+    explained = outages.queues_of(seen)
     paces = {
         f"queue {queue} ({group})": pace
         for (of, queue), pace in sorted(seen.paces.items())
-        if of == group
+        if of == group and (of, queue) not in explained
     }
-    if not paces and group in seen.signals:
+    if not any(of == group for of, _ in seen.paces) and group in seen.signals:
         paces = {f"group {group}": seen.signals[group]}
     for name, pace in paces.items():
         share = pace.failed / pace.rate if pace.rate else 0.0

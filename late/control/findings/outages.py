@@ -16,10 +16,8 @@ from late.model.worker_report import OutageReport
 def find(seen: Snapshot) -> Iterator[Finding]:
     """Yield a finding for each task of which most attempts fail in workers' handlers."""
     told: dict[tuple[str, str, str], list[OutageReport]] = {}
-    for each in seen.reports:
-        if each.fresh:
-            for outage in each.report.outages:
-                told.setdefault((outage.group, outage.queue, outage.task), []).append(outage)
+    for outage in _told(seen):
+        told.setdefault((outage.group, outage.queue, outage.task), []).append(outage)
     parked = {(each.group, each.queue, each.task): each.waiting for each in seen.status.limited}
     for (group, queue, task), reports in sorted(told.items()):
         last = max(reports, key=lambda each: each.error_at_us)
@@ -36,3 +34,14 @@ def find(seen: Snapshot) -> Iterator[Finding]:
             "bad", f"Outage of what {task} ({group}) needs", " ".join(parts),
             f"tasks?state=parked&{urlencode(given)}", f"late tasks list parked {options}",
         )  # fmt: skip
+
+
+def queues_of(seen: Snapshot) -> set[tuple[str, str]]:
+    """Return the queues with an outage, by group and name."""
+    return {(outage.group, outage.queue) for outage in _told(seen)}
+
+
+def _told(seen: Snapshot) -> Iterator[OutageReport]:
+    for each in seen.reports:
+        if each.fresh:
+            yield from each.report.outages

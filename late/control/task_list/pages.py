@@ -50,8 +50,10 @@ def read_page(
             what this state keeps nothing of.
     """
     which = which or TaskFilter()
-    if state not in STATES or limit < 1:
-        raise ConfigError(f"no tasks in state {state!r:.40} with limit {limit}")
+    if state not in STATES:
+        raise ConfigError(f"no state {state!r:.40}: {', '.join(STATES)}")
+    if limit < 1:
+        raise ConfigError(f"limit {limit}: at least 1")
     which.check(state)
     with reading(engine) as connection:
         reads = registered(connection).get(which.group)
