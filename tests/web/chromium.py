@@ -315,7 +315,15 @@ class Tab:
 
     def press(self, selector: str, text: str = "") -> None:
         """Click in the middle of the first that matches, and holds `text`, as a hand would: it has
-        to be there, in sight and under nothing."""
+        to be there, in sight and under nothing. Where it has moved away before the click it is
+        pressed again: a live page is exchanged at any time."""
+        end = time.monotonic() + PATIENCE_S
+        while not self._press(selector, text):
+            if time.monotonic() > end:
+                raise BrowserError(f"{selector} {text!r}: never hit")
+
+    def _press(self, selector: str, text: str) -> bool:
+        """Click once, and return whether that was hit."""
         at = self.wait(
             f"""(() => {{
               const found = [...document.querySelectorAll({json.dumps(selector)})]
@@ -326,7 +334,10 @@ class Tab:
               const box = found.getClientRects()[0];
               const [x, y] = [box.x + box.width / 2, box.y + box.height / 2];
               const top = document.elementFromPoint(x, y);
-              return found.contains(top) ? {{x, y}} : null;
+              if (!found.contains(top)) return null;
+              window.lateMissed = true;
+              found.addEventListener("click", () => {{ window.lateMissed = false; }}, true);
+              return {{x, y}};
             }})()""",
             f"{selector} {text!r} to press",
         )
@@ -335,6 +346,11 @@ class Tab:
                 "Input.dispatchMouseEvent",
                 {"type": kind, "button": "left", "clickCount": 1, **at},
             )
+        # A page that is being left, and the next one, know of no press: it was one that led there.
+        # Without scripts nothing is exchanged, and nobody hears of the click.
+        with suppress(BrowserError):
+            return not self._scripts or self.evaluate("window.lateMissed") is not True
+        return True
 
     def type(self, selector: str, text: str) -> None:
         """Write into a field, in place of what is there."""

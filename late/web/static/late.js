@@ -126,7 +126,8 @@
   }
 
   document.addEventListener("DOMContentLoaded", () => { dress(document); listen(); });
-  document.addEventListener("htmx:afterSettle", () => { lost(false); dress(document); });
+  // Before it is painted: nobody sees times that are not in the zone of the reader.
+  document.addEventListener("htmx:afterSwap", () => { lost(false); dress(document); });
   for (const failed of ["htmx:responseError", "htmx:sendError"])
     document.addEventListener(failed, () => lost(true, 0));
   document.addEventListener("visibilitychange", appear);
