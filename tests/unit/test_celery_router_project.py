@@ -332,4 +332,5 @@ def test_a_message_says_when_its_call_was_due(late_db: str, app: Any) -> None:
     due = [options["headers"][DUE] for options in sent]
     assert sorted(due)[-1] == eta.timestamp() * 1_000_000
     assert all(before_us - 60_000_000 < each <= before_us for each in sorted(due)[:2])
-    assert {"trace": "t"}.items() <= sent[0]["headers"].items()
+    # Three calls without an order: any of them may be the first that is handed over.
+    assert [options["headers"].get("trace") for options in sent].count("t") == 1
