@@ -11,7 +11,18 @@ from collections.abc import Callable, Collection, Sequence
 from typing import Any
 
 import msgspec
-from sqlalchemy import ColumnElement, Connection, and_, delete, exists, insert, or_, select, update
+from sqlalchemy import (
+    ColumnElement,
+    Connection,
+    and_,
+    delete,
+    exists,
+    insert,
+    or_,
+    select,
+    text,
+    update,
+)
 
 from late.control.database import Part
 from late.control.sql.rows import now_us
@@ -19,6 +30,7 @@ from late.control.workers import names_of
 from late.model.offers import Answer, Offer, Offered, OfferKey, OfferState
 from late.model.task import ShardId, TaskId
 from late.schema.engine import reading, write
+from late.schema.notices import TELL_FLEET
 from late.schema.tables import lease, offer
 
 FOUND_MAX = 1_000
@@ -44,6 +56,8 @@ class OfferControl(Part):
             rows = [_row(each, at_us) for each in offers if (each.key, each.epoch) not in there]
             if rows:
                 connection.execute(insert(offer), rows)
+                if connection.dialect.name == "postgresql":
+                    connection.execute(text(f"select {TELL_FLEET}"))
 
         write(self._database.engine, put)
 

@@ -51,7 +51,7 @@ logger = logging.getLogger("late.scheduler")
 
 Shard = tuple[str, ShardId]
 
-PASS_MAX_S, CALM_PASS_S = 0.25, 1.0
+PASS_MAX_S, CALM_PASS_S = 0.25, 2.5
 """The longest time between two passes, and with nothing to do: bounds the delay of a lost hint. A
 view of the fleet brings a pass too, so that a calm worker is hardly ever woken for it alone."""
 TURN_S = 0.002

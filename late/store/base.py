@@ -425,9 +425,19 @@ class WakeUps(Protocol):
     def ready(self) -> bool:
         """True if notices can arrive."""
 
-    async def run(self, heard: Callable[[], None], lapsed: Callable[[], None]) -> None:
-        """Call `heard` for each notice, in this event loop, until it is cancelled; and `lapsed`
-        when somebody has taken the announcement back for all."""
+    @property
+    def tells_of_fleet(self) -> bool:
+        """True if joins, leaves, grants, releases and offers are told of, too."""
+
+    async def run(
+        self,
+        heard: Callable[[], None],
+        lapsed: Callable[[], None],
+        changed: Callable[[], None] = lambda: None,
+    ) -> None:
+        """Call `heard` for each notice, in this event loop, until it is cancelled; `lapsed` when
+        somebody has taken the announcement back for all; and `changed` after a change of the fleet,
+        where `tells_of_fleet`."""
 
     async def announce(self) -> bool:
         """Ask for a notice of each commit that inserts from now on, for some seconds. True: nobody

@@ -20,6 +20,7 @@ drift between the two clocks and what a worker does between looking and acting.
 | the worker's loop is blocked | beats go on until it counts as stalled; the last view waits |
 | the worker stalls (`resign`) | heartbeats with a ttl of 0, until it gets on again |
 | the process is paused | trust runs out by the monotonic clock, whatever was in flight |
+| nothing changes, and changes are told of | up to twice the time between beats (`beat_pace.py`) |
 | leave | heartbeats go on with a capacity of 0: peers know what they are about to get |
 | stop | a last heartbeat with a ttl of 0: peers need not wait for the ttl |
 """
@@ -46,6 +47,7 @@ from late.events import Emitter
 from late.model.backoff import Backoff
 from late.store import open_store
 from late.store.base import Membership, NameEnds, Store, WorkerInfo
+from late.tailer.beat_pace import BeatPace
 
 HURRY_S = 0.1
 """Shortest time between two beats, however much in a hurry."""
@@ -76,6 +78,7 @@ class Heartbeat:
         store_factory: makes the store, in the thread.
         beside: what else runs in the thread's loop for as long; each is cancelled at the end.
         exchange: called after `on_membership`, in the same loop.
+        told: returns whether `stir` is called after each change of the fleet, from now on.
     """
 
     def __init__(
@@ -94,6 +97,7 @@ class Heartbeat:
         store_factory: Callable[[str], Store] = open_store,
         beside: Sequence[Callable[[], Coroutine[Any, Any, None]]] = (),
         exchange: Exchange = lambda _: (),
+        told: Callable[[], bool] = lambda: False,
     ) -> None:
         self._url = url
         self._worker = worker
@@ -101,8 +105,9 @@ class Heartbeat:
         self._version = worker.version
         self._on_membership = on_membership
         self._ttl_s = ttl_s
-        self._every_s = ttl_s / 3 if every_s is None else every_s
         self._margin_s = ttl_s / 10 if margin_s is None else margin_s
+        every_s = ttl_s / 3 if every_s is None else every_s
+        self._pace = BeatPace(every_s, ttl_s - self._margin_s, told)
         self._clock = clock
         self._rng = rng or random.Random()
         self._monotonic = monotonic
@@ -121,6 +126,9 @@ class Heartbeat:
         self.beats = Beats()
         """They belong to the thread's loop; each answer brings one."""
         self._hurried = asyncio.Event()
+        self._sent_s = -math.inf
+        self._stirred: asyncio.TimerHandle | None = None
+        """Ends a longer pause after the usual one; None: nothing was told since the last beat."""
         self._stopping = asyncio.Event()
         self._loop: asyncio.AbstractEventLoop | None = None
         """The thread's own."""
@@ -164,7 +172,11 @@ class Heartbeat:
 
     def hurry(self) -> None:
         """Beat again soon (after `HURRY_S`), to see what the fleet does. From any thread."""
-        self._tell(self._hurried)
+        self._tell(self._hurried.set)
+
+    def stir(self) -> None:
+        """Take in that the fleet has changed: beat at the usual pace again. From any thread."""
+        self._tell(self._stir)
 
     def leave(self) -> None:
         """Say from now on that this worker is about to go, and say it soon. From any thread."""
@@ -187,15 +199,15 @@ class Heartbeat:
     def stop(self) -> None:
         """Send a last heartbeat and end. **Blocks** for some seconds at most, so call it in a
         thread (`asyncio.to_thread`). Calling it twice, or before `start`, is fine."""
-        self._tell(self._stopping)
+        self._tell(self._stopping.set)
         if self._thread is not None:
             self._thread.join(self._ttl_s + 2 * FAREWELL_S)
         self._trusted_until = -math.inf
 
-    def _tell(self, event: asyncio.Event) -> None:
+    def _tell(self, call: Callable[[], None]) -> None:
         if self._loop is not None:
             with contextlib.suppress(RuntimeError):  # the loop is closed: it has ended already
-                self._loop.call_soon_threadsafe(event.set)
+                self._loop.call_soon_threadsafe(call)
 
     # ------------------------------------------------------------------ in the thread
 
@@ -236,21 +248,35 @@ class Heartbeat:
             _log.exception("what runs beside the heartbeat failed")
 
     async def _beat_on(self, store: Store) -> None:
-        backoff = Backoff(self._rng, cap_s=self._every_s)
+        backoff = Backoff(self._rng, cap_s=self._pace.every_s)
         while True:
-            sent_s = self._monotonic()
+            self._sent_s = sent_s = self._monotonic()
+            if self._stirred is not None:
+                self._stirred.cancel()
+                self._stirred = None
             try:
                 await self._beat(store)
             except Exception as error:
                 await self._failed(error, backoff.next_s())
                 continue
             backoff.reset()
-            pause_s = min(self._every_s * self._rng.uniform(0.9, 1.0), self._peer_ends_s())
+            pause_s = self._pace.pause_s(self._monotonic()) * self._rng.uniform(0.9, 1.0)
+            pause_s = min(pause_s, self._peer_ends_s())
             with contextlib.suppress(TimeoutError):
                 async with asyncio.timeout(max(0.0, sent_s + pause_s - self._monotonic())):
                     await self._hurried.wait()
                     await asyncio.sleep(max(0.0, sent_s + HURRY_S - self._monotonic()))
             self._hurried.clear()
+
+    def _stir(self) -> None:
+        now_s = self._monotonic()
+        self._pace.heard(now_s)
+        if self._stirred is None:
+            # All hear the same notice, and need not ask at the same moment.
+            soonest_s = self._rng.uniform(0.0, HURRY_S)
+            usual_s = self._sent_s + self._pace.every_s - now_s
+            wait_s = max(soonest_s, usual_s)
+            self._stirred = asyncio.get_running_loop().call_later(wait_s, self._hurried.set)
 
     def _peer_ends_s(self) -> float:
         """Return when to look at the first peer whose lease ends, if nothing is heard of it.
@@ -283,6 +309,7 @@ class Heartbeat:
         received_s = self._monotonic()
         self._answered_s = received_s
         self._declared = not resigned
+        self._pace.saw(membership.workers, membership.leases, received_s)
         trusted_until = -math.inf if resigned else sent_s + self._ttl_s - self._margin_s
         # It may have resigned while this was under way.
         self._trusted_until = -math.inf if self._resigned else trusted_until

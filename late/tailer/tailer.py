@@ -177,10 +177,22 @@ class Tailer:
             self._hints.heard(_now_s())
             self._stirred.set()
 
-    async def listen(self) -> None:
-        """Take the notices of `wake_ups` until cancelled."""
+    @property
+    def told_of_fleet(self) -> bool:
+        """True while this tail sleeps and is told of changes of the fleet. From any thread."""
+        wake_ups = self._wake_ups
+        return (
+            wake_ups is not None
+            and wake_ups.tells_of_fleet
+            and wake_ups.ready
+            and self._announcement.stands
+        )
+
+    async def listen(self, changed: Callable[[], None] = lambda: None) -> None:
+        """Take the notices of `wake_ups` until cancelled. `changed` is called for changes of the
+        fleet."""
         if self._wake_ups is not None:
-            await self._wake_ups.run(self.told, self.lapsed)
+            await self._wake_ups.run(self.told, self.lapsed, changed)
 
     def told(self) -> None:
         """Take in a notice of `wake_ups`: there was a commit."""

@@ -33,7 +33,7 @@ from late.store import open_wake_ups
 from late.store.base import Membership, NameEnds, WakeUps, WorkerInfo
 from late.tailer import placement
 from late.tailer.discovery import own_name
-from late.tailer.heartbeat import Exchange
+from late.tailer.heartbeat import Exchange, Heartbeat
 from late.tailer.tailer import Tailer
 from late.worker.background import BackgroundJob, BackgroundService
 from late.worker.file_limit import raise_file_limit
@@ -179,7 +179,7 @@ def open_listener(settings: config.WorkerConfig, heard: notifier.Heard) -> HintL
     return HintListener(settings.wake_host, settings.wake_port, notifier.secret(), heard)
 
 
-async def listen_for_hints(listener: HintListener | None, tailer: Tailer) -> None:
+async def take_hints(listener: HintListener | None, tailer: Tailer, heartbeat: Heartbeat) -> None:
     """Take the hints of this process, with a `listener` those of others, and the notices of the
     database, until cancelled."""
     loop = asyncio.get_running_loop()
@@ -190,11 +190,11 @@ async def listen_for_hints(listener: HintListener | None, tailer: Tailer) -> Non
 
     with notifier.listening(from_any_thread):
         if listener is None:
-            await tailer.listen()
+            await tailer.listen(heartbeat.stir)
             await loop.create_future()
         else:
             events.default.emit(events.HINTS_HEARD, host=listener.host, port=listener.port)
-            await asyncio.gather(listener.run(), tailer.listen())
+            await asyncio.gather(listener.run(), tailer.listen(heartbeat.stir))
 
 
 def wake_ups_of(url: str, settings: config.WorkerConfig) -> WakeUps | None:

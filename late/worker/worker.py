@@ -270,6 +270,7 @@ class Worker:
             rng=self._rng,
             beside=self._beside(),
             exchange=assembly.exchange_of(self.scheduler.limits.outages, self.id),
+            told=lambda: self.tailer.told_of_fleet,
         )
 
     def _acquired(self, leases: list[Lease]) -> None:
@@ -358,16 +359,15 @@ class Worker:
             await self._close_connections()
             raise
         self.stall_monitor.watch(asyncio.get_running_loop())
-        if self.health is not None and self.settings.health_fd is None:
-            events.default.emit(
-                events.HEALTH_SERVED, host=self.settings.health_host, port=self.health.port
-            )
+        host, health = self.settings.health_host, self.health
+        if health is not None and self.settings.health_fd is None:
+            events.default.emit(events.HEALTH_SERVED, host=host, port=health.port)
         for name, loop in (
             ("telemetry", self.telemetry.run),
             ("scheduler", self.scheduler.run),
             ("settler", self.settler.run),
             ("tailer", self.tailer.run),
-            ("hints", partial(assembly.listen_for_hints, self.listener, self.tailer)),
+            ("hints", partial(assembly.take_hints, self.listener, self.tailer, self.heartbeat)),
             ("keeper", self.keeper.run),
             ("members", self.members.run),
             ("settings", self.settings_sync.run),

@@ -32,10 +32,12 @@ def database() -> Iterator[str]:
 
 @asynccontextmanager
 async def listening(
-    made: PostgresWakeUps, lapsed: Callable[[], None] = lambda: None
+    made: PostgresWakeUps,
+    lapsed: Callable[[], None] = lambda: None,
+    changed: Callable[[], None] = lambda: None,
 ) -> AsyncIterator[asyncio.Queue[None]]:
     heard: asyncio.Queue[None] = asyncio.Queue()
-    task = asyncio.create_task(made.run(lambda: heard.put_nowait(None), lapsed))
+    task = asyncio.create_task(made.run(lambda: heard.put_nowait(None), lapsed, changed))
     try:
         await until(lambda: made.ready or made.unable)
         yield heard

@@ -251,6 +251,30 @@ async def test_a_hurry_brings_the_next_beat_forward() -> None:
         await heart.view()
 
 
+async def test_what_it_is_told_ends_a_pause_that_is_longer_than_usual() -> None:
+    now = [1000.0]
+    heart = Heart(ttl_s=3600, every_s=1000, monotonic=lambda: now[0], told=lambda: True)
+    async with beating(heart):
+        await heart.view()
+        now[0] += 990  # calm: the next beat is far, and the usual one is near
+        heart.beat.hurry()
+        await heart.view()
+        now[0] += 1000  # the usual time is over
+        heart.beat.stir()
+        await heart.view()
+
+
+async def test_a_flood_of_notices_brings_no_beat_before_its_usual_time() -> None:
+    heart = Heart(ttl_s=3600, every_s=1000, told=lambda: True)
+    async with beating(heart):
+        await heart.view()
+        for _ in range(1_000):
+            heart.beat.stir()
+        await asyncio.sleep(0.3)
+        assert heart.beat._stirred is not None
+        assert heart.views.empty()
+
+
 @pytest.mark.parametrize("hang", [False, True])
 async def test_the_last_beat_says_good_bye_and_the_store_is_closed(hang: bool) -> None:
     heart = Heart(ttl_s=60)
@@ -273,8 +297,8 @@ async def test_a_good_bye_that_fails_does_not_matter() -> None:
 
 
 def test_three_beats_fit_into_the_time_to_live() -> None:
-    assert Heart(ttl_s=60).beat._every_s == 20
-    assert Heart(ttl_s=60, every_s=7).beat._every_s == 7
+    assert Heart(ttl_s=60).beat._pace.every_s == 20
+    assert Heart(ttl_s=60, every_s=7).beat._pace.every_s == 7
 
 
 def test_stopping_what_never_started_is_fine() -> None:

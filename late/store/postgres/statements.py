@@ -13,6 +13,7 @@ from __future__ import annotations
 
 from late.model.task import HELD_US
 from late.schema.key_order import in_order
+from late.schema.notices import TELL_FLEET
 from late.store.common.compaction import COLUMNS as _JOURNAL_COLUMNS
 from late.store.common.fleet_view import NEIGHBOURS
 from late.store.common.followed import OFFERED, SETTINGS
@@ -401,9 +402,13 @@ _SETTINGS = ",\n".join(
 # seldom wait for each other. A statement raises one as its last write: no lock is asked for while
 # it is held, and it is held until the commit that follows.
 CHANGE_ROWS = 8
-_RAISE = """
+_RAISE = (
+    """
 insert into late_meta as m (key, value) select 'changes:{what}:' || {row}::text, '1' {where}
-on conflict (key) do update set value = (m.value::bigint + 1)::text"""
+on conflict (key) do update set value = (m.value::bigint + 1)::text
+returning """
+    + TELL_FLEET
+)
 LEASES_CHANGED = _RAISE.format(what="lease", row="%s", where="")
 RELEASE = """
 with given as (

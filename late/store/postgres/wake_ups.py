@@ -23,9 +23,9 @@ from typing import Any
 import psycopg
 
 from late.model.backoff import Backoff
+from late.schema.notices import CHANNEL, FLEET, WITHDRAWN
 from late.store.postgres.connection import Connection, connect, conninfo_of, translate
 
-CHANNEL = "late_wake"
 TEST_S = 2.0
 """The longest time that a connection waits for its own notice."""
 CALL_S = 5.0
@@ -36,8 +36,6 @@ AGAIN_S = 300.0
 """The time after which what cannot work is tried again."""
 ANNOUNCED_S = 20
 """An announcement stands for this time unless it is renewed; seconds."""
-WITHDRAWN = " withdrawn"
-"""The end of the payload that tells of a withdrawal, after the schema."""
 
 FACTS = """
 select current_schema(), current_setting('max_prepared_transactions')::int,
@@ -81,6 +79,7 @@ class PostgresWakeUps:
         self._connection: Connection | None = None
         self._heard: Callable[[], None] = lambda: None
         self._lapsed: Callable[[], None] = lambda: None
+        self._changed: Callable[[], None] = lambda: None
         self._schema = ""
         self._socket = -1
         self._asked = False
@@ -94,9 +93,18 @@ class PostgresWakeUps:
     def ready(self) -> bool:
         return self._connection is not None
 
-    async def run(self, heard: Callable[[], None], lapsed: Callable[[], None]) -> None:
+    @property
+    def tells_of_fleet(self) -> bool:
+        return True
+
+    async def run(
+        self,
+        heard: Callable[[], None],
+        lapsed: Callable[[], None],
+        changed: Callable[[], None] = lambda: None,
+    ) -> None:
         """Listen until cancelled, and connect again after an error."""
-        self._heard, self._lapsed = heard, lapsed
+        self._heard, self._lapsed, self._changed = heard, lapsed, changed
         while True:
             try:
                 await self._listen()
@@ -186,6 +194,8 @@ class PostgresWakeUps:
             self._heard()
         elif payload == self._schema + WITHDRAWN:
             self._lapsed()
+        elif payload == self._schema + FLEET:
+            self._changed()
 
     def _read(self) -> None:
         """Take in what has come on the socket."""

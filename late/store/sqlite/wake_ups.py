@@ -81,9 +81,18 @@ class SqliteWakeUps:
     def ready(self) -> bool:
         return self._connection is not None
 
-    async def run(self, heard: Callable[[], None], lapsed: Callable[[], None]) -> None:
+    @property
+    def tells_of_fleet(self) -> bool:
+        return False
+
+    async def run(
+        self,
+        heard: Callable[[], None],
+        lapsed: Callable[[], None],
+        changed: Callable[[], None] = lambda: None,
+    ) -> None:
         """Listen until cancelled, and again some time after an error. Nobody calls `lapsed`: each
-        worker has a watch of its own."""
+        worker has a watch of its own. Nobody calls `changed`: all that it sees is a write."""
         self._heard = heard
         while True:
             try:
