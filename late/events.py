@@ -106,8 +106,8 @@ CONFLICT = _event(
     "info",
     "a transaction was ended or held up by another one",
     measures="count lost_s",
-    tags="kind tag",
-    details="attempt tables key other statement error",
+    tags="kind tag other",
+    details="attempt tables key process statement other_statement other_idle error",
 )
 
 HEARTBEAT = _event("heartbeat", "debug", "heartbeat sent", measures="workers duration_s")

@@ -103,6 +103,8 @@ def kind_of(kind: inspect.Type) -> str:
             return kind.cls.__name__
         case inspect.ListType() | inspect.VarTupleType():
             return f"repeated {kind_of(kind.item_type)}"
+        case inspect.TupleType() if len({kind_of(each) for each in kind.item_types}) == 1:
+            return f"repeated {kind_of(kind.item_types[0])}"
         case inspect.DictType():
             return f"map<{kind_of(kind.key_type)}, {kind_of(kind.value_type)}>"
     raise TypeError(f"no proto type for {kind}")

@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from contextlib import AbstractContextManager
+from typing import Any
 
 from late.control import cleanup, misfits, workers
-from late.control.analyze import analyze
+from late.control.analyze import analyze, postgres
+from late.control.analyze.postgres import Sampler
+from late.control.analyze.reported import Conflicts, conflicts
 from late.control.audit import AuditControl
 from late.control.autoscale_journal import AutoscalerControl
 from late.control.database import Database
@@ -112,6 +115,18 @@ class Control(AbstractContextManager["Control"]):
     def conflicts(self, for_s: float) -> analyze.Seen:
         """Ask the server who waits for whom; see `late.control.analyze.analyze.look`."""
         return analyze.look(self._database.unchecked, for_s)
+
+    def reported_conflicts(self) -> Conflicts:
+        """Return the conflicts of the last ten minutes that workers have reported."""
+        return conflicts(self.reports.all())
+
+    def lock_sampler(self) -> Sampler:
+        """Return what adds up samples of `lock_waits`; PostgreSQL only."""
+        return postgres.sampler_of(self._database.unchecked)
+
+    def lock_waits(self) -> Sequence[Any]:
+        """Return who waits for whose lock now, for `Sampler.take`; PostgreSQL only."""
+        return postgres.waiting(self._database.unchecked)
 
     def misfits(
         self,

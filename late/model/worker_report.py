@@ -108,6 +108,32 @@ class ScheduleSlips(msgspec.Struct, frozen=True, omit_defaults=True):
     """The earlier task, if it had not ended."""
 
 
+class ConflictReport(msgspec.Struct, frozen=True, omit_defaults=True):
+    """Transactions of one tag that another one ended or held up, as one worker has seen it."""
+
+    kind: str
+    """A kind of `late.observability.conflicts`."""
+    tag: str
+    """The transactions that have lost the time."""
+    other: str = ""
+    """The transaction in their way; empty if it is not known."""
+    place: str = ""
+    """The row, as far as it is known, else the tables."""
+    statement: str = ""
+    other_statement: str = ""
+    other_idle: bool = False
+    """The other one held its locks and had no statement running."""
+    attempt: int = 1
+    """The highest number of an attempt."""
+    lost_s: float = 0.0
+    """The time lost in the last ten minutes."""
+    count: int = 0
+    before_s: float = 0.0
+    """The time lost in the ten minutes before those."""
+    before: int = 0
+    """The number of conflicts in them."""
+
+
 class WorkerReport(msgspec.Struct, frozen=True, omit_defaults=True):
     """The report of one worker."""
 
@@ -132,6 +158,8 @@ class WorkerReport(msgspec.Struct, frozen=True, omit_defaults=True):
     outages: tuple[OutageReport, ...] = ()
     """The names of which most tasks fail, see `late.scheduler.limits.outages`."""
     slips: tuple[ScheduleSlips, ...] = ()
+    conflicts: tuple[ConflictReport, ...] = ()
+    """The costliest conflicts between transactions of the last twenty minutes."""
     clock_off_s: int = 0
     """Whole seconds by which the machine's clock is behind the database's, if it is off by more
     than ten; negative: it is ahead."""
@@ -148,6 +176,7 @@ class WorkerReport(msgspec.Struct, frozen=True, omit_defaults=True):
             or self.targets
             or self.outages
             or self.slips
+            or self.conflicts
             or self.clock_off_s
             or self.settling_since_us
         )

@@ -6,7 +6,8 @@ gets it as the transaction's tag, PostgreSQL as a comment before each statement.
 
 A **conflict** is a transaction that was aborted, waited too long or lost a deadlock. It is told as
 the event `conflict`, at most `LINES_MAX` times in `PERIOD_S`; what is left out is counted in the
-next line of the same kind and tag. `late analyze` reads these lines of the log.
+next line of the same kind and tag. `late analyze` reads these lines of the log. The last twenty
+minutes are kept as well: a worker's report has them, and the page shows the reports.
 """
 
 from __future__ import annotations
@@ -21,8 +22,12 @@ from functools import lru_cache
 from typing import Literal
 
 from late import events
+from late.observability.conflict_tally import ConflictTally
 
-Kind = Literal["aborted", "deadline", "deadlock", "serialization", "lock_timeout", "busy"]
+Kind = Literal[
+    "aborted", "deadline", "deadlock", "serialization", "lock_timeout", "busy", "waiting"
+]
+"""`waiting`: it waited for a lock, as a worker saw in the locks of the database."""
 Role = Literal["foreground", "background"]
 
 TAG_LENGTH_MAX = 50
@@ -40,7 +45,7 @@ _current: ContextVar[str] = ContextVar("late_tag", default="")
 
 
 @contextmanager
-def tag(name: str) -> Iterator[None]:
+def tag(name: str, *, background: bool = False) -> Iterator[None]:
     """Tag the transactions of this block, for `late analyze` and for the database's statistics.
 
     It holds for transactions that `late` opens and for those of an engine, connection or Spanner
@@ -49,8 +54,10 @@ def tag(name: str) -> Iterator[None]:
     Args:
         name: such as an endpoint's. Letters, digits and `_.:/@-` are kept, others become `_`; at
             most 50 characters, of which the last ones are kept.
+        background: nobody waits for these transactions: Spanner takes each request of them at low
+            priority, and the tag begins with `late-background:` on every database.
     """
-    token = _current.set(clean(name))
+    token = _current.set(tag_of("background", name) if background else clean(name))
     try:
         yield
     finally:
@@ -107,6 +114,8 @@ class Recorder:
     def __init__(
         self, emitter: events.Emitter, clock: Callable[[], float] = time.monotonic
     ) -> None:
+        self.tally = ConflictTally(clock)
+        """The conflicts of the last twenty minutes, those without a line as well."""
         self._emitter = emitter
         self._clock = clock
         self._lock = threading.Lock()
@@ -120,42 +129,57 @@ class Recorder:
         tag: str,
         *,
         duration_s: float,
+        count: int = 1,
         attempt: int = 1,
         tables: str = "",
         key: str = "",
         other: str = "",
+        process: str = "",
         statement: str = "",
+        other_statement: str = "",
+        other_idle: bool = False,
         error: str = "",
     ) -> None:
-        """Tell one conflict.
+        """Tell one conflict, or several alike.
 
         Args:
             duration_s: the time that is lost: since the transaction began.
             attempt: 1 for the first one of this transaction.
             tables: those that the transaction has touched, with commas.
             key: the row, as far as it is known.
-            other: the tag of the transaction in its way, or what is known of it.
+            other: the tag of the transaction in its way; empty if it is not known.
+            process: the server's process of that one, where that alone is known.
+            other_idle: that one held its locks and had no statement running.
             error: the database's words without the values of rows.
         """
-        found = self._admitted(kind, tag, duration_s)
+        tag, said = tag or "untagged", (statement[:300], other_statement[:300])
+        self.tally.add(
+            (kind, tag, other, key or tables), duration_s, count, attempt, *said, other_idle
+        )
+        found = self._admitted(kind, tag, duration_s, count)
         if found is None:
             return
         count, lost_s = found
         self._emitter.emit(
             events.CONFLICT,
             kind=kind,
-            tag=tag or "untagged",
+            tag=tag,
+            other=other,
             count=count,
             lost_s=lost_s,
             attempt=attempt,
             tables=tables,
             key=key,
-            other=other,
-            statement=statement[:300],
+            process=process,
+            statement=said[0],
+            other_statement=said[1],
+            other_idle=other_idle,
             error=error[:300],
         )
 
-    def _admitted(self, kind: str, tag: str, duration_s: float) -> tuple[int, float] | None:
+    def _admitted(
+        self, kind: str, tag: str, duration_s: float, more: int
+    ) -> tuple[int, float] | None:
         """Return the number and the time that the line stands for; None if there is no line."""
         with self._lock:
             now = self._clock()
@@ -165,7 +189,7 @@ class Recorder:
             if known not in self._left_out and len(self._left_out) >= _LEFT_OUT_MAX:
                 known = (kind, "")
             count, lost_s = self._left_out.pop(known, (0, 0.0))
-            count, lost_s = count + 1, lost_s + duration_s
+            count, lost_s = count + more, lost_s + duration_s
             if self._lines >= LINES_MAX:
                 self._left_out[known] = (count, lost_s)
                 return None

@@ -43,7 +43,7 @@ def note(error: BaseException, tag: str, begun: float, *, statement: str = "") -
         duration_s=time.monotonic() - begun,
         tables=row[2] if row else "",
         key=f"{row[2]} ctid ({row[1]})" if row else "the file" if kind == "busy" else "",
-        other=f"process {blocker[1]}" if blocker else "",
+        process=blocker[1] if blocker else "",
         statement=statement,
         error=f"{_state(seen)} {type(seen).__name__}".strip(),
     )

@@ -462,6 +462,10 @@ class ShowOwnersRequest(_message.Message):
     limit: int
     def __init__(self, limit: _Optional[int] = ...) -> None: ...
 
+class ShowConflictsRequest(_message.Message):
+    __slots__ = ()
+    def __init__(self) -> None: ...
+
 class ListLanesRequest(_message.Message):
     __slots__ = ()
     def __init__(self) -> None: ...
@@ -1242,6 +1246,100 @@ class Tenure(_message.Message):
     last_us: int
     cut: bool
     def __init__(self, epoch: _Optional[int] = ..., owner: _Optional[str] = ..., settlements: _Optional[int] = ..., first_us: _Optional[int] = ..., last_us: _Optional[int] = ..., cut: bool = ...) -> None: ...
+
+class Conflicts(_message.Message):
+    __slots__ = ("for_s", "lost_s", "pairs", "transactions", "notes", "changes")
+    FOR_S_FIELD_NUMBER: _ClassVar[int]
+    LOST_S_FIELD_NUMBER: _ClassVar[int]
+    PAIRS_FIELD_NUMBER: _ClassVar[int]
+    TRANSACTIONS_FIELD_NUMBER: _ClassVar[int]
+    NOTES_FIELD_NUMBER: _ClassVar[int]
+    CHANGES_FIELD_NUMBER: _ClassVar[int]
+    for_s: float
+    lost_s: float
+    pairs: _containers.RepeatedCompositeFieldContainer[Pair]
+    transactions: _containers.RepeatedCompositeFieldContainer[Transaction]
+    notes: _containers.RepeatedScalarFieldContainer[str]
+    changes: _containers.RepeatedCompositeFieldContainer[Change]
+    def __init__(self, for_s: _Optional[float] = ..., lost_s: _Optional[float] = ..., pairs: _Optional[_Iterable[_Union[Pair, _Mapping]]] = ..., transactions: _Optional[_Iterable[_Union[Transaction, _Mapping]]] = ..., notes: _Optional[_Iterable[str]] = ..., changes: _Optional[_Iterable[_Union[Change, _Mapping]]] = ...) -> None: ...
+
+class Pair(_message.Message):
+    __slots__ = ("tags", "lost_s", "count", "kinds", "waited_s", "attempts_max", "places", "statements", "advice")
+    class KindsEntry(_message.Message):
+        __slots__ = ("key", "value")
+        KEY_FIELD_NUMBER: _ClassVar[int]
+        VALUE_FIELD_NUMBER: _ClassVar[int]
+        key: str
+        value: int
+        def __init__(self, key: _Optional[str] = ..., value: _Optional[int] = ...) -> None: ...
+    class WaitedSEntry(_message.Message):
+        __slots__ = ("key", "value")
+        KEY_FIELD_NUMBER: _ClassVar[int]
+        VALUE_FIELD_NUMBER: _ClassVar[int]
+        key: str
+        value: float
+        def __init__(self, key: _Optional[str] = ..., value: _Optional[float] = ...) -> None: ...
+    TAGS_FIELD_NUMBER: _ClassVar[int]
+    LOST_S_FIELD_NUMBER: _ClassVar[int]
+    COUNT_FIELD_NUMBER: _ClassVar[int]
+    KINDS_FIELD_NUMBER: _ClassVar[int]
+    WAITED_S_FIELD_NUMBER: _ClassVar[int]
+    ATTEMPTS_MAX_FIELD_NUMBER: _ClassVar[int]
+    PLACES_FIELD_NUMBER: _ClassVar[int]
+    STATEMENTS_FIELD_NUMBER: _ClassVar[int]
+    ADVICE_FIELD_NUMBER: _ClassVar[int]
+    tags: _containers.RepeatedScalarFieldContainer[str]
+    lost_s: float
+    count: int
+    kinds: _containers.ScalarMap[str, int]
+    waited_s: _containers.ScalarMap[str, float]
+    attempts_max: int
+    places: _containers.RepeatedCompositeFieldContainer[Place]
+    statements: _containers.RepeatedCompositeFieldContainer[Statement]
+    advice: _containers.RepeatedScalarFieldContainer[str]
+    def __init__(self, tags: _Optional[_Iterable[str]] = ..., lost_s: _Optional[float] = ..., count: _Optional[int] = ..., kinds: _Optional[_Mapping[str, int]] = ..., waited_s: _Optional[_Mapping[str, float]] = ..., attempts_max: _Optional[int] = ..., places: _Optional[_Iterable[_Union[Place, _Mapping]]] = ..., statements: _Optional[_Iterable[_Union[Statement, _Mapping]]] = ..., advice: _Optional[_Iterable[str]] = ...) -> None: ...
+
+class Place(_message.Message):
+    __slots__ = ("place", "lost_s", "count")
+    PLACE_FIELD_NUMBER: _ClassVar[int]
+    LOST_S_FIELD_NUMBER: _ClassVar[int]
+    COUNT_FIELD_NUMBER: _ClassVar[int]
+    place: str
+    lost_s: float
+    count: int
+    def __init__(self, place: _Optional[str] = ..., lost_s: _Optional[float] = ..., count: _Optional[int] = ...) -> None: ...
+
+class Statement(_message.Message):
+    __slots__ = ("tag", "statement")
+    TAG_FIELD_NUMBER: _ClassVar[int]
+    STATEMENT_FIELD_NUMBER: _ClassVar[int]
+    tag: str
+    statement: str
+    def __init__(self, tag: _Optional[str] = ..., statement: _Optional[str] = ...) -> None: ...
+
+class Transaction(_message.Message):
+    __slots__ = ("tag", "attempts", "aborts", "average_s", "tables")
+    TAG_FIELD_NUMBER: _ClassVar[int]
+    ATTEMPTS_FIELD_NUMBER: _ClassVar[int]
+    ABORTS_FIELD_NUMBER: _ClassVar[int]
+    AVERAGE_S_FIELD_NUMBER: _ClassVar[int]
+    TABLES_FIELD_NUMBER: _ClassVar[int]
+    tag: str
+    attempts: int
+    aborts: int
+    average_s: float
+    tables: _containers.RepeatedScalarFieldContainer[str]
+    def __init__(self, tag: _Optional[str] = ..., attempts: _Optional[int] = ..., aborts: _Optional[int] = ..., average_s: _Optional[float] = ..., tables: _Optional[_Iterable[str]] = ...) -> None: ...
+
+class Change(_message.Message):
+    __slots__ = ("tags", "before", "after")
+    TAGS_FIELD_NUMBER: _ClassVar[int]
+    BEFORE_FIELD_NUMBER: _ClassVar[int]
+    AFTER_FIELD_NUMBER: _ClassVar[int]
+    tags: _containers.RepeatedScalarFieldContainer[str]
+    before: float
+    after: float
+    def __init__(self, tags: _Optional[_Iterable[str]] = ..., before: _Optional[float] = ..., after: _Optional[float] = ...) -> None: ...
 
 class Lanes(_message.Message):
     __slots__ = ("lanes",)

@@ -244,6 +244,11 @@ class OperatorStub(object):
                 request_serializer=late_dot_v1_dot_operator__pb2.ShowOwnersRequest.SerializeToString,
                 response_deserializer=late_dot_v1_dot_operator__pb2.Owners.FromString,
                 _registered_method=True)
+        self.ShowConflicts = channel.unary_unary(
+                '/late.v1.Operator/ShowConflicts',
+                request_serializer=late_dot_v1_dot_operator__pb2.ShowConflictsRequest.SerializeToString,
+                response_deserializer=late_dot_v1_dot_operator__pb2.Conflicts.FromString,
+                _registered_method=True)
         self.ListLanes = channel.unary_unary(
                 '/late.v1.Operator/ListLanes',
                 request_serializer=late_dot_v1_dot_operator__pb2.ListLanesRequest.SerializeToString,
@@ -604,6 +609,14 @@ class OperatorServicer(object):
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
+    def ShowConflicts(self, request, context):
+        """Show transactions in each other's way, as workers saw them in ten minutes. Takes the role
+        `view`, for all queues. As `late analyze`, `GET /v1/conflicts`.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
     def ListLanes(self, request, context):
         """List the lanes, which are named ranges of shards. Takes the role `view`, for all queues. As
         `late shards`, `GET /v1/lanes`.
@@ -848,6 +861,11 @@ def add_OperatorServicer_to_server(servicer, server):
                     servicer.ShowOwners,
                     request_deserializer=late_dot_v1_dot_operator__pb2.ShowOwnersRequest.FromString,
                     response_serializer=late_dot_v1_dot_operator__pb2.Owners.SerializeToString,
+            ),
+            'ShowConflicts': grpc.unary_unary_rpc_method_handler(
+                    servicer.ShowConflicts,
+                    request_deserializer=late_dot_v1_dot_operator__pb2.ShowConflictsRequest.FromString,
+                    response_serializer=late_dot_v1_dot_operator__pb2.Conflicts.SerializeToString,
             ),
             'ListLanes': grpc.unary_unary_rpc_method_handler(
                     servicer.ListLanes,
@@ -2004,6 +2022,33 @@ class Operator(object):
             '/late.v1.Operator/ShowOwners',
             late_dot_v1_dot_operator__pb2.ShowOwnersRequest.SerializeToString,
             late_dot_v1_dot_operator__pb2.Owners.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def ShowConflicts(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/late.v1.Operator/ShowConflicts',
+            late_dot_v1_dot_operator__pb2.ShowConflictsRequest.SerializeToString,
+            late_dot_v1_dot_operator__pb2.Conflicts.FromString,
             options,
             channel_credentials,
             insecure,

@@ -36,6 +36,7 @@ SCREENS = (
     ("dead", "Dead letters", "d"),
     ("schedules", "Schedules", "c"),
     ("workers", "Workers", "w"),
+    ("conflicts", "Conflicts", "x"),
     ("autoscaler", "Autoscaler", "a"),
     ("cost", "Usage", "u"),
     ("celery", "From Celery", "y"),

@@ -82,6 +82,7 @@ class OperatorPage:
             "dead": shown.dead,
             "schedules": shown.schedules,
             "workers": shown.workers,
+            "conflicts": shown.conflicts,
             "autoscaler": shown.autoscaler,
             "celery": CeleryScreens(self._context).shown,
             "cost": shown.cost,

@@ -16,6 +16,7 @@ from late.errors import ConfigError
 from late.model.access.rules import check_queue, seen_by
 from late.model.queue_settings import LOCAL, REMOTE, Kind, QueueSettings, encode
 from late.web.models import (
+    conflicts,
     cost,
     overview,
     queues,
@@ -216,6 +217,15 @@ class Screens:
             request, visitor, "workers.html", "Workers", live=True,
             workers=seen.status.workers[:LINES], others=seen.status.workers[LINES:],
             vanished=places.vanished(seen)[:LINES], still=standing(seen)[:LINES], **seen_at(seen),
+        )  # fmt: skip
+
+    async def conflicts(self, request: Request, visitor: Visitor) -> Response:
+        """Show transactions in each other's way; rows and statements to who may operate on all."""
+        seen = await self._context.seen(visitor)
+        return self._context.page(
+            request, visitor, "conflicts.html", "Conflicts", live=True,
+            page=conflicts.page(seen.conflicts), keys=visitor.caller.may_all("operate"),
+            **seen_at(seen),
         )  # fmt: skip
 
     async def autoscaler(self, request: Request, visitor: Visitor) -> Response:

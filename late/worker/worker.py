@@ -55,6 +55,7 @@ from late.worker.transactions import transaction_pool_of
 from late.worker.watch.fence_report import FenceReport
 from late.worker.watch.health import Health, State
 from late.worker.watch.lag_alarm import LagAlarm, lag_alarm_job
+from late.worker.watch.lock_waits import lock_waits_job
 from late.worker.watch.progress import SLOTS, Duty
 from late.worker.watch.reporter import reporter_of
 from late.worker.watch.stall_monitor import StallMonitor
@@ -487,14 +488,13 @@ class Worker:
         return any((group, lowest) in self.scheduler.cores for group in self.groups)
 
     def _background_jobs(self) -> Iterator[BackgroundJob]:
-        settings = self.settings
+        settings, mine = self.settings, self.is_maintainer
         yield self.refusals.job
         yield backlog_job(self.backlog)
-        yield prune_job(self._store, is_maintainer=self.is_maintainer, settings=settings)
-        sweep = partial(
-            in_thread, lambda: self.control().sweep(history_keep_s=settings.journal_keep_s)
-        )
-        yield sweep_job(sweep, is_maintainer=self.is_maintainer, recheck_s=settings.prune_every_s)
+        yield prune_job(self._store, is_maintainer=mine, settings=settings)
+        keep_s = settings.journal_keep_s
+        sweep = partial(in_thread, lambda: self.control().sweep(history_keep_s=keep_s))
+        yield sweep_job(sweep, is_maintainer=mine, recheck_s=settings.prune_every_s)
+        yield lock_waits_job(self.control, self.app.url, is_maintainer=mine)
         if settings.lag_alarm_s:
-            alarm = LagAlarm(self.groups)
-            yield lag_alarm_job(alarm, self.control, is_maintainer=self.is_maintainer)
+            yield lag_alarm_job(LagAlarm(self.groups), self.control, is_maintainer=mine)

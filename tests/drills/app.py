@@ -40,6 +40,28 @@ def hang_too(number: int) -> None:
     time.sleep(3_600)
 
 
+ADD = "update account set balance = balance + 1 where id = %s"
+
+
+@app.task(queue="ledger")
+def pay(ctx: late.Context) -> None:
+    """Change two rows."""
+    _change(ctx, 7, 8)
+
+
+@app.task(queue="ledger")
+def refund(ctx: late.Context) -> None:
+    """Change the same two in the other order."""
+    _change(ctx, 8, 7)
+
+
+def _change(ctx: late.Context, *rows: int) -> None:
+    with ctx.begin() as tx:
+        for row in rows:
+            tx.execute(ADD, (row,))
+            time.sleep(0.05)
+
+
 def long_report() -> None:
     """Take longer than the period of its schedule."""
     time.sleep(600)

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 
 import psycopg
 
-from tests.drills.app import charge, hang, hang_too, note, work
+from tests.drills.app import charge, hang, hang_too, note, pay, refund, work
 from tests.drills.kit import Deployment
 
 
@@ -74,6 +74,17 @@ def tenant_floods(on: Deployment) -> Iterator[None]:
     yield
 
 
+@contextmanager
+def rows_are_fought_for(on: Deployment) -> Iterator[None]:
+    """Two kinds of tasks change the same two rows in opposite order."""
+    with psycopg.connect(on.url) as tx:
+        tx.execute("create table account (id integer primary key, balance integer)")
+        tx.execute("insert into account values (7, 0), (8, 0)")
+    on.start()
+    on.commit([each.call() for _ in range(200) for each in (pay, refund)])
+    yield
+
+
 DRILLS = (
     Drill(
         "a target fails 60 %", lambda on: target_fails(on, 0.6),
@@ -120,5 +131,11 @@ DRILLS = (
          r"\d+ sessions of late wait for it", r"not recorded",
          r"select pg_terminate_backend\(\d+\)"),
         "LateSettlementUnanswered", "settlement-unanswered",
+    ),
+    Drill(
+        "two kinds of tasks fight for rows", rows_are_fought_for,
+        (r"late-foreground:pay and late-foreground:refund are in each other's way",
+         r"on account\(id=[78]\)", r"take the rows in one order in both", r"late analyze"),
+        "LateConflicts", "conflicts", within_s=240.0,
     ),
 )  # fmt: skip

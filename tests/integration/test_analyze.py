@@ -20,12 +20,14 @@ from sqlalchemy import create_engine, text
 
 import late
 from late import events
+from late.control import Control
 from late.control.analyze import analyze, postgres, spanner
 from late.handler.context import AsyncContext, Context
 from late.model.task import Options
-from late.observability import logs
+from late.observability import conflicts, logs
 from late.outbox.connections import begin
 from late.schema.engine import make_engine
+from late.worker.watch.lock_waits import TELL_EVERY_S, LockWaits
 from tests.integration import postgres_kit
 from tests.integration import spanner_kit as kit
 from tests.unit.cli_kit import Cli
@@ -174,6 +176,31 @@ async def test_a_wait_is_named_with_both_tasks_and_the_row(
     assert change["after"] is None
 
 
+async def test_a_worker_that_looks_at_the_locks_records_both_tasks_and_the_row(url: str) -> None:
+    now, recorder = 0.0, conflicts.Recorder(events.Emitter())
+    with Control(url) as control:
+        waits = LockWaits(lambda: control, record=recorder.record, clock=lambda: now)
+
+        async def seen() -> bool:
+            nonlocal now
+            now += TELL_EVERY_S
+            await waits.look()
+            return bool(recorder.tally.told())
+
+        async with running(url, pay, refund) as it:
+            async with asyncio.timeout(PATIENCE_S):
+                while not await seen():
+                    pass
+            stage.release.set()
+            await it.ended(2)
+        await waits.look()
+    [told] = recorder.tally.told()
+    assert (told.kind, told.tag) == ("waiting", "late-foreground:refund")
+    assert (told.other, told.place) == ("late-foreground:pay", "account(id=7)")
+    assert told.statement.endswith("update account set balance = balance + 1 where id = $1")
+    assert told.lost_s > 0
+
+
 async def test_a_deadlock_is_named_with_both_tasks(url: str, cli: Cli, tmp_path: Path) -> None:
     engine = make_engine(url)
     sampler = postgres.Sampler(lambda *at: f"{at[0]} ({at[1]},{at[2]})")
@@ -242,6 +269,9 @@ def test_a_service_tags_its_own_with_one_line(url: str) -> None:
         assert connection.execute(text(QUERY)).scalar_one().startswith("/* tag=shop */ ")
         with late.tag("GET /orders"):
             assert connection.execute(text(QUERY)).scalar_one().startswith("/* tag=GET_/orders */")
+        with late.tag("nightly", background=True):
+            said = connection.execute(text(QUERY)).scalar_one()
+            assert said.startswith("/* tag=late-background:nightly */")
     engine.dispose()
     with psycopg.connect(url) as tx:
         late.watch(tx, "script")

@@ -60,6 +60,7 @@ EXPECTED: dict[str, tuple[tuple[int, ...], dict[str, Any] | None]] = {
     "POST /v1/queues/{queue}/resume": (KNOBS, {}),
     "GET /v1/queues/{queue}/changes": (MAIL, None),
     "POST /v1/queues/{queue}/undo": (KNOBS, {"change": "queue:mail"}),
+    "GET /v1/conflicts": (WHOLE, None),
     "GET /v1/targets": (WHOLE, None),
     "GET /v1/targets/{target}/knobs": (WHOLE, None),
     "PATCH /v1/targets/{target}/knobs": (ADMIN, TURN),

@@ -100,7 +100,7 @@ def test_before_and_after_are_compared_by_the_minute() -> None:
 def test_a_log_with_other_lines_and_cut_ones_is_read() -> None:
     line = (
         '{"event":"conflict","kind":"deadlock","tag":"pay","count":3,"lost_s":1.5,"attempt":2,'
-        '"tables":"account","key":"","other":"process 7","statement":"","error":"40P01","time":'
+        '"tables":"account","key":"","process":"7","statement":"","error":"40P01","time":'
     )
     lines = [
         "late: not JSON",
@@ -214,6 +214,8 @@ def test_tags_are_short_and_safe_in_a_comment() -> None:
     assert conflicts.tag_in(conflicts.comment(tag) + "select 1") == tag
     with conflicts.tag("outer"), conflicts.tag("GET /orders"):
         assert conflicts.current() == "GET_/orders"
+    with conflicts.tag("nightly", background=True):
+        assert conflicts.current() == "late-background:nightly"
     assert conflicts.current() == ""
 
 

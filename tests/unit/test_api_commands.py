@@ -46,7 +46,6 @@ NOT_SERVED = {
     "celery beat": "it reads an app's code, which is on the caller's machine",
     "celery ramp": "the share is a knob of the queue `celery:TASK`; counts are in the journal",
     "check": "it compares the database with an app's code, which is on the caller's machine",
-    "analyze": "it samples for as long as it is asked to, and reads files of logs",
     "doctor": "it examines the machine on which it runs, and its way to the database",
     "verify": "it reads every table in one transaction, for longer than a request may take",
     "alerts list": FILES,

@@ -64,6 +64,7 @@ EXPECTED: dict[str, tuple[int, ...]] = {
     "GET dead": SCREEN,
     "GET schedules": SCREEN,
     "GET workers": WHOLE,
+    "GET conflicts": WHOLE,
     "GET autoscaler": WHOLE,
     "GET celery": WHOLE,
     "GET cost": SCREEN,

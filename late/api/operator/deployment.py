@@ -9,6 +9,7 @@ from msgspec import Meta
 
 from late.api.operator.operation import Ask, Nothing, Operation, operation
 from late.api.operator.values import Listed, Name
+from late.control.analyze.reported import Conflicts
 from late.control.autoscale_journal import ControllerView, DecisionView
 from late.control.views import LaneView, Owners, Status
 from late.model.access.rules import ADMIN_WHOLE, VIEW, WHOLE, check_queue
@@ -81,6 +82,16 @@ def show_owners(ask: Ask[AskOwners]) -> Owners:
     return ask.control.status.owners(limit=ask.value.limit)
 
 
+@operation("GET", "/v1/conflicts", WHOLE, "analyze")
+def show_conflicts(ask: Ask[Nothing]) -> Conflicts:
+    """Show transactions in each other's way, as workers saw them in ten minutes.
+
+    Rows and statements are for callers that may `operate` on all queues.
+    """
+    found = ask.control.reported_conflicts()
+    return found if ask.caller.may_all("operate") else found.without_keys()
+
+
 @operation("GET", "/v1/lanes", WHOLE, "shards")
 def list_lanes(ask: Ask[Nothing]) -> Lanes:
     """List the lanes, which are named ranges of shards."""
@@ -110,5 +121,6 @@ def list_decisions(ask: Ask[ListDecisions]) -> Decisions:
 
 
 OPERATIONS: tuple[Operation, ...] = (
-    show_status, show_owners, list_lanes, resize_lane, list_autoscalers, list_decisions,
+    show_status, show_owners, show_conflicts, list_lanes, resize_lane, list_autoscalers,
+    list_decisions,
 )  # fmt: skip

@@ -2,15 +2,12 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterable, Mapping
 from datetime import datetime
 
 import msgspec
 
-from late.control.analyze.report import Wait
-
-_PROCESS = re.compile(r"process (\d+)")
+from late.control.analyze.report import PROCESS, Wait, view_of
 
 
 class _Line(msgspec.Struct):
@@ -24,7 +21,10 @@ class _Line(msgspec.Struct):
     tables: str = ""
     key: str = ""
     other: str = ""
+    process: str = ""
     statement: str = ""
+    other_statement: str = ""
+    other_idle: bool = False
 
 
 class Logged(msgspec.Struct):
@@ -54,22 +54,28 @@ def read(lines: Iterable[str], tags_of: Mapping[int, str] | None = None) -> Logg
             continue
         if (moment := _moment(each.time)) is not None:
             times.append(moment)
-        process = _PROCESS.fullmatch(each.other)
-        other = known.get(int(process[1]), each.other) if process else each.other
         found.append(
             Wait(
-                view="client",
+                view=view_of(each.kind),
                 kind=each.kind,
                 tag=each.tag,
-                other=other,
+                other=each.other or _named(each.process, known),
                 place=each.key or each.tables,
                 lost_s=each.lost_s,
                 count=each.count,
                 attempt=each.attempt,
                 statement=each.statement,
+                other_statement=each.other_statement,
+                other_idle=each.other_idle,
             )
         )
     return Logged(found, max(times) - min(times) if times else 0.0)
+
+
+def _named(process: str, tags_of: Mapping[int, str]) -> str:
+    if not process.isascii() or not process.isdigit():
+        return ""
+    return tags_of.get(int(process), f"{PROCESS}{process}")
 
 
 def _moment(text: str) -> float | None:

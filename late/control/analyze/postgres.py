@@ -20,6 +20,8 @@ from late.schema.engine import reading
 
 PAUSE_S = 0.1
 STATEMENT_MAX = 300
+KEY_WAIT_MS = 100
+"""The time that the look for a row's key waits for a lock."""
 HIDDEN = (
     "statements of other roles are hidden from this one, and with them their tags: grant pg_monitor"
 )
@@ -113,6 +115,13 @@ class Sampler:
             self._places[at] = self._locate(*at)
         return self._places[at]
 
+    def drain(self) -> list[Wait]:
+        """Return the waits that were seen since the last time, and forget them."""
+        found = self.waits
+        for kept in (self._lost, self._counted, self._places, self.tags):
+            kept.clear()
+        return found
+
     @property
     def waits(self) -> list[Wait]:
         """The waits that were seen so far."""
@@ -124,13 +133,23 @@ class Sampler:
         ]  # fmt: skip
 
 
+def sampler_of(engine: Engine) -> Sampler:
+    """Make a sampler that looks rows up in this database."""
+    return Sampler(lambda *at: _row_at(engine, *at))
+
+
+def waiting(engine: Engine) -> Sequence[Any]:
+    """Read who waits for whom at this moment."""
+    with reading(engine) as connection:
+        return connection.execute(_SAMPLE).all()
+
+
 def look(engine: Engine, for_s: float, *, pause_s: float = PAUSE_S) -> Sampler:
     """Sample for so many seconds."""
-    sampler = Sampler(lambda *at: _row_at(engine, *at))
+    sampler = sampler_of(engine)
     begun = before = time.monotonic()
     while True:
-        with reading(engine) as connection:
-            rows = connection.execute(_SAMPLE).all()
+        rows = waiting(engine)
         now = time.monotonic()
         sampler.take(rows, now, max(now - before, pause_s))
         before = now
@@ -155,6 +174,8 @@ def _row_at(engine: Engine, relation: str, page: int, number: int) -> str:
     at = f"({page},{number})"
     try:
         with reading(engine) as connection:
+            # Somebody may wait for the whole table: the key is not worth standing in that line.
+            connection.execute(text(f"set local lock_timeout = {KEY_WAIT_MS}"))
             return _row_of(connection, relation, at) or f"{relation} ctid {at}"
     except StoreError:  # No right to read it.
         return f"{relation} ctid {at}"

@@ -1,21 +1,26 @@
 """From single waits to pairs of transactions, ranked by the time that they cost each other.
 
-A wait comes from one of two views of the same trouble: the *client's* record (the event `conflict`:
-what was aborted, and the time since it began) and the *server's* own (locks that are waited for).
-Both may have seen the same wait, so a pair's time is the larger of the two sums, not both.
+A wait comes from one of three views of the same trouble: the *client's* record (the event
+`conflict`: what was aborted, and the time since it began), the *server's* own (locks that are
+waited for), and the locks that a *worker* has looked at all along. Each may have seen the same
+wait, so a pair's time is the largest of the sums, and not all of them.
 """
 
 from __future__ import annotations
 
 from collections import Counter, defaultdict
-from collections.abc import Iterable, Sequence
-from typing import Literal
+from collections.abc import Iterable, Iterator, Sequence
+from typing import Literal, get_args
 
 import msgspec
 
-View = Literal["client", "server"]
+View = Literal["client", "server", "worker"]
 
 UNKNOWN = "unknown"
+PROCESS = "process "
+"""The beginning of a name for who is known by the server's process alone."""
+CTID = " ctid ("
+"""Part of the name of a row whose key is not known."""
 PLACES_MAX, STATEMENTS_MAX = 5, 4
 
 
@@ -107,7 +112,7 @@ def report(
 ) -> Report:
     """Make the report: pairs, the costliest first."""
     by_pair: dict[tuple[str, str], list[Wait]] = defaultdict(list)
-    for wait in waits:
+    for wait in named(list(waits)):
         one, two = sorted((wait.tag or UNKNOWN, wait.other or UNKNOWN))
         by_pair[one, two].append(wait)
     pairs = [_pair(tags, found) for tags, found in by_pair.items()]
@@ -121,9 +126,33 @@ def report(
     )
 
 
+def view_of(kind: str) -> View:
+    """Return the view that a recorded conflict is of."""
+    return "worker" if kind == "waiting" else "client"
+
+
+def named(waits: Sequence[Wait]) -> Iterator[Wait]:
+    """Name the other one of an aborted transaction where the locks say who it was.
+
+    PostgreSQL tells the victim of a deadlock a process only. Whom its tag has waited with for
+    longest is the best answer: a deadlock begins with such a wait.
+    """
+    met: dict[str, dict[str, float]] = defaultdict(lambda: defaultdict(float))
+    for wait in waits:
+        if wait.view != "client" and wait.tag and wait.other:
+            met[wait.tag][wait.other] += wait.lost_s
+            met[wait.other][wait.tag] += wait.lost_s
+    for wait in waits:
+        unknown = not wait.other or wait.other.startswith(PROCESS)
+        if wait.view == "client" and unknown and (others := met.get(wait.tag)):
+            yield msgspec.structs.replace(wait, other=max(others, key=lambda tag: others[tag]))
+        else:
+            yield wait
+
+
 def _pair(tags: tuple[str, str], waits: Sequence[Wait]) -> Pair:
-    views = {view: [w for w in waits if w.view == view] for view in ("client", "server")}
-    # The larger view tells the time and the number; both tell places, statements and kinds.
+    views = {view: [w for w in waits if w.view == view] for view in get_args(View)}
+    # The largest view tells the time and the number; all tell places, statements and kinds.
     main = max(views.values(), key=lambda found: sum(w.lost_s for w in found))
     kinds: Counter[str] = Counter()
     for found in views.values():
@@ -138,7 +167,9 @@ def _pair(tags: tuple[str, str], waits: Sequence[Wait]) -> Pair:
         for tag, text in ((wait.tag, wait.statement), (wait.other, wait.other_statement))
         if text
     )
-    places = _places(main if any(w.place for w in main) else waits)
+    # A row by its key says more than one by its place in the table.
+    keyed = any(w.place and CTID not in w.place for w in main)
+    places = _places(main if keyed else waits)
     attempts_max = max(wait.attempt for wait in waits)
     return Pair(
         tags=tags,
@@ -162,7 +193,7 @@ def _places(waits: Sequence[Wait]) -> list[Place]:
         if wait.place:
             lost[wait.place] += wait.lost_s
             count[wait.place] += wait.count
-    ranked = sorted(lost, key=lambda place: (-lost[place], place))
+    ranked = sorted(lost, key=lambda place: (CTID in place, -lost[place], place))
     return [Place(p, round(lost[p], 6), count[p]) for p in ranked[:PLACES_MAX]]
 
 

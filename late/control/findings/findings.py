@@ -11,6 +11,7 @@ from collections.abc import Iterator
 from urllib.parse import quote
 
 from late.control.findings import (
+    conflicts,
     database,
     machines,
     outages,
@@ -43,6 +44,7 @@ def findings(seen: Snapshot) -> list[Finding]:
         *targets.find(seen),
         *outages.find(seen),
         *tenants.find(seen),
+        *conflicts.find(seen),
         *schedules.find(seen),
         *(each for group in seen.groups for each in _of_group(group, seen)),
         *_unhandled(seen),

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 import msgspec
 
 from late.autoscaler.keda.demand import Signals
+from late.control.analyze.reported import NOTHING, Conflicts, conflicts
 from late.control.status.disk import Disk
 from late.control.status.locks import LockHolder
 from late.control.views import GroupView, Reported, Status
@@ -42,6 +43,8 @@ class Snapshot(msgspec.Struct, frozen=True):
     """The reports of workers of the last ten minutes, the latest first."""
     holders: tuple[LockHolder, ...] = ()
     """Sessions of the database that others wait for."""
+    conflicts: Conflicts = NOTHING
+    """The transactions in each other's way, as workers report them."""
     disk: Disk | None = None
     """The disk of a database in a file."""
     partial: bool = False
@@ -84,7 +87,7 @@ def _whole(control: Control, limit: int) -> Snapshot:
     )
     return Snapshot(
         status, signals, groups, settings.queues, settings.targets, paces, told,
-        disk=control.status.disk(),
+        conflicts=conflicts(told), disk=control.status.disk(),
     )  # fmt: skip
 
 

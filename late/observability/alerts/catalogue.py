@@ -35,6 +35,7 @@ class Alert(msgspec.Struct, frozen=True):
 
 
 _QUEUE = "max by (group, queue) (late_queue_oldest_age_seconds{{{queues}}})"
+_LOST = "sum by (tag, other) (increase(late_conflict_seconds_total[10m]))"
 _BAD = "max by (group) (late_freshness_seconds) > bool {seconds}"
 
 
@@ -125,6 +126,11 @@ ALERTS: tuple[Alert, ...] = (
           "10m", "One group commit in a hundred takes longer than a second."),
     Alert("LateReadsLate", "ticket", "max by (group) (late_tail_lag_seconds) > 30", "5m",
           "The reading of the log is {{ $value | humanizeDuration }} behind its commits."),
+    Alert("LateConflicts", "ticket",
+          f"{_LOST} > 5 and on (tag, other) "
+          f"({_LOST} / scalar(sum(increase(late_run_seconds_sum[10m])))) > 0.05",
+          "1m", "Transactions {{ $labels.tag }} lost {{ $value | humanizeDuration }} in ten "
+          "minutes to others ({{ $labels.other }}): they want the same rows."),
     Alert("LateClockIsOff", "ticket", "max(abs(late_clock_offset_seconds)) > 5", "10m",
           "The database's clock and a worker's are {{ $value }} s apart."),
     Alert("LateTicksSlip", "ticket",

@@ -167,9 +167,9 @@ _count("late_rpc_received_bytes_total", "Bytes received.", "method role", events
 _count("late_rpc_retries_total", "Calls that repeated one before.", "method role", events.RPC,
        "retries")  # fmt: skip
 _count("late_conflicts_total", "Transactions that the database ended or held up for others.",
-       "kind tag", events.CONFLICT, "count")  # fmt: skip
-_count("late_conflict_seconds_total", "Seconds that these transactions had taken.", "kind tag",
-       events.CONFLICT, "lost_s")  # fmt: skip
+       "kind tag other", events.CONFLICT, "count")  # fmt: skip
+_count("late_conflict_seconds_total", "Seconds that these transactions had taken.",
+       "kind tag other", events.CONFLICT, "lost_s")  # fmt: skip
 _count("late_pruned_tasks_total", "Rows removed from the log.", "", events.PRUNED, "tasks")
 _count("late_pruned_settlements_total", "Rows removed from the journal.", "", events.PRUNED,
        "settlements")  # fmt: skip

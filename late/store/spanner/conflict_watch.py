@@ -30,6 +30,7 @@ KEYS_MAX = 16
 ENDED_MAX = 256
 """The transactions of this process that are kept after their end."""
 _VALUES_MAX, _LENGTH_MAX = 3, 64
+_LOW = 1  # RequestOptions.Priority.PRIORITY_LOW
 _UNIQUE_BY_TIME = "late_task"
 """Rows of the log have the commit's timestamp in their key: no two transactions write the same."""
 _TABLE = re.compile(r"(?is)\b(?:from|join|update|into)\s+`?([a-z_][a-z0-9_]*)")
@@ -230,6 +231,8 @@ def _before(into: Transactions, name: str, request: Any) -> str:
     found.tag = options.transaction_tag or found.tag or conflicts.current() or name
     if found.tag and not options.transaction_tag:
         options.transaction_tag = found.tag
+    if not options.priority and conflicts.role_of(found.tag) == "background":
+        options.priority = _LOW
     if kind == "ExecuteSqlRequest":
         found.statement = message.sql
     for row in rows_of(message):

@@ -35,6 +35,7 @@ RULES: Mapping[str, Rule] = {
     "dead": VIEW,
     "schedules": VIEW,
     "workers": WHOLE,
+    "conflicts": WHOLE,
     "autoscaler": WHOLE,
     "celery": WHOLE,
     "cost": VIEW,
@@ -62,9 +63,12 @@ RULES: Mapping[str, Rule] = {
 
 
 def narrowed(seen: Snapshot, caller: Caller) -> Snapshot:
-    """The part of a snapshot that is of the caller's queues; all of it for who may see all."""
-    if caller.may_all("view"):
+    """The part of a snapshot that is of the caller's queues; for who may see all, all of it but
+    the rows and statements of transactions, which are for who may `operate` on all."""
+    if caller.may_all("operate"):
         return seen
+    if caller.may_all("view"):
+        return _without_keys(seen)
 
     paces = {key: pace for key, pace in seen.paces.items() if caller.may("view", key[1])}
     return Snapshot(
@@ -76,6 +80,15 @@ def narrowed(seen: Snapshot, caller: Caller) -> Snapshot:
         paces=paces,
         reports=tuple(_report(each, caller) for each in seen.reports),
     )
+
+
+def _without_keys(seen: Snapshot) -> Snapshot:
+    reports = tuple(
+        msgspec.structs.replace(each, report=msgspec.structs.replace(each.report, conflicts=()))
+        for each in seen.reports
+    )
+    found = seen.conflicts.without_keys()
+    return msgspec.structs.replace(seen, conflicts=found, reports=reports)
 
 
 def _report(reported: Reported, caller: Caller) -> Reported:

@@ -36,6 +36,7 @@ from late.model.worker_report import (
     TargetReport,
     WorkerReport,
 )
+from late.observability import conflicts
 from late.observability.traces import headers_of, trace_id
 
 if TYPE_CHECKING:
@@ -188,6 +189,7 @@ def report_of(worker: WorkerView) -> WorkerReport:
             for each in core.state.schedules.slips.values()
             if each.at_us > now_us - SLIPS_US
         )[:NAMES_MAX],
+        conflicts=conflicts.default.tally.told(),
         clock_off_s=_clock_off_s(worker),
         settling_since_us=(
             now_us - round(settling_s * 1_000_000) if settling_s > UNANSWERED_S else None

@@ -1,0 +1,90 @@
+"""Look at who waits for whose locks, on PostgreSQL, by one worker for all.
+
+A deadlock is seen by its victim, which does not know the other one, and a wait that ends well is
+seen by nobody. A look every second finds both: PostgreSQL ends a deadlock after one second. What
+waits for less is mostly missed. The waits are recorded like all other conflicts.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from typing import TYPE_CHECKING
+
+from late.concurrency import in_thread
+from late.observability import conflicts
+from late.worker.background import BackgroundJob
+
+if TYPE_CHECKING:
+    from late.control import Control
+    from late.control.analyze.postgres import Sampler
+
+LOOK_EVERY_S = 1.0
+TELL_EVERY_S = 10.0
+
+
+class LockWaits:
+    """Samples and records waits.
+
+    Args:
+        control: the worker's, called in a thread.
+    """
+
+    def __init__(
+        self,
+        control: Callable[[], Control],
+        *,
+        record: Callable[..., None] = conflicts.default.record,
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
+        self._control = control
+        self._record = record
+        self._clock = clock
+        self._sampler: Sampler | None = None
+        self._looked = self._told = clock()
+
+    async def look(self) -> None:
+        """Take one sample; it reads the server's own views and no table of `late`."""
+        await in_thread(self._look)
+
+    def _look(self) -> None:
+        control = self._control()
+        if self._sampler is None:
+            self._sampler = control.lock_sampler()
+        rows = control.lock_waits()
+        now = self._clock()
+        # After a pause, as while another worker did this, a wait counts no more than one step.
+        self._sampler.take(rows, now, min(now - self._looked, 2 * LOOK_EVERY_S))
+        self._looked = now
+        if now - self._told >= TELL_EVERY_S:
+            self._told = now
+            self._tell(self._sampler)
+
+    def _tell(self, sampler: Sampler) -> None:
+        for wait in sampler.drain():
+            self._record(
+                "waiting",
+                wait.tag,
+                duration_s=wait.lost_s,
+                count=wait.count,
+                key=wait.place,
+                other=wait.other,
+                statement=wait.statement,
+                other_statement=wait.other_statement,
+                other_idle=wait.other_idle,
+            )
+
+
+def lock_waits_job(
+    control: Callable[[], Control], url: str, *, is_maintainer: Callable[[], bool]
+) -> BackgroundJob:
+    """Look while this worker is the maintainer; on other databases never."""
+    waits = LockWaits(control)
+    on_postgres = url.startswith("postgresql")
+    return BackgroundJob(
+        name="lock waits",
+        run=waits.look,
+        period_s=LOOK_EVERY_S,
+        recheck_s=10 * LOOK_EVERY_S,
+        condition=lambda: on_postgres and is_maintainer(),
+    )
