@@ -7,6 +7,7 @@ from typing import Any
 
 import msgspec
 import pytest
+from msgspec.json import encode as encode_json
 
 from late import events
 from late.autoscaler.keda.demand import Signals
@@ -24,6 +25,7 @@ from late.worker.watch.lock_waits import TELL_EVERY_S, LockWaits
 from tests.security.test_operator_routes import PEOPLE, ask
 from tests.security.test_operator_routes import as_person as as_caller
 from tests.security.test_operator_routes import filled as interface
+from tests.unit.cli_kit import Cli
 from tests.unit.test_analyze import Row
 from tests.unit.test_roles import as_person
 from tests.unit.test_web_routes import filled
@@ -195,6 +197,20 @@ def test_the_screen_has_what_is_over_too() -> None:
         one = msgspec.structs.replace(WAITED, lost_s=lost_s, before_s=before_s, before=1)
         [row] = page_of(conflicts([told(one)])).rows
         assert row.trend == trend
+
+
+def test_what_the_api_gave_is_compared_with_later(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    before, log = tmp_path / "before.json", tmp_path / "worker.log"
+    before.write_bytes(encode_json(conflicts([told(WAITED)])))
+    line = {"event": "conflict", "kind": "deadlock", "tag": PAY, "other": REFUND, "lost_s": 1.0}
+    log.write_bytes(b"\n".join(
+        encode_json(line | {"time": f"2026-11-27T10:0{minute}:00Z"}) for minute in (0, 2)
+    ))  # fmt: skip
+    options = ("--seconds", "0", "--log", str(log), "--against", str(before), "--json")
+    [change] = Cli(capsys, "").fine("analyze", *options).json["changes"]
+    assert (change["tags"], change["before"], change["after"]) == ([PAY, REFUND], 3.0, 1.0)
 
 
 # --- The page and the API ------------------------------------------------------------------------

@@ -13,6 +13,7 @@ from late import outbox
 from late.control import Control, audit
 from late.model.histogram import bucket
 from late.model.task import ENQUEUED, AttemptError, NewTask, Record, Schedule, TaskId, Usage
+from late.model.worker_report import ConflictReport, WorkerReport
 from late.schema import migrate
 from late.schema.engine import make_engine, writing
 from late.schema.tables import controller, decision
@@ -52,6 +53,7 @@ def fill(url: str) -> Scene:
         control.groups.pause("reports")
         asyncio.run(_work(scene))
         _turn(control)
+        _fought(control)
         control.schedules.sync([_schedule("nightly-report", "0 3 * * *", control.now()),
                                 _schedule("sweep", "every 90s", control.now())])  # fmt: skip
     _autoscaled(url)
@@ -149,6 +151,23 @@ def _away(now: int, shard: int) -> tuple[AttemptError, ...]:
     first = AttemptError(1, now - 9 * MINUTE, WORKERS[1], "TimeoutError: no answer in 5 s")
     text = "ConnectionRefusedError: [Errno 111] mail relay refused the connection"
     return (first, AttemptError(2, now - 7 * MINUTE, WORKERS[shard % 2], text))
+
+
+def _fought(control: Control) -> None:
+    """Two pairs of tasks get into each other's way; a third one did so before."""
+    charge, refund = "late-foreground:charge", "late-foreground:refund"
+    add, book = "update account set balance = balance + $1 where id = $2", "insert into booking"
+    lines = (
+        ConflictReport("waiting", charge, refund, "account(id=7)", f"/* tag={charge} */ {add}",
+                       f"/* tag={refund} */ {add}", False, 1, 31.4, 42, 12.0, 18),
+        ConflictReport("deadlock", refund, "", "account ctid (0,2)", "", "", False, 3, 8.1, 7, 3.0,
+                       2),
+        ConflictReport("waiting", "late-background:index", "late-background:index",
+                       "counter(name=documents)", "", "", True, 1, 4.2, 90, 30.0, 640),
+        ConflictReport("serialization", "checkout", charge, "stock(12,eu)", book, "", False, 2,
+                       before_s=6.0, before=9),
+    )  # fmt: skip
+    control.reports.write(WorkerReport(WORKERS[0], "host:1", ("default",), 15.0, conflicts=lines))
 
 
 def _turn(control: Control) -> None:

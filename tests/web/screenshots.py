@@ -37,7 +37,7 @@ def screens(scene: Scene) -> dict[str, str]:
         "groups": "groups", "group": "groups/default", "shards": "shards?group=default",
         "shard": "shards/default/1", "task": f"tasks/{scene.dead[0]}", "dead": "dead",
         "tasks": "tasks?state=parked", "schedules": "schedules", "workers": "workers",
-        "autoscaler": "autoscaler", "usage": "cost", "celery": "celery",
+        "conflicts": "conflicts", "autoscaler": "autoscaler", "usage": "cost", "celery": "celery",
     }  # fmt: skip
 
 

@@ -31,11 +31,12 @@ class Served:
         every_s: float | None = 0.2,
         reports: str | None = None,
         identity: IdentitySettings | None = None,
+        roles: tuple[str, ...] = ("web",),
     ) -> None:
         self._every_s = every_s
         listen = ServeSettings(
             http_port=port,
-            roles=("web",),
+            roles=roles,
             web_changes=changes,
             auth=auth,
             reports=reports,

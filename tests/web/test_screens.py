@@ -25,8 +25,8 @@ def screens(scene: Scene) -> list[str]:
         "shards/default/6", "tasks", f"tasks/{scene.dead[0]}?payload=1",
         f"tasks/{scene.parked[0]}", f"tasks/{scene.waiting[0]}", "dead",
         "dead?queue=payments&group=default", "tasks?state=parked", "tasks?state=dead",
-        "tasks?state=logged", "schedules", "workers", "autoscaler", "celery", "cost", "login",
-        "groups/nothing-here",
+        "tasks?state=logged", "schedules", "workers", "conflicts", "autoscaler", "celery", "cost",
+        "login", "groups/nothing-here",
     ]  # fmt: skip
 
 
