@@ -113,17 +113,18 @@ class Transactions:
             attempt=attempt,
             tables=mine.tables,
             key=shown(row) if row else "",
-            other=other,
+            other=other.tag if other else "",
             statement=mine.statement,
+            other_statement=other.statement if other else "",
             error=str(getattr(error, "message", "") or type(error).__name__),
         )
 
-    def _in_the_way(self, mine: Touched) -> tuple[str, tuple[str, Key] | None]:
+    def _in_the_way(self, mine: Touched) -> tuple[Touched | None, tuple[str, Key] | None]:
         # A copy: other threads begin and end theirs meanwhile.
         for other in (*list(self._open.values()), *reversed(list(self._ended))):
             if (row := meeting(mine, other)) is not None:
-                return other.tag, row
-        return "", mine.rows[-1] if mine.rows else None
+                return other, row
+        return None, mine.rows[-1] if mine.rows else None
 
 
 def shown(row: tuple[str, Key]) -> str:
