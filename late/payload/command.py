@@ -3,10 +3,14 @@
 A command is a row of the task log in the shard of its task, with a reserved name and a small JSON
 object as its payload. It is part of the SQL contract: a producer that can insert tasks can insert
 commands too.
+
+A record `late.changed` is for the caches of services (`late/cache`), which read the log by
+themselves. Workers settle it and do nothing else.
 """
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Literal
 
 import msgspec
@@ -31,6 +35,10 @@ NAMES: dict[str, Kind] = {
 CLOSED = "late.closed"
 """The name of the record after the last one of a closed version of the lane
 (`docs/design/0019`)."""
+CHANGED = "late.changed"
+"""The name of the record that says which keys of caches have changed."""
+CHANGES_SHARD = 0
+"""The shard of these records: the first one of the lane `default`, which each of its sizes has."""
 
 DUE_AFTER_US_MAX = 366 * 86_400_000_000 + 3_600_000_000
 """The longest delay of a reschedule, plus an hour for clocks that differ."""
@@ -97,6 +105,35 @@ def closed_version(record: Record) -> int:
     """
     try:
         return msgspec.json.decode(record.payload, type=_Closed).version
+    except msgspec.MsgspecError as error:
+        raise DecodeError(f"{record.name}: {error}", reason="invalid_command") from None
+
+
+class _Changed(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    keys: tuple[str, ...]
+
+
+def changed(keys: Sequence[str]) -> NewTask:
+    """Return the row that says that the values of `keys` have changed.
+
+    Raises:
+        PayloadTooLarge: the keys take more than 1 MiB.
+    """
+    body = msgspec.json.encode(_Changed(tuple(keys)))
+    if len(body) > payloads.PAYLOAD_BYTES_MAX:
+        limit = payloads.PAYLOAD_BYTES_MAX
+        raise PayloadTooLarge(f"changed keys of {len(body)} bytes, the limit is {limit}")
+    return NewTask(CHANGES_SHARD, new_id(CHANGES_SHARD), QUEUE, CHANGED, body)
+
+
+def changed_keys(record: Record) -> tuple[str, ...]:
+    """Return the keys whose values a record says have changed.
+
+    Raises:
+        DecodeError: `invalid_command`: it cannot be read.
+    """
+    try:
+        return msgspec.json.decode(record.payload, type=_Changed).keys
     except msgspec.MsgspecError as error:
         raise DecodeError(f"{record.name}: {error}", reason="invalid_command") from None
 

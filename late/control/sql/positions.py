@@ -9,17 +9,28 @@ comes from the journals, which remember where every group once stood.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
-from sqlalchemy import ColumnElement, Connection, Engine, Text, and_, cast, func, select, text
+from sqlalchemy import (
+    ColumnElement,
+    Connection,
+    Engine,
+    Text,
+    and_,
+    cast,
+    column,
+    func,
+    select,
+    text,
+)
 
 from late.control.sql import beyond_cursor
 from late.control.sql.per_shard import ROWS, union_rows
 from late.control.sql.rows import COCKROACH, SPANNER, log_of, now_us
 from late.errors import ConfigError
 from late.model.task import Reads
-from late.schema.engine import reading
+from late.schema.engine import reading, translated
 from late.schema.tables import group, settlement
 from late.store.common.groups import reads_of
 
@@ -28,6 +39,13 @@ MARGIN_US = 1_000_000
 """A settlement must be so much older than the moment for its cursor to be taken: a record's time
 and the journal's may be those of two machines of the database."""
 _LAG_US = 20_000
+SEEN: Mapping[str, ColumnElement[Any]] = {
+    "postgresql": cast(func.pg_current_snapshot(), Text),
+    "sqlite": text("select seq from sqlite_sequence where name = 'late_task'")
+    .columns(column("seq"))
+    .scalar_subquery(),
+}
+"""What a statement sees of the log, as a cursor. SQL cannot ask it on Spanner."""
 
 
 def checked(start: str | int, now: int) -> str | int:
@@ -55,31 +73,33 @@ def head(engine: Engine) -> str:
     """
     name = engine.dialect.name
     if name == SPANNER:
-        return _read_timestamp(engine)
+        with translated(), engine.connect() as connection:
+            return seen_by(connection)
     with reading(engine) as connection:
-        if name == "postgresql":
-            snapshot = cast(func.pg_current_snapshot(), Text)
-            return str(connection.execute(select(snapshot)).scalar_one())
-        if name == COCKROACH:
-            at = now_us(connection) - _LAG_US
-        else:
-            last = text("select seq from sqlite_sequence where name = 'late_task'")
-            return str(connection.execute(last).scalar() or "")
+        if name != COCKROACH:
+            return seen_by(connection)
+        at = now_us(connection) - _LAG_US
     with reading(engine) as connection:
         return _closed(connection, at)
 
 
-def _read_timestamp(engine: Engine) -> str:
+def seen_by(connection: Connection) -> str:
+    """Return a cursor that covers what a statement sees here. In a transaction it is the snapshot
+    of all its statements; on Spanner it is that of a strong read beside it. Not for CockroachDB."""
+    if connection.dialect.name == SPANNER:
+        return _read_timestamp(connection)
+    return str(connection.execute(select(SEEN[connection.dialect.name])).scalar() or "")
+
+
+def _read_timestamp(connection: Connection) -> str:
     """Return the timestamp of a strong read by the driver itself: SQL cannot ask for it."""
-    from late.schema.engine import translated
     from late.store.spanner.cursor import cursor_at, nanoseconds
 
-    with translated(), engine.connect() as connection:
-        driver: Any = connection.connection.driver_connection
-        with driver.database.snapshot() as snapshot:
-            result = snapshot.execute_sql("SELECT 1")
-            list(result)
-            return cursor_at(nanoseconds(result.metadata.transaction.read_timestamp))
+    driver: Any = connection.connection.driver_connection
+    with driver.database.snapshot() as snapshot:
+        result = snapshot.execute_sql("SELECT 1")
+        list(result)
+        return cursor_at(nanoseconds(result.metadata.transaction.read_timestamp))
 
 
 def _closed(connection: Connection, at: int) -> str:

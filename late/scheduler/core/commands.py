@@ -22,7 +22,7 @@ import msgspec
 
 from late.errors import DecodeError
 from late.model.task import HELD_US, TaskId
-from late.payload.command import CLOSED, NAMES, Command, closed_version, decode
+from late.payload.command import CHANGED, CLOSED, NAMES, Command, closed_version, decode
 from late.scheduler.core.ordering_keys import OrderingKeys
 from late.scheduler.core.timers import Timers
 from late.scheduler.core.window import Window
@@ -96,6 +96,7 @@ class Commands:
         try:
             if entry.record.name == CLOSED:
                 self._closed(entry.record.task_id, closed_version(entry.record))
+            if entry.record.name in (CLOSED, CHANGED):
                 self._conclude(entry, "done")
                 return True
             command = decode(entry.record)
