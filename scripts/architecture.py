@@ -40,6 +40,7 @@ ROOMS: dict[str, tuple[float, str]] = {
     "web": (0, "the page for operators"),
     "worker": (2, "wiring, pools, duties"),
     "consumer": (4, "the client of `late serve`"),
+    "cache": (1, "values that the log keeps true"),
     "app": (3.5, "what a producer sees"),
     "control": (0.5, "operators' commands"),
     "autoscaler": (0, "database size follows load"),

@@ -15,7 +15,7 @@ import msgspec
 from sqlalchemy import Connection, Engine
 
 from late.app.app import App
-from late.cache.change_reader import ChangeReader
+from late.cache.change_reader import ChangeReader, Round
 from late.cache.changes import checked_keys
 from late.cache.database import connect, head_of
 from late.cache.loads import Loads
@@ -262,8 +262,12 @@ class Cache(Generic[V]):
             # After a fork the thread is gone, and the connections belong to the parent.
             if self._engine is None or self._thread is None or not self._thread.is_alive():
                 engine = make_engine(self._url)
-                with connect(engine) as connection:
-                    head_of(connection)
+                try:
+                    with connect(engine) as connection:
+                        head_of(connection)
+                except BaseException:
+                    engine.dispose()
+                    raise
                 self._engine = engine
                 self._thread = threading.Thread(
                     target=self._run, args=(engine,), name="late-cache", daemon=True
@@ -302,25 +306,26 @@ class Cache(Generic[V]):
                 follows = False
                 while self._open:
                     found = await reader.read()
-                    ended: list[str] = []
                     if found is not None:
-                        with self._guard:
-                            if follows:
-                                self._changes += len(found.changes)
-                                ended = self._versions.advance(
-                                    found.moment, found.moment_s, found.changes
-                                )
-                            else:
-                                self._restarts += self._versions.frontier is not None
-                                self._versions.follow(found.moment, found.moment_s)
+                        self._take(engine, found, first=not follows)
                         follows = True
                         backoff.reset()
-                    if ended and self._refill:
-                        with suppress(Exception):  # Whoever reads it gets the error.
-                            self._loads.get(engine, ended)
                     await asyncio.sleep(self._poll_s)
         finally:
             await store.close()
+
+    def _take(self, engine: Engine, found: Round, *, first: bool) -> None:
+        """Take in what the log says, and load again what it has ended and was asked for."""
+        with self._guard:
+            if first:
+                self._restarts += self._versions.frontier is not None
+                self._versions.follow(found.moment, found.moment_s)
+                return
+            self._changes += len(found.changes)
+            ended = self._versions.advance(found.moment, found.moment_s, found.changes)
+        if ended and self._refill:
+            with suppress(Exception):  # Whoever reads it gets the error.
+                self._loads.get(engine, ended)
 
 
 def _shown(keys: tuple[str, ...], answer: Answer) -> Snapshot[Any]:
