@@ -495,6 +495,6 @@ class Worker:
         keep_s = settings.journal_keep_s
         sweep = partial(in_thread, lambda: self.control().sweep(history_keep_s=keep_s))
         yield sweep_job(sweep, is_maintainer=mine, recheck_s=settings.prune_every_s)
-        yield lock_waits_job(self.control, self.app.url, is_maintainer=mine)
+        yield lock_waits_job(self, self.app.url)
         if settings.lag_alarm_s:
             yield lag_alarm_job(LagAlarm(self.groups), self.control, is_maintainer=mine)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import msgspec
@@ -21,7 +22,7 @@ from late.observability.conflict_tally import KEPT_MAX, SPAN_S, TOLD_MAX, Confli
 from late.observability.conflicts import Recorder
 from late.web.access.rules import narrowed
 from late.web.models.conflicts import page as page_of
-from late.worker.watch.lock_waits import TELL_EVERY_S, LockWaits
+from late.worker.watch.lock_waits import TELL_EVERY_S, LockWaits, lock_waits_job
 from tests.security.test_operator_routes import PEOPLE, ask
 from tests.security.test_operator_routes import as_person as as_caller
 from tests.security.test_operator_routes import filled as interface
@@ -252,3 +253,22 @@ async def test_the_api_gives_rows_and_statements_to_operators_alone(tmp_path: Pa
             assert [each["place"] for each in pair["places"]] == ([ROW] if who == "operate" else [])
             assert bool(pair["statements"]) is (who == "operate")
             assert answer["changes"]
+
+
+@pytest.mark.parametrize(
+    ("url", "mine", "running", "looks"),
+    [
+        ("postgresql://", True, 1, True),
+        ("postgresql://", True, 0, False),
+        ("postgresql://", False, 1, False),
+        ("sqlite:///x", True, 1, False),
+    ],
+)
+def test_one_worker_looks_at_locks_while_it_runs_something(
+    url: str, mine: bool, running: int, looks: bool
+) -> None:
+    cores = {key: SimpleNamespace(state=SimpleNamespace(running=running * key)) for key in (0, 1)}
+    worker: Any = SimpleNamespace(
+        control=None, scheduler=SimpleNamespace(cores=cores), is_maintainer=lambda: mine
+    )
+    assert lock_waits_job(worker, url).condition() is looks

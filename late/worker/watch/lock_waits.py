@@ -2,7 +2,8 @@
 
 A deadlock is seen by its victim, which does not know the other one, and a wait that ends well is
 seen by nobody. A look every second finds both: PostgreSQL ends a deadlock after one second. What
-waits for less is mostly missed. The waits are recorded like all other conflicts.
+waits for less is mostly missed. An idle fleet does not look: nobody there is in another's way. The
+waits are recorded like all other conflicts.
 """
 
 from __future__ import annotations
@@ -18,6 +19,7 @@ from late.worker.background import BackgroundJob
 if TYPE_CHECKING:
     from late.control import Control
     from late.control.analyze.postgres import Sampler
+    from late.worker.metrics import WorkerView
 
 LOOK_EVERY_S = 1.0
 TELL_EVERY_S = 10.0
@@ -75,16 +77,18 @@ class LockWaits:
             )
 
 
-def lock_waits_job(
-    control: Callable[[], Control], url: str, *, is_maintainer: Callable[[], bool]
-) -> BackgroundJob:
-    """Look while this worker is the maintainer; on other databases never."""
-    waits = LockWaits(control)
-    on_postgres = url.startswith("postgresql")
+def lock_waits_job(worker: WorkerView, url: str) -> BackgroundJob:
+    """Look while this worker is the maintainer and runs something; on other databases never."""
+    waits, on_postgres = LockWaits(worker.control), url.startswith("postgresql")
+
+    def looks() -> bool:
+        cores = worker.scheduler.cores.values()
+        return on_postgres and worker.is_maintainer() and any(each.state.running for each in cores)
+
     return BackgroundJob(
         name="lock waits",
         run=waits.look,
         period_s=LOOK_EVERY_S,
-        recheck_s=10 * LOOK_EVERY_S,
-        condition=lambda: on_postgres and is_maintainer(),
+        recheck_s=2 * LOOK_EVERY_S,
+        condition=looks,
     )
