@@ -120,7 +120,7 @@ test-cockroach: ## every suite of the stores on a node of CockroachDB, kept for 
 	@LATE_TEST_COCKROACH_URL='$(URL)' $(BIN)/python -m pytest tests/conformance tests/chaos tests/integration -k "cockroach and not stand_in" --keep-results $(ARGS)
 	@$(BIN)/python scripts/stores_doc.py
 
-soak: ## 50,000 simulated worlds; up to 500 are part of `make test` (ARGS="--seeds 1000 --minutes 30")
+soak: ## 50,000 simulated worlds; up to 480 are part of `make test` (ARGS="--seeds 1000 --minutes 30")
 	$(DEV)
 	@$(BIN)/python -m tests.simulator --seeds 50000 $(ARGS)
 

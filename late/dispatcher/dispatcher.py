@@ -171,9 +171,9 @@ class Dispatcher:
 
     @property
     def queued(self) -> Collection[Attempt]:
-        """The attempts that nobody has begun: see `waiting`."""
-        unstarted = self._chunks.unstarted
-        return [*unstarted, *self._waiting] if unstarted else self._waiting
+        """The attempts that nobody has begun, also those given back of which nobody has heard."""
+        others = self._chunks.unstarted + self._finished.unbegun
+        return [*others, *self._waiting] if others else self._waiting
 
     @property
     def dropped(self) -> int:

@@ -41,6 +41,8 @@ class OutcomeBuffer:
         self._target = target
         self._rng = rng or random.Random()
         self._batch: list[Outcome] = []
+        self.unbegun: list[Attempt] = []
+        """Attempts in it whose handler was not called: nobody else knows that yet."""
         self._loop: asyncio.AbstractEventLoop | None = None
         self._due = False
         """A delivery is scheduled for the next pass of the loop."""
@@ -96,11 +98,14 @@ class OutcomeBuffer:
         )
         if verdict.kind != "not_capable" or not self._offer(outcome):
             self._batch.append(outcome)
+            if not verdict.begun:
+                self.unbegun.append(attempt)
 
     def deliver(self) -> None:
         """Hand over everything now. An exception of the receiver goes to the loop's exception
         handler: it is a defect, and must not end the slot that happened to deliver."""
         batch, self._batch = self._batch, []
+        self.unbegun.clear()
         if self._fenced:
             batch = self._without_fenced(batch)
         if not batch:

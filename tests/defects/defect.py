@@ -10,7 +10,7 @@ SWITCH = "LATE_DEFECT"
 WORLDS = "LATE_TEST_WORLDS"
 """Which worlds `test_worlds` lives: `first:number:profile`, the profile may be empty."""
 FIRST_WORLD = 100_000
-"""Worlds that the 500 of `make test` are not among: a defect must not be tuned to them."""
+"""Worlds that those of `make test` are not among: a defect must not be tuned to them."""
 
 
 @dataclass(frozen=True)

@@ -158,7 +158,9 @@ class Slots:
         self._running.pop(task, None)
         self._fill()
 
-    def outcome(self, attempt: Attempt, kind: str, started_us: int = 0) -> Outcome:
+    def outcome(
+        self, attempt: Attempt, kind: str, started_us: int = 0, *, begun: bool = True
+    ) -> Outcome:
         return Outcome(
             attempt=attempt,
             kind=kind,  # type: ignore[arg-type]
@@ -167,7 +169,7 @@ class Slots:
             error="told to" if kind == "failed" else None,
             after_us=300_000 if kind == "snooze" else None,
             jitter=self._rng.random(),
-            begun=started_us > 0,
+            begun=begun and started_us > 0,
         )
 
     @staticmethod

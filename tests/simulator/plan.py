@@ -15,7 +15,7 @@ import msgspec
 
 from late.model.queue_settings import QueueSettings
 from late.model.task import NewTask, Options, Schedule, TaskId
-from tests.simulator import budget, jumps, orders, resets, transactions, workflows
+from tests.simulator import background, budget, jumps, orders, resets, transactions, workflows
 from tests.simulator.job import Job
 from tests.simulator.jumps import EPOCH_US, Jump
 from tests.simulator.orders import Order
@@ -121,7 +121,7 @@ class Plan(msgspec.Struct, frozen=True):
             ttl_s=ttl_s,
             window=rng.choice((12, 30, 200)),
             live_s=live_s,
-            bookings=tuple(_Draw(rng, shards).bookings(live_s)),
+            bookings=background.lower(seed, _Draw(rng, shards).bookings(live_s)),
             schedules=tuple(_schedules(rng, shards)),
             faults=tuple(_faults(rng, armed, workers, live_s, ttl_s)),
         )

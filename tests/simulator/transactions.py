@@ -26,7 +26,7 @@ import msgspec
 
 from late.dispatcher.local.threads import Threads
 from late.dispatcher.transactions.pool import TransactionHandler
-from late.dispatcher.transactions.run import Turn
+from late.dispatcher.transactions.run import Turn, unbegun
 from late.dispatcher.transactions.turn_queue import Alone, TurnQueue
 from late.errors import StoreError, StoreRefused, StoreUnavailable, TransactionAborted
 from late.handler.context import AsyncContext
@@ -42,8 +42,9 @@ if TYPE_CHECKING:
     from tests.simulator.plan import Booking
     from tests.simulator.workflows import Flow
 
-FIRST_SEED = 700_000
-"""Worlds of lower seeds have none: they are what they were when they were first looked at."""
+SEEDS = range(700_000, 900_000)
+"""Other worlds have none: those of lower seeds are what they were when they were first looked at,
+and those of higher ones are on every database."""
 PROFILES = ("sqlite", "postgres")
 """Where it can be."""
 TIMEOUT_S, CANCEL_GRACE_S = 1.5, 1.0
@@ -69,7 +70,7 @@ class Effect(msgspec.Struct, frozen=True):
 
 def draw(seed: int) -> Sharing | None:
     """How it is in the world of this seed; None: no transaction is shared."""
-    if seed < FIRST_SEED:
+    if seed not in SEEDS:
         return None
     rng = random.Random(seed ^ 0x5A4E)
     return Sharing(rng.choice((0.3, 0.9)), rng.choice((0.0, 0.002, 0.01)))
@@ -77,7 +78,7 @@ def draw(seed: int) -> Sharing | None:
 
 def profile(seed: int, drawn: Any) -> Any:
     """The database of a world of this seed: one on which transactions can be shared."""
-    if seed < FIRST_SEED or drawn in PROFILES:
+    if seed not in SEEDS or drawn in PROFILES:
         return drawn
     return "sqlite" if drawn == "cockroach" else "postgres"
 
@@ -254,7 +255,7 @@ class SharedSlots:
 
     @property
     def queued(self) -> list[Attempt]:
-        return [*self._arriving.values(), *self._queue.queued]
+        return [*self._arriving.values(), *unbegun(self._turns.values())]
 
     def abandon(self, group: str, shard_id: int, epoch: int) -> None:
         self._fenced.add((group, shard_id, epoch))
@@ -279,9 +280,10 @@ class SharedSlots:
         if not call.done():
             call.cancel()
             await asyncio.wait([call], timeout=CANCEL_GRACE_S)
-        ended = call.done() and not call.cancelled()
-        kind = call.result().kind if ended else over
-        self._reported(self._slots.outcome(attempt, kind, started_us))
+        kind, begun = over, True
+        if call.done() and not call.cancelled():
+            kind, begun = call.result().kind, call.result().begun
+        self._reported(self._slots.outcome(attempt, kind, started_us, begun=begun))
 
     def _beat(self, attempt: Attempt) -> None:
         """Its turn has come, and its time counts from here."""

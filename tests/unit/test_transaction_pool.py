@@ -1,12 +1,18 @@
-"""How many attempts the pool of shared transactions asks for."""
+"""How many attempts the pool of shared transactions asks for, and which of them have not begun."""
 
 from __future__ import annotations
+
+import asyncio
 
 import pytest
 
 import late
 from late.dispatcher.transactions.pool import AHEAD_MAX, GRAIN, TransactionPool
 from late.dispatcher.transactions.turn_queue import TURNS_MAX, Alone
+from late.handler.classify import GIVEN_BACK
+from late.handler.context import AsyncContext
+from late.model.task import Outcome
+from tests.unit.dispatcher_kit import attempt
 
 
 def made(alone: Alone, concurrency: int = 16) -> TransactionPool:
@@ -56,3 +62,25 @@ def test_many_slow_tasks_leave_no_slot_empty() -> None:
     pool._queue.usual_s = 1.0
     pool._load = 199
     assert pool.room == 1
+
+
+async def test_what_is_given_back_has_not_begun_until_its_outcome_is_told() -> None:
+    pool = made(None)  # type: ignore[arg-type]
+    pool._queue._stopped = True  # No transaction begins.
+    mine, left = attempt("charge"), attempt("charge")
+    handler = pool._handlers["charge"]
+    calls = []
+    for each in (mine, left):
+        context = AsyncContext(each, 0, 5.0, None, "", lambda attempt: None)
+        calls.append(asyncio.create_task(handler.fn(context)))
+    await asyncio.sleep(0)
+    assert list(pool.queued) == [mine, left]
+
+    calls[0].cancel()
+    assert await calls[0] is GIVEN_BACK
+    assert list(pool.queued) == [mine, left], "a settlement would say that it has begun"
+
+    pool._reported([Outcome(mine, "interrupted", 0, 0, begun=False)])
+    assert list(pool.queued) == [left]
+    calls[1].cancel()
+    await calls[1]

@@ -13,7 +13,7 @@ from functools import partial
 from typing import Any, Protocol
 
 from late.dispatcher.dispatcher import Dispatcher
-from late.dispatcher.transactions.run import Turn
+from late.dispatcher.transactions.run import Turn, unbegun
 from late.dispatcher.transactions.turn_queue import TURNS_MAX, Alone, TurnQueue
 from late.errors import ConfigError
 from late.handler.classify import RetryRule, Scrub, Verdict
@@ -124,7 +124,7 @@ class TransactionPool(Dispatcher):
             scrub=scrub,
         )
         self._turns: dict[int, Turn] = {}
-        """By the identity of their attempts, which they keep."""
+        """Those whose outcome is not told, by the identity of their attempts, which they keep."""
         self._pass_on = on_finished
         self._wake_scheduler = wake
         self._most = concurrency
@@ -153,7 +153,7 @@ class TransactionPool(Dispatcher):
 
     @property
     def queued(self) -> Collection[Attempt]:
-        return [*super().queued, *self._queue.queued]
+        return [*super().queued, *unbegun(self._turns.values())]
 
     async def start(self) -> None:
         """Start the slots.

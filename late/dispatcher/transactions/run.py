@@ -74,6 +74,13 @@ class Turn:
         """The outcome that its slot has reported while it was `committing`."""
 
 
+def unbegun(turns: Iterable[Turn]) -> list[Attempt]:
+    """Return the attempts whose handler was not called, or is to be called again: of these a death
+    of the worker is no end. One that was taken out of its queue stays so until its outcome is told.
+    """
+    return [turn.attempt for turn in turns if not turn.begun]
+
+
 class Run:
     """A transaction and its turns, `def` handlers that run in one thread. All else is called on the
     loop."""
@@ -147,12 +154,6 @@ class Run:
         with self._lock:
             self.current = None
             self.ended.append(turn)
-
-    @property
-    def queued(self) -> list[Attempt]:
-        """The attempts that have not begun."""
-        with self._lock:
-            return [turn.attempt for turn in self.unstarted]
 
     @property
     def is_transient(self) -> bool:

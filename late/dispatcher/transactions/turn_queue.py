@@ -106,14 +106,6 @@ class TurnQueue:
         self._filling = self._stopped = False
         self._tasks: set[asyncio.Task[None]] = set()
 
-    @property
-    def queued(self) -> list[Attempt]:
-        """The attempts that have not begun."""
-        found = [turn.attempt for turn in (*self._short, *self._alone)]
-        for run in (*self._sharing, *self._single):
-            found += run.queued
-        return found
-
     def add(self, turn: Turn) -> None:
         """Take in an attempt."""
         (self._alone if turn.alone else self._short).append(turn)
