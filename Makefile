@@ -17,7 +17,7 @@ PYTEST_WORKERS ?= 3
 ARGS ?=
 
 .DEFAULT_GOAL := help
-.PHONY: attack audit bench bench-alone bench-cache bench-channels bench-guard bench-page bench-peers bench-placement bench-reading bench-restarts bench-scale bench-shapes bench-signals bench-spark bench-steady bench-waking browser chaos check clean consumers contracts coverage dead-code defects demo demo-postgres demo-spanner dist docs docs-serve drills duplicates format help image lint lock mutants overload protos quick sbom screenshots setup soak test test-cockroach test-long test-rest test-servers tree types
+.PHONY: attack audit bench bench-alone bench-cache bench-channels bench-foreground bench-guard bench-page bench-peers bench-placement bench-reading bench-restarts bench-scale bench-shapes bench-signals bench-spark bench-steady bench-waking browser chaos check clean consumers contracts coverage dead-code defects demo demo-postgres demo-spanner dist docs docs-serve drills duplicates format help image lint lock mutants overload protos quick sbom screenshots setup soak test test-cockroach test-long test-rest test-servers tree types
 
 ### Use
 
@@ -197,6 +197,10 @@ bench-channels: ## calls to Spanner over connections that break, with the channe
 bench-cache: ## reads through late.cache beside reads by the driver, under writers, in turns (ARGS="--rates 20 --seconds 2")
 	$(DEV)
 	@$(BIN)/python scripts/with_postgres.py $(BIN)/python -m bench.cache --postgres '{url}' $(ARGS)
+
+bench-foreground: ## how long foreground waits in quiet and beside a saturated background, in turns (ARGS="--turns 1")
+	$(DEV)
+	@$(BIN)/python scripts/with_postgres.py $(BIN)/python -m bench.foreground --postgres '{url}' $(ARGS)
 
 bench-waking: ## commit to start, with wake-ups and without, in turns (ARGS="--rates 100 --seconds 5")
 	$(DEV)

@@ -33,6 +33,7 @@ from late.dispatcher.settler import Settler
 from late.model.lanes import Lane, Layout
 from late.model.task import Cursor, Epoch, Outcome, Record, ShardId
 from late.observability import metrics
+from late.scheduler import read_ahead
 from late.scheduler import scheduler as scheduling
 from late.store.base import Lease, Page, Settlement, SettleResult, Store
 from late.store.postgres.journal import statements_of
@@ -143,7 +144,7 @@ async def main(
     count: int, profile: cProfile.Profile | None, *, counting: bool = False, shape: Shape = PLAIN
 ) -> None:
     chunks.CHUNK_S = chunks.SHORT_S = finished.TURN_S = scheduling.TURN_S = (
-        scheduling.READAHEAD_S
+        read_ahead.READAHEAD_S
     ) = settling.URGENT_S = LONG_S
     registry = metrics.Registry()
     if counting:  # as a worker does that can be asked for its metrics

@@ -128,15 +128,19 @@ class Samples:
         self._commits += [(of, commit) for commit in commits]
 
     def p99_ms(self, of: str, from_s: float, until_s: float) -> float:
-        """Return the 99th percentile of the waits of tasks whose commit began in this time. A task
-        that has not started yet has waited until now."""
+        """Return the 99th percentile of `wait_ms`."""
+        return self.wait_ms(of, from_s, until_s, 0.99)
+
+    def wait_ms(self, of: str, from_s: float, until_s: float, share: float) -> float:
+        """Return a percentile of the waits of tasks whose commit began in this time. A task that
+        has not started yet has waited until now."""
         now_s = time.monotonic()
         waits = [
             max(0.0, self._started.get((of, at), now_s) - commit.ended_s)
             for commit in self._within(of, from_s, until_s)
             for at in commit.tasks
         ]
-        return _ms(waits, until_s - from_s)
+        return _ms(waits, until_s - from_s, share)
 
     def commit_p99_ms(self, of: str, from_s: float, until_s: float) -> float:
         """Return the 99th percentile of the duration of the transactions in this time."""
@@ -147,5 +151,5 @@ class Samples:
         return [c for each, c in self._commits if each == of and from_s <= c.began_s < until_s]
 
 
-def _ms(seconds: list[float], without_any: float) -> float:
-    return round((percentile(sorted(seconds), 0.99) if seconds else without_any) * 1_000, 1)
+def _ms(seconds: list[float], without_any: float, share: float = 0.99) -> float:
+    return round((percentile(sorted(seconds), share) if seconds else without_any) * 1_000, 1)

@@ -21,7 +21,7 @@ from late.dispatcher.handler import Bound, Handler
 from late.dispatcher.local.chunks import Chunks, Ended
 from late.dispatcher.local.in_process import InProcess, Waiting
 from late.dispatcher.local.process_pool import Processes
-from late.dispatcher.local.slot import Slot, Why
+from late.dispatcher.local.slot import Slot, Why, line_up
 from late.dispatcher.local.stuck_runs import StuckRuns, refusal
 from late.dispatcher.local.timeouts import TimeoutWatcher
 from late.dispatcher.outcome_buffer import DELIVER_AT, OutcomeBuffer
@@ -193,7 +193,7 @@ class Dispatcher:
             return
         self._chunks.find_handlers(self._handlers)
         self._load += len(attempts)
-        self._waiting.extend(attempts)
+        line_up(self._waiting, attempts)
         self._watch.work()
         self._wake_one()
 

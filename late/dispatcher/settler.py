@@ -40,6 +40,8 @@ URGENT_S = 0.010
 SLOW_COMMIT_S = 0.100
 """Median commit latency from which on fewer, larger commits are better than early ones."""
 SLOW_DELAY_S = 0.050
+SLOW_S = 0.500
+"""Median commit latency, or the age of one without an answer, from which on `slow` is true."""
 BACKOFF_S = (0.05, 5.0)
 """First and longest bound of the full-jitter wait after a transient error."""
 _LATENCIES = 16
@@ -105,12 +107,18 @@ class Settler:
         self._unresolved: list[Settlement] = []
         """Collected settlements whose result is unknown: always first, always the same ones."""
         self._latencies_s: deque[float] = deque(maxlen=_LATENCIES)
+        self._median_s = 0.0
         self._began_s: float | None = None
 
     @property
     def writing_s(self) -> float:
         """The age of the settlement that the store has not answered yet; 0 if there is none."""
         return 0.0 if self._began_s is None else max(0.0, self._monotonic() - self._began_s)
+
+    @property
+    def slow(self) -> bool:
+        """True while settlements take so long that what can wait should wait."""
+        return self._median_s > SLOW_S or self.writing_s > SLOW_S
 
     def wait_s(self, *, urgent: bool) -> float:
         """Return the time that what comes now waits for others.
@@ -122,7 +130,7 @@ class Settler:
         if not urgent:
             enough_s = self._enough / self._rate if self._rate else self._delay_s
             wait_s = max(wait_s, min(self._delay_s, enough_s))
-        if self._latencies_s and median(self._latencies_s) > SLOW_COMMIT_S:
+        if self._median_s > SLOW_COMMIT_S:
             return max(wait_s, SLOW_DELAY_S)
         return wait_s
 
@@ -282,6 +290,7 @@ class Settler:
                 else:
                     self._backoff.reset()
                     self._latencies_s.append(self._monotonic() - began)
+                    self._median_s = median(self._latencies_s)
                     return results
         finally:
             self._began_s = None

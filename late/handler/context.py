@@ -32,8 +32,7 @@ if TYPE_CHECKING:
 
 def tag_of(attempt: Attempt) -> str:
     """Return the tag of the transactions of an attempt: its class and the task's name."""
-    options = attempt.options
-    role: conflicts.Role = "foreground" if not options or options.priority >= 0 else "background"
+    role: conflicts.Role = "background" if attempt.is_background else "foreground"
     return conflicts.tag_of(role, attempt.record.name)
 
 

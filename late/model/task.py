@@ -274,6 +274,11 @@ class Attempt(msgspec.Struct, frozen=True, gc=False):
     keeps_result: bool = False
     """True if its return value is kept: see `Policy.result_ttl_us`."""
 
+    @property
+    def is_background(self) -> bool:
+        """True when its priority is below 0: others go first."""
+        return self.options is not None and self.options.priority < 0
+
 
 class Outcome(msgspec.Struct, frozen=True, gc=False):
     """The end of one attempt, as the dispatcher reports it."""

@@ -56,6 +56,8 @@ class Grant(msgspec.Struct, frozen=True):
     care: Care = "trial"
     rooms: Mapping[str, int] = {}
     """Room in the other pools."""
+    background: Mapping[str, int] = {}
+    """The part of a pool's room that background tasks may take; all of it where none is named."""
 
 
 class Finished(msgspec.Struct, frozen=True):

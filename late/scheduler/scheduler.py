@@ -41,8 +41,10 @@ from late.scheduler.events_effects import (
     SettleSoon,
     Stop,
 )
-from late.scheduler.limits.limits import Limits
+from late.scheduler.limits.background import background_rooms
+from late.scheduler.limits.limits import LOCAL_POOL, Limits
 from late.scheduler.pools import Pool, Slots, queued_by_group
+from late.scheduler.read_ahead import ReadAhead
 from late.scheduler.settings import CoreSettings
 from late.scheduler.turns import NEXT_US, Turns
 from late.store.base import Lease, Page, Settlement, SettleResult, Store, taken
@@ -58,10 +60,6 @@ TURN_S = 0.002
 """A pass keeps the event loop for so long at most; the shards that it has not come to are next,
 after what has just started. When many park a jam, or a crowd falls due, each takes a millisecond or
 two."""
-READAHEAD_S = 0.005
-"""Attempts are handed over for so much work beyond the free slots, judged by the present rate: a
-slot that ends finds the next one without a pass in between. Slow tasks get none ahead."""
-READAHEAD_MAX = 512
 UNRECORDED_MAX = 2_000
 """Tasks of one worker that have run, or run in it, and are not recorded: the most that its death
 can repeat, beside what other services execute for it at that moment."""
@@ -86,6 +84,7 @@ class Scheduler:
         shards_total: Callable[[], int] = lambda: 0,
         shards_beyond: Callable[[], int] = lambda: 0,
         trusted: Callable[[], bool] = lambda: True,
+        slow: Callable[[], bool] = lambda: False,
         on_fenced: Callable[[Shard], None] = lambda shard: None,
         on_held: Callable[[], None] = lambda: None,
         settings: CoreSettings | None = None,
@@ -112,11 +111,13 @@ class Scheduler:
         self._shards_total = shards_total
         self._shards_beyond = shards_beyond
         self._rooms: dict[str, int] = {}
+        self._background: dict[str, int] = {}
         self._concurrency = concurrency
         self._now_us = now_us
         self._settle_soon = settle_soon
         self._read_soon = read_soon
         self._trusted = trusted
+        self._slow = slow
         self._on_fenced = on_fenced
         self._settings = settings
         self._rng = rng or random.Random()
@@ -126,9 +127,7 @@ class Scheduler:
         self._turns = Turns()
         self._unseen: list[Shard] = []
         """Shards that the pass has not come to."""
-        self._finished_since = 0
-        self._rate = 0.0  # attempts per second, of late
-        self._passed_at = 0.0
+        self._ahead = ReadAhead()
         self._work = asyncio.Event()
         self._changed = asyncio.Event()
         self._calls: set[asyncio.Task[None]] = set()
@@ -276,7 +275,7 @@ class Scheduler:
             report.failed(self.emitter, outcomes)
         if self.limits.outages.changed:
             report.outages(self.emitter, self.limits.outages)
-        self._finished_since += len(outcomes)
+        self._ahead.ended += len(outcomes)
         self._work.set()
 
     def _count_late(self, shard: Shard, count: int) -> None:
@@ -385,10 +384,14 @@ class Scheduler:
                     wake_us = min(wake_us, soon_us)
                     share, marking = self._turns.share(room, left), state.suspects.marking
                     rooms = {name: -(-free // left) for name, free in self._rooms.items()}
-                    room -= self._step(shard, core, Grant(now_us, share, care, rooms))
+                    below = {n: self._turns.share(k, left) for n, k in self._background.items()}
+                    had = dict(state.background)
+                    room -= self._step(shard, core, Grant(now_us, share, care, rooms, below))
+                    for name in self._background.keys() & state.background.keys():
+                        self._background[name] -= state.background[name] - had.get(name, 0)
                     room -= state.suspects.marking - marking
                     care = state.suspects.restricted(care)
-                    ready = ready or state.ready > 0
+                    ready = ready or state.can_start(background=self._background[LOCAL_POOL] > 0)
                     if asyncio.get_running_loop().time() >= ends_s:
                         wake_us = min(wake_us, state.wake_us)
                         self._unseen = shards[1 - left :] if left > 1 else []
@@ -402,14 +405,16 @@ class Scheduler:
     def _begin_pass(self, now_us: int) -> tuple[int, Care]:
         """Return how many attempts fit into the worker's own pool, and what may start under a mark.
 
-        The room of the other pools is in `_rooms` from here on.
+        The room of the other pools is in `_rooms` then, that of the background in `_background`.
         """
         # Asked at the last moment: after a pause of the process the answer is no at once.
         trusted = self._trusted()
-        repeated = marking = 0
+        repeated, marking, below = 0, 0, Counter[str]()
         care: Care = "trial"
         for core in self.cores.values():
             repeated += core.state.pending.repeated
+            if core.state.background:
+                below.update(core.state.background)
             suspects = core.state.suspects
             if suspects.marked:
                 marking += suspects.marking
@@ -418,23 +423,18 @@ class Scheduler:
         # database slows the work down instead of making that number large. What was parked without
         # having run does not count: nothing would start while a jam of thousands is written.
         most = max(0, UNRECORDED_MAX - repeated) if trusted else 0
-        room = max(0, self._room(most) - marking) if trusted else 0
+        ahead = self._ahead.attempts(asyncio.get_running_loop().time())
+        load = self._slots.load
+        room = max(0, min(self._concurrency + ahead, most) - load - marking) if trusted else 0
         self._rooms = {name: min(pool.room, most) for name, pool in self._pools.items()}
+        self._background = background_rooms(
+            room, load, self._rooms, below, slots=self._concurrency,
+            slow=repeated > UNRECORDED_MAX // 2 or self._slow(),
+        )  # fmt: skip
         # Shards that are not in the total have nothing to start: they must not claim a part of it.
         mine = len(self.cores) - self._shards_beyond()
         self.limits.begin(mine, self._shards_total(), now_us)
         return room, care
-
-    def _room(self, most: int) -> int:
-        now = asyncio.get_running_loop().time()
-        elapsed = now - self._passed_at
-        if elapsed > 0.001:
-            recent = self._finished_since / elapsed
-            self._rate = recent if elapsed > 0.1 else 0.7 * self._rate + 0.3 * recent
-            self._finished_since = 0
-            self._passed_at = now
-        ahead = min(READAHEAD_MAX, int(self._rate * READAHEAD_S))
-        return min(self._concurrency + ahead, most) - self._slots.load
 
     def _step(self, shard: Shard, core: ShardCore, event: Event) -> int:
         """Take a step and carry out its effects; return how many attempts were started."""

@@ -184,6 +184,7 @@ class Worker:
             settle_soon=self.settler.poke,
             read_soon=self.tailer.wake,
             trusted=lambda: self.trusted,
+            slow=lambda: self.settler.slow,
             on_fenced=lambda shard: self.keeper.forget(shard),
             on_held=lambda: self.settings_sync.hurry(),
             settings=assembly.core_settings(settings),
@@ -382,8 +383,7 @@ class Worker:
         events.default.emit(events.WORKER_STARTED, worker=self.id, version=config.package_version())
 
     async def _guard(self, name: str, loop: Callable[[], Awaitable[None]]) -> None:
-        """Run a component. When it fails the worker stops, visibly: half a worker would hold its
-        shards and do nothing."""
+        """Run a component. When it fails the worker stops: half a one would hold its shards."""
         try:
             await loop()
         except asyncio.CancelledError:

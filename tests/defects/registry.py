@@ -7,11 +7,11 @@ design invites. `python -m tests.defects` shows that each is found.
 
 from __future__ import annotations
 
+from tests.defects import background, transactions, workflows
 from tests.defects import components as c
 from tests.defects import delivery as d
 from tests.defects import sizing as z
 from tests.defects import statements as s
-from tests.defects import transactions, workflows
 from tests.defects.defect import Defect
 
 JOURNAL = "tests/conformance/test_journal.py::"
@@ -495,5 +495,6 @@ _ALL = (
 )  # fmt: skip
 
 DEFECTS: dict[str, Defect] = {
-    defect.name: defect for defect in (*_ALL, *workflows.DEFECTS, *transactions.DEFECTS)
+    defect.name: defect
+    for defect in (*_ALL, *workflows.DEFECTS, *transactions.DEFECTS, *background.DEFECTS)
 }

@@ -241,9 +241,9 @@ EQUIVALENTS: dict[tuple[str, str, str], str] = {
         "continue",
     ): "the window is in the order of its indices: behind it nothing is covered",
     (
-        "late/scheduler/scheduler.py",
-        "self._rate = recent if elapsed > 0.1 else 0.7 * self._rate + 0.3 * recent",
-        "self._rate = recent if elapsed > -0.9 else 0.7 * self._rate + 0.3 * recent",
+        "late/scheduler/read_ahead.py",
+        "self.rate = recent if elapsed > 0.1 else 0.7 * self.rate + 0.3 * recent",
+        "self.rate = recent if elapsed > -0.9 else 0.7 * self.rate + 0.3 * recent",
     ): "tuning: from when on a measurement counts alone",
     (
         "late/scheduler/core/unclaimed.py",
@@ -361,9 +361,9 @@ EQUIVALENTS: dict[tuple[str, str, str], str] = {
         "self._pushed += 2",
     ): "a number that only has to rise",
     (
-        "late/scheduler/scheduler.py",
-        "self._passed_at = 0.0",
-        "self._passed_at = 1.0",
+        "late/scheduler/read_ahead.py",
+        "self.measured_at = 0.0",
+        "self.measured_at = 1.0",
     ): "a second of a clock that runs since the machine started",
     (
         "late/store/postgres/wake_ups.py",

@@ -46,7 +46,12 @@ class Slots:
         self._rng = rng
         self._waiting: deque[Attempt] = deque()
         self._running: dict[asyncio.Task[None], Attempt] = {}
-        self._stopping = False
+        self.stopping = False
+
+    @property
+    def attempts(self) -> list[Attempt]:
+        """All that it has, in a slot or not."""
+        return [*self._waiting, *self._running.values()]
 
     @property
     def load(self) -> int:
@@ -74,7 +79,7 @@ class Slots:
 
     async def stop(self, grace_s: float) -> None:
         """What waits goes back at once, what runs may finish within the grace."""
-        self._stopping = True
+        self.stopping = True
         back = [self.outcome(attempt, "interrupted") for attempt in self._waiting]
         self._waiting.clear()
         if back:
@@ -87,7 +92,7 @@ class Slots:
             await asyncio.wait(list(self._running))
 
     def _fill(self) -> None:
-        while self._waiting and len(self._running) < CONCURRENCY and not self._stopping:
+        while self._waiting and len(self._running) < CONCURRENCY and not self.stopping:
             attempt = self._waiting.popleft()
             if not self.trusted():
                 self.on_finished([self.outcome(attempt, "interrupted")])

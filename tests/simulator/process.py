@@ -99,7 +99,7 @@ class SimWorker:
         self.scheduler = Scheduler(
             store, {"job": POLICY}, slots=self.slots, concurrency=CONCURRENCY,
             now_us=clock.confirmed_us, settle_soon=self.settler.poke, read_soon=self.tailer.wake,
-            trusted=lambda: self.keeper.trusted,
+            trusted=lambda: self.keeper.trusted, slow=lambda: self.settler.slow,
             on_fenced=lambda shard: self.keeper.forget(shard),
             settings=settings, rng=rng, emitter=emitter,
         )  # fmt: skip

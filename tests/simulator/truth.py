@@ -19,8 +19,8 @@
 | S16 a task takes down four workers at most; who is buried for it had an endless start | both |
 | S20 an attempt is lost at most once, and only one that had begun | each settlement |
 
-S10, the retry budget, is in `budget`, S17 to S19 are in `orders`, S22 is in `transactions`, what
-must hold at the end is in `world`.
+S10, the retry budget, is in `budget`, S17 to S19 are in `orders`, S22 is in `transactions`, S23 in
+`background`, what must hold at the end is in `world`.
 """
 
 from __future__ import annotations

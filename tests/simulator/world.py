@@ -29,6 +29,7 @@ from late.model.queue_settings import QueueSettings
 from late.model.task import Schedule, TaskId
 from late.tailer.membership import SILENCE_UNKNOWN_S
 from late.tailer.placement import announced, waits
+from tests.simulator.background import Patience
 from tests.simulator.budget import Budgets
 from tests.simulator.database import Database
 from tests.simulator.jumps import Jump, JumpingClock
@@ -85,6 +86,7 @@ class World:
         self.truth.budgets = Budgets(plan.settings)
         sharing = plan.sharing
         self.network = Network(dies=0.0 if sharing is None else sharing.dies)
+        self._patience = Patience()
         self._born = 0
         self._places: list[tuple[Process, SimWorker]] = []
         self._buried: list[Process] = []
@@ -173,6 +175,7 @@ class World:
                 )
                 if most > self.plan.window:
                     raise Broken(f"S5: {most} records are read and not settled")
+            self._patience.judge(self._places)
             for error in (*self.truth.verdicts, *self.loop.errors):
                 raise error
 

@@ -320,11 +320,13 @@ class World:
             request = Fetch(self.core.state.lease.open)
             self.step(LoadFailed(event.request if isinstance(event, ParkedLoaded) else request))
 
-    def grant(self, slots: int) -> None:
+    def grant(self, slots: int, background: int | None = None) -> None:
+        """Room for so many, and for so many more of the background; None: it may have all."""
         care = self.core.state.suspects.restricted("trial")  # as the loop over all shards says it
         rooms = {pool: self.asked.get(pool, 0) for pool in self.pools}
         began = len(self.running)
-        self.step(Grant(self.now_us, max(0, slots - len(self.running)), care, rooms))
+        below = {} if background is None else {"local": background}
+        self.step(Grant(self.now_us, max(0, slots - len(self.running)), care, rooms, below))
         for attempt in self.running[began:]:
             if attempt.target in rooms:
                 self.asked[attempt.target] -= 1

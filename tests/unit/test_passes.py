@@ -13,6 +13,7 @@ import pytest
 
 from late.model.queue_settings import QueueSettings
 from late.model.task import Attempt, Cursor, Epoch, Outcome, Policy, ShardId
+from late.scheduler import read_ahead
 from late.scheduler import scheduler as scheduling
 from late.scheduler.scheduler import Scheduler
 from late.scheduler.turns import GRAIN, NEXT_US
@@ -182,7 +183,7 @@ async def test_of_many_shards_each_gets_many_starts_in_its_turn(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """One after the other, and none again before all have had a turn."""
-    monkeypatch.setattr(scheduling, "READAHEAD_MAX", 0)
+    monkeypatch.setattr(read_ahead, "READAHEAD_MAX", 0)
     monkeypatch.setattr(scheduling, "UNRECORDED_MAX", 10_000)
     monkeypatch.setattr(scheduling, "TURN_S", 60.0)
     slots, scheduler = busy(concurrency=256, shards=64, tasks=40)
@@ -241,6 +242,7 @@ async def test_a_worker_takes_no_more_ahead_than_it_ends_in_some_milliseconds(
     per_s: float, ahead: int
 ) -> None:
     slots, scheduler = busy(concurrency=16, shards=1, tasks=40)
-    scheduler._rate, scheduler._passed_at = per_s, asyncio.get_running_loop().time() + 60
+    ahead_of = scheduler._ahead
+    ahead_of.rate, ahead_of.measured_at = per_s, asyncio.get_running_loop().time() + 60
     scheduler._pass()
     assert len(slots.got) == 16 + ahead

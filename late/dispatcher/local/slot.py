@@ -5,8 +5,11 @@ from __future__ import annotations
 import asyncio
 import threading
 import time
+from collections import deque
+from collections.abc import Sequence
 from enum import Enum
 from math import inf
+from operator import attrgetter
 from typing import TYPE_CHECKING
 
 from late.dispatcher.handler import Bound
@@ -17,6 +20,22 @@ from late.model.task import Attempt
 
 if TYPE_CHECKING:
     from late.dispatcher.local.chunks import Chunk
+
+
+_is_background = attrgetter("is_background")
+
+
+def line_up(waiting: deque[Attempt], attempts: Sequence[Attempt]) -> None:
+    """Let attempts wait for a slot behind the others, foreground before background that is last.
+
+    Background cannot wait here for ever: no more is handed over than fits, so once it has all the
+    room there is, the next slot is its own.
+    """
+    waiting.extend(attempts)
+    if len(waiting) > len(attempts) and waiting[-len(attempts) - 1].is_background:
+        both = sorted(waiting, key=_is_background)
+        waiting.clear()
+        waiting.extend(both)
 
 
 class Why(Enum):

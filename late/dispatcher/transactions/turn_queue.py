@@ -21,7 +21,8 @@ import time
 from collections import deque
 from collections.abc import Awaitable, Callable, Sequence
 from contextlib import AbstractAsyncContextManager, AsyncExitStack
-from itertools import chain
+from itertools import chain, islice
+from operator import attrgetter
 
 from late.clock import Monotonic
 from late.dispatcher.local.threads import Threads
@@ -48,6 +49,7 @@ PAUSE_S = 0.002
 COMMIT_S = 20.0
 """The longest wait for a commit, before the connection is ended: nothing else is settled then."""
 
+_is_background = attrgetter("attempt.is_background")
 Commit = Callable[
     [Sequence[Outcome], Callable[[Sequence[Settlement]], Awaitable[Fate]]], Awaitable[Fate]
 ]
@@ -179,10 +181,13 @@ class TurnQueue:
     def _take_short(self) -> list[Turn]:
         """Take out the tasks of a transaction, of few shards: each is a row of its journal. They
         are all `def` or all `async def`."""
-        by_shard: dict[int, list[Turn]] = {}
-        for turn in self._short:
+        by_shard: dict[tuple[bool, int], list[Turn]] = {}
+        # The foreground first, but for the one that has waited longest: nobody waits for ever.
+        rest = sorted(islice(self._short, 1, None), key=_is_background)
+        for number, turn in enumerate((self._short[0], *rest)):
             if turn.is_async == self._short[0].is_async:
-                by_shard.setdefault(turn.attempt.record.shard_id, []).append(turn)
+                later = number > 0 and turn.attempt.is_background
+                by_shard.setdefault((later, turn.attempt.record.shard_id), []).append(turn)
         found: list[Turn] = []
         gone: set[Turn] = set()
         left_s = HOLD_S

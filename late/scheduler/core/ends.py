@@ -21,7 +21,7 @@ def finished(core: CoreState, outcomes: Sequence[Outcome]) -> None:
     plain: dict[TaskId, Entry] = {}
     heads: list[Entry] = []
     freed: list[tuple[str, TaskId]] = []
-    limited = core.limits.any
+    limited, background = core.limits.any, core.background
     logged, parked = core.window.entries, core.timers.parked
     epoch, deaths = core.lease.epoch, core.suspects.deaths
     for outcome in outcomes:
@@ -36,7 +36,10 @@ def finished(core: CoreState, outcomes: Sequence[Outcome]) -> None:
         ):
             core.late_results += 1
             continue
-        core.running -= 1
+        if background:
+            core.ran(entry)
+        else:
+            core.running -= 1  # a call for each task would cost more than this line
         if core.suspects.marked:
             core.pending.awaited = True
             core.suspects.ended(task_id, again=outcome.kind == "interrupted")
@@ -120,7 +123,7 @@ def end_shared(core: CoreState, shared: SharedSettlement) -> None:
     for outcome in shared.outcomes:
         task_id = outcome.attempt.record.task_id
         entry = core.window.entries.get(task_id) or core.timers.parked[task_id]
-        core.running -= 1
+        core.ran(entry)
         if core.suspects.marked or core.suspects.deaths:
             core.pending.awaited = True
             core.suspects.ended(task_id, again=False)
@@ -144,7 +147,7 @@ def marked(core: CoreState) -> list[Entry]:
         if not core.stopped and not expire(core, entry):
             started.append(entry)
             continue
-        core.running -= 1
+        core.ran(entry)
         core.ready_queues.undo(entry)
         core.suspects.ended(entry.record.task_id, again=True)
         if entry.state == "expired":

@@ -58,7 +58,7 @@ class ShardCore:
             case m.Grant():
                 core.follow_clock(event.now_us)
                 rooms = {**event.rooms, LOCAL_POOL: event.slots}
-                starts.grant(core, rooms, event.care, effects)
+                starts.grant(core, rooms, event.background, event.care, effects)
             case m.Finished():
                 core.now_us = event.now_us
                 ends.finished(core, event.outcomes)

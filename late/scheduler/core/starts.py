@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from functools import partial
 
 from late.model.task import HELD_US
@@ -14,10 +14,17 @@ from late.scheduler.limits.limits import LOCAL_POOL
 from late.scheduler.task_state import Entry
 
 
-def grant(core: CoreState, rooms: dict[str, int], care: m.Care, effects: list[m.Effect]) -> None:
-    """Start what may start now: so many attempts fit into each pool of `rooms`."""
+def grant(
+    core: CoreState,
+    rooms: dict[str, int],
+    background: Mapping[str, int],
+    care: m.Care,
+    effects: list[m.Effect],
+) -> None:
+    """Start what may start now: so many attempts fit into each pool of `rooms`, and so many of the
+    background into each of `background`."""
     ready, suspects = core.ready_queues, core.suspects
-    ready.open(core.now_us, rooms)
+    ready.open(core.now_us, rooms, background)
     for entry in core.timers.pop_due(core.now_us):
         come_due(core, entry)
     if core.look_due:
@@ -63,7 +70,7 @@ def start(core: CoreState, entry: Entry, started: list[Entry]) -> None:
         return
     entry.move("running")
     core.window.cover(entry)
-    core.running += 1
+    core.starts(entry)
     wary_us = core.wary_until_us
     if wary_us >= 0 and core.suspects.is_wary_of(entry, wary_us, core.now_us):
         core.suspects.mark(entry)
@@ -78,6 +85,8 @@ def start_all(core: CoreState, entries: Sequence[Entry], started: list[Entry]) -
         if plain and entry.state == "ready" and entry.expires_at_us is None:
             entry.state = "running"  # `move` would ask once more
             core.running += 1
+            if entry.options.priority < 0:
+                core.background[LOCAL_POOL] += 1
             started.append(entry)
         else:
             start(core, entry, started)
@@ -110,11 +119,14 @@ def park_long_held(core: CoreState) -> None:
     core.looked_at_us = core.now_us
     start_opened(core)
     core.drain.look()
-    pressed = len(core.window) > core.settings.window - core.settings.page_size
+    pressed = core.is_pressed
     since_us = core.now_us - (0 if pressed else core.settings.park_after_us)
     most = core.settings.limited_max
     if core.ready_queues.limited > most or (core.ready_queues.limited and pressed):
         for entry, again_us, reason in core.ready_queues.surplus(most // 2):
+            park(core, entry, again_us, reason, holds=True)
+    if pressed:  # else the foreground behind it would not be read
+        for entry, again_us, reason in core.ready_queues.background_surplus(most // 2):
             park(core, entry, again_us, reason, holds=True)
     for entry in core.keys.park_waiting(since_us, core.now_us, core.is_ready):
         if entry.timer_key is not None and entry.timer_key[0] == HELD_US:

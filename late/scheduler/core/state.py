@@ -6,6 +6,7 @@ questions change nothing, but for `abandon`, which is for a core that is thrown 
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Mapping
 from functools import partial
 from typing import TYPE_CHECKING
@@ -83,6 +84,8 @@ class CoreState:
         """Settlements that were built for shared transactions."""
         self.now_us = 0
         self.running = 0
+        self.background: Counter[str] = Counter()
+        """Those that run and are background, by pool; empty where none ever was."""
         self.late_results = 0
         """Outcomes of attempts that this core did not wait for (any more)."""
         self.wary_until_us = -1 if lease.taken_at_us is None else lease.taken_at_us
@@ -123,6 +126,23 @@ class CoreState:
         told = self.window.cursor == self.pending.cursor and not self.pending.has_steps
         return self.idle and told
 
+    def starts(self, entry: Entry) -> None:
+        """Count one that runs now."""
+        self.running += 1
+        if entry.options.priority < 0:
+            self.background[entry.policy.target] += 1
+
+    def ran(self, entry: Entry) -> None:
+        """Count one that does not run any more."""
+        self.running -= 1
+        if entry.options.priority < 0:
+            self.background[entry.policy.target] -= 1
+
+    def can_start(self, *, background: bool) -> bool:
+        """Return whether a task could start now; without `background` that is foreground."""
+        ready = self.recovered and not self.stopped
+        return ready and self.ready_queues.can_start(background=background)
+
     @property
     def ready(self) -> int:
         """Number of tasks that could start now."""
@@ -146,6 +166,11 @@ class CoreState:
         return len(window.entries) > room or window.bytes > settings.window_bytes
 
     @property
+    def is_pressed(self) -> bool:
+        """True when there are so many that the next page may not fit."""
+        return len(self.window) > self.settings.window - self.settings.page_size
+
+    @property
     def runs_look_due(self) -> bool:
         """True when it is time to see what has run for long."""
         since_us = self.now_us - self.runs_looked_at_us
@@ -157,7 +182,9 @@ class CoreState:
         over all keys."""
         if 0 <= self.now_us - self.looked_at_us < self.settings.held_look_us:
             return False
-        return bool(self.ready_queues.limited or len(self.keys) or self.drain)
+        if self.ready_queues.limited or len(self.keys) or self.drain:
+            return True
+        return self.is_pressed and self.ready_queues.background > 0
 
     def follow_clock(self, now_us: int) -> None:
         """Take in the present, which may be before the past: the clock can be set back."""

@@ -1,8 +1,9 @@
 """Choose the ready task that starts next: priorities are weighted, so that nothing starves.
 
 Tasks with priority >= 0 are *foreground*, below 0 *background*. While both wait, background gets
-one start in nine (8 : 1). Within a class a higher priority goes first, equals in the order of the
-log. Strict priority over both classes was rejected: a steady foreground would starve the rest.
+one start in nine (8 : 1), as long as it has room (`background.py`). Within a class a higher
+priority goes first, equals in the order of the log. Strict priority over both classes was rejected:
+a steady foreground would starve the rest.
 
 What has waited for its time (`push_due`) does not wait behind a backlog as well: in its priority
 every second start is one of those, while both wait. The other half is the backlog's, however many
@@ -12,7 +13,7 @@ fall due.
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from typing import Generic, TypeVar
 
 T = TypeVar("T")
@@ -72,43 +73,86 @@ class ReadyQueue(Generic[T]):
             self._order = sorted(self._queues, reverse=True)
         return queue
 
+    @property
+    def background(self) -> int:
+        """The number of items below priority 0."""
+        queues = (*self._queues.items(), *self._due.items())
+        return sum([len(queue) for priority, queue in queues if priority < 0])
+
+    @property
+    def has_background(self) -> bool:
+        """True when an item below priority 0 waits."""
+        return bool(self._order) and self._order[-1] < 0
+
+    def can_pop(self, *, background: bool) -> bool:
+        """Return whether something waits; without `background` only the foreground counts."""
+        return bool(self._order) and (background or self._order[0] >= 0)
+
     def oldest(self) -> T:
         """Return the first of the highest priority; IndexError when empty."""
         priority = self._order[0]
         return (self._queues[priority] or self._due[priority])[0]
 
-    def pop(self, *, newest: bool = False) -> T:
+    def pop(self, *, newest: bool = False, background: bool = True) -> T:
         """Take out the next to start: the first of its priority, or the last one.
 
+        Args:
+            background: False leaves what is below priority 0.
+
         Raises:
-            IndexError: the queue is empty.
+            IndexError: nothing of that waits.
         """
         order = self._order
-        if not self._size:
+        if not self.can_pop(background=background):
             raise IndexError("pop from an empty ReadyQueue")
         priority = order[0]
         if len(order) > 1:
-            priority = self._choose()
+            priority = self._choose(background=background)
         queue = self._queues[priority]
         if newest and len(queue) > 1:
             self._size -= 1
             return queue.pop()
         return self._take_of(priority, 1)[0]
 
-    def take(self, count: int) -> list[T]:
-        """Do as `pop` so many times, or until it is empty."""
+    def take(self, count: int, background: int | None = None) -> list[T]:
+        """Do as `pop` so many times, or until it is empty.
+
+        Args:
+            background: the most of them below priority 0; None: any number.
+        """
         found: list[T] = []
+        left = count if background is None else background
         while self._order and len(found) < count:
             priority, most = self._order[0], count - len(found)
-            if priority >= 0 > self._order[-1]:  # both classes wait: as many as are in turn
-                most = min(most, max(1, self.foreground - self._streak))
-                priority = self._choose()
-                most = most if priority >= 0 else 1
             both = priority >= 0 > self._order[-1]
+            if both:  # as many as are in turn
+                priority = self._choose(background=left > 0)
+                most = min(most, max(1, self.foreground - self._streak + 1)) if left > 0 else most
+            if priority < 0:
+                most = min(1 if both else most, left)
+                if most <= 0:
+                    break
             several = self._take_of(priority, most)
-            if both:
-                self._streak += len(several) - 1  # `_choose` has counted one
+            if priority < 0:
+                left -= len(several)
+            elif both:  # `_choose` has counted one
+                self._streak = min(self._streak + len(several) - 1, self.foreground)
             found += several
+        return found
+
+    def cut_background(self, keep: int, goes: Callable[[T], bool]) -> list[T]:
+        """Take out what is below priority 0 and may go, but the first `keep`; what has waited for
+        its time stays."""
+        found: list[T] = []
+        for priority in [priority for priority in self._order if priority < 0]:
+            kept: deque[T] = deque()
+            for item in self._queues[priority]:
+                (kept if keep > len(kept) or not goes(item) else found).append(item)
+            keep = max(0, keep - len(kept))
+            self._queues[priority] = kept
+            if not kept and priority not in self._due:
+                self._drop(priority)
+        self._size -= len(found)
         return found
 
     def _take_of(self, priority: int, most: int) -> list[T]:
@@ -131,12 +175,13 @@ class ReadyQueue(Generic[T]):
         del self._queues[priority]
         self._order = sorted(self._queues, reverse=True)
 
-    def _choose(self) -> int:
-        foreground, background = self._order[0], next((p for p in self._order if p < 0), None)
-        if background is None or foreground < 0:
-            return foreground
-        if self._streak >= self.foreground:
+    def _choose(self, *, background: bool = True) -> int:
+        first, below = self._order[0], next((p for p in self._order if p < 0), None)
+        if below is None or first < 0:
+            return first
+        if self._streak < self.foreground:
+            self._streak += 1
+        elif background:
             self._streak = 0
-            return background
-        self._streak += 1
-        return foreground
+            return below
+        return first

@@ -37,6 +37,9 @@ class ReadyQueues:
         self._mains_turn = True
         self._version = limits.version
         self._rooms: dict[str, int] = {}
+        self._background: dict[str, int] = {}
+        """The room for background tasks in those pools that keep slots for the foreground."""
+        self._background_line = ThrottledQueue()
         self._now_us = 0
         self._closed: set[Flow] = set()
         self._refused: set[Flow] = set()
@@ -50,6 +53,15 @@ class ReadyQueues:
 
     def __len__(self) -> int:
         return len(self._main)
+
+    @property
+    def background(self) -> int:
+        """Number of background tasks that wait for a slot of this process, limited or not."""
+        return sum([queue.background for _, queue in self._of_this_process()])
+
+    def can_start(self, *, background: bool) -> bool:
+        """Return whether a task waits that nothing but a free slot holds back."""
+        return self._main.can_pop(background=background)
 
     def push(self, entry: Entry) -> None:
         """Add behind its equals."""
@@ -109,10 +121,14 @@ class ReadyQueues:
 
     # ------------------------------------------------------------------ starting
 
-    def open(self, now_us: int, rooms: Mapping[str, int]) -> None:
-        """Begin a round of starts: so many attempts fit into each pool."""
+    def open(
+        self, now_us: int, rooms: Mapping[str, int], background: Mapping[str, int] | None = None
+    ) -> None:
+        """Begin a round of starts: so many attempts fit into each pool, and so many of the
+        background into those that are named."""
         self._now_us = now_us
         self._rooms = dict(rooms)
+        self._background = dict(background or {})
         self._closed.clear()
         if self._version != self._limits.version:
             self._arrange()
@@ -159,14 +175,32 @@ class ReadyQueues:
         count = min(len(main), self._rooms.get(LOCAL_POOL, 0))
         if self.limited or count <= 0:
             return []
+        if main.has_background:
+            return self._unlimited_of_both(count)
         self._rooms[LOCAL_POOL] -= count
         return main.take(count)
 
+    def _unlimited_of_both(self, count: int) -> list[Entry]:
+        found = self._main.take(count, self._background.get(LOCAL_POOL))
+        for entry in found:
+            self._occupy(entry, LOCAL_POOL)
+        return found
+
     def _from_main(self) -> Entry | None:
-        if not self._main or self._rooms.get(LOCAL_POOL, 0) <= 0:
+        background = self._background.get(LOCAL_POOL, 1) > 0
+        if self._rooms.get(LOCAL_POOL, 0) <= 0 or not self._main.can_pop(background=background):
             return None
-        self._rooms[LOCAL_POOL] -= 1
-        return self._main.pop()
+        entry = self._main.pop(background=background)
+        self._occupy(entry, LOCAL_POOL)
+        return entry
+
+    def _occupy(self, entry: Entry, target: str, count: int = 1) -> None:
+        """Take room of a pool; a negative count gives it back."""
+        self._rooms[target] = self._rooms.get(target, 0) - count
+        if entry.options.priority < 0:
+            self._background_line.starts += count
+            if target in self._background:
+                self._background[target] -= count
 
     def _from_flows(self) -> Entry | None:
         for _ in range(len(self._order)):
@@ -189,8 +223,9 @@ class ReadyQueues:
     def _from_flow(self, flow: Flow) -> Entry | None:
         queue = self._flows[flow]
         found: Entry | None = None
-        while queue and found is None:
-            entry = queue.pop(newest=self._newest_first(flow, queue))
+        background = self._background.get(flow.target, 1) > 0
+        while found is None and queue.can_pop(background=background):
+            entry = queue.pop(newest=self._newest_first(flow, queue), background=background)
             # One that is not ready any more is passed over before it is counted: if it was put
             # off and came back, it stands here twice, and its other place may have started it.
             if entry.state == "ready" and not self._take(entry, flow):
@@ -236,7 +271,7 @@ class ReadyQueues:
         flow = self._limits.flow(self._group, entry)
         if flow is not None:
             return self._take(entry, flow)
-        self._rooms[target] = self._rooms.get(target, 0) - 1
+        self._occupy(entry, target)
         return True
 
     def _take(self, entry: Entry, flow: Flow) -> bool:
@@ -247,13 +282,12 @@ class ReadyQueues:
         self._limits.start(owner, flow, retry=retry, now_us=self._now_us)
         if flow in self._lines:
             self._lines[flow].starts += 1
-        self._rooms[flow.target] = self._rooms.get(flow.target, 0) - 1
+        self._occupy(entry, flow.target)
         return True
 
     def undo(self, entry: Entry) -> None:
         """Take back a start: its room is another's."""
-        target = entry.policy.target
-        self._rooms[target] = self._rooms.get(target, 0) + 1
+        self._occupy(entry, entry.policy.target, -1)
         self._limits.undo((self._group, entry.record.task_id))
 
     # ------------------------------------------------------------------ asked for
@@ -304,6 +338,28 @@ class ReadyQueues:
                 found += self._cut(flow, line, max(each, line.keeps))
         return found
 
+    def background_surplus(self, keep: int) -> list[tuple[Entry, int, Reason]]:
+        """Take out the background that waits for a slot of this process, but the first `keep` of
+        each queue and what starts until the first of them is back; as `surplus`. What has a row in
+        the timer table stays: it takes no place of what is to be read."""
+        now_us, line = self._now_us, self._background_line
+        if line.measure(now_us) is None:
+            return []
+        keep = max(keep, line.keeps)
+        found: dict[TaskId, Entry] = {}
+        for flow, queue in self._of_this_process():
+            cut = queue.cut_background(keep, _fills_the_window)
+            found.update((entry.record.task_id, entry) for entry in cut)
+            if flow is not None:
+                self._count(flow, -len(cut))
+                if not queue:
+                    self._drop(flow)
+        return [(entry, line.join_us(now_us), "limited") for entry in found.values()]
+
+    def _of_this_process(self) -> list[tuple[Flow | None, ReadyQueue[Entry]]]:
+        own = [(flow, q) for flow, q in self._flows.items() if flow.target in _OF_THIS_PROCESS]
+        return [(None, self._main), *own]
+
     def _is_unfetched(self, flow: Flow) -> bool:
         """Return whether consumers are all that it lacks."""
         return flow.target.startswith(PULL_POOL) and flow not in self._refused
@@ -337,3 +393,8 @@ class ReadyQueues:
         if not kept:
             self._drop(flow)
         return found
+
+
+def _fills_the_window(entry: Entry) -> bool:
+    """Return whether the entry is ready, and durable in the log alone."""
+    return entry.state == "ready" and entry.timer_key is None

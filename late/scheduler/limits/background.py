@@ -1,0 +1,66 @@
+"""Decide how much of a pool the background may have: tasks whose priority is below 0. Pure.
+
+| a pool of | the background has | so the foreground finds free |
+|---|---|---|
+| 1 slot | 1, in turns | 0 |
+| 2 or 3 | all but 1 | 1 |
+| more | three quarters | a quarter |
+
+Where settlements are slow, or much has run that is not recorded, it has one slot: it is held back
+before anything else is, and never for ever.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Mapping
+
+from late.model.task import TRANSACTION_POOL
+from late.scheduler.limits.limits import LOCAL_POOL
+
+RESERVED = 4
+"""One slot of so many is free for the foreground."""
+
+
+def reserve(slots: int) -> int:
+    """Return how many of a pool's slots the background leaves free."""
+    return max(1, slots // RESERVED) if slots > 1 else 0
+
+
+def background_room(room: int, load: int, running: int, *, slots: int, slow: bool) -> int:
+    """Return how many background tasks may start in a pool now.
+
+    Args:
+        room: the attempts that it takes now.
+        load: the attempts that it has, of both classes.
+        running: those of them that are background.
+        slots: those that run at once; the pool may take more, so that the next ones are there.
+        slow: settlements are slow.
+    """
+    most = 1 if slow else max(1, room + load - reserve(slots))
+    return max(0, min(room, most - running))
+
+
+def background_rooms(
+    room: int,
+    load: int,
+    rooms: Mapping[str, int],
+    running: Counter[str],
+    *,
+    slots: int,
+    slow: bool,
+) -> dict[str, int]:
+    """Return the room for the background in each pool of this process, of all shards.
+
+    Args:
+        room: of the worker's own slots, which have `load` attempts; `rooms` is that of the others.
+        running: the background of each pool.
+    """
+    found = {LOCAL_POOL: background_room(room, load, running[LOCAL_POOL], slots=slots, slow=slow)}
+    if TRANSACTION_POOL in rooms:
+        # What this pool has of the foreground is not known: so much stays free beside that.
+        below = running[TRANSACTION_POOL]
+        found[TRANSACTION_POOL] = background_room(
+            rooms[TRANSACTION_POOL], below, below, slots=slots, slow=slow
+        )
+    return found
