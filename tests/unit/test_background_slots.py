@@ -10,14 +10,18 @@ import pytest
 from msgspec.structs import replace
 
 from late.dispatcher.local.slot import line_up
-from late.model.task import Attempt, Cursor, Options, Outcome
+from late.model.queue_settings import QueueSettings
+from late.model.task import TRANSACTION_POOL, Attempt, Cursor, Options, Outcome, Policy
 from late.scheduler.limits.background import background_room, reserve
+from late.scheduler.limits.limits import Limits
 from late.scheduler.limits.priority_queue import ReadyQueue
+from late.scheduler.limits.ready_queues import ReadyQueues
 from late.scheduler.scheduler import Scheduler
 from late.store.base import Page
 from tests.conformance.kit import record
 from tests.unit.core_world import SECOND, World
 from tests.unit.dispatcher_kit import attempt
+from tests.unit.test_limits import entry
 from tests.unit.test_passes import SHARDS, Slots, made
 
 LOW = '{"priority":-1}'
@@ -183,6 +187,63 @@ async def test_much_that_is_not_recorded_holds_the_background_back_first(
     read(scheduler, 2, None)
     scheduler._pass()
     assert (len(slots.of(background=False)), len(slots.of(background=True))) == (2, 1)
+
+
+class Room:
+    """A pool that takes so many."""
+
+    queued: tuple[Attempt, ...] = ()
+
+    def __init__(self, room: int) -> None:
+        self.room = room
+        self.got: list[Attempt] = []
+
+    def submit(self, attempts: Sequence[Attempt]) -> None:
+        self.got += attempts
+        self.room -= len(attempts)
+
+    def abandon(self, group: str, shard_id: int, epoch: int) -> None: ...
+
+
+async def test_background_leaves_room_in_the_pool_of_shared_transactions() -> None:
+    pool = Room(20)
+    scheduler = made(
+        FullSlots(), SHARDS[:1], {"n": Policy(target=TRANSACTION_POOL)},
+        pools={TRANSACTION_POOL: pool},
+    )  # fmt: skip
+    read(scheduler, 40, LOW)
+    for _ in range(3):
+        scheduler._pass()
+    assert len(pool.got) == 16, "a quarter of the worker's 16 slots stays free"
+    read(scheduler, 5, None)
+    scheduler._pass()
+    assert len([each for each in pool.got if not each.is_background]) == 4
+    pool.room, ended = 3, [each for each in pool.got if each.is_background]
+    scheduler.finished([Outcome(each, "done", 1, 1) for each in ended])
+    pool.got.clear()
+    scheduler._pass()
+    scheduler._pass()
+    assert len([each for each in pool.got if each.is_background]) == 1, "it has one at least"
+
+
+def test_a_limited_queue_keeps_to_the_room_of_the_background() -> None:
+    limits = Limits()
+    limits.set({"q": QueueSettings(concurrency=100)}, {}, 0)
+    limits.begin(1, 1, 0)
+    queues = ReadyQueues("g", limits)
+    for number in range(10):
+        each = entry(number)
+        each.options = Options(priority=-1 if number < 8 else 0)
+        each.move("ready")
+        queues.push(each)
+    queues.open(0, {"local": 9}, {"local": 3})
+    started = []
+    while (found := queues.next()) is not None:
+        started.append(found)
+    assert sorted(each.options.priority for each in started) == [-1, -1, -1, 0, 0]
+    queues.undo(started[0])
+    queues.open(0, {"local": 9})
+    assert queues.next() is not None, "who names no bound has none"
 
 
 def test_the_foreground_behind_a_backlog_is_read() -> None:

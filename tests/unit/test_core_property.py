@@ -47,7 +47,8 @@ def random_life(
             case 2 | 3:
                 world.read_page()
             case 4 | 5:
-                world.grant(rng.randrange(5))
+                slots = rng.randrange(5)
+                world.grant(slots, background=slots // 2)
             case 6:
                 world.answer()
             case 7:

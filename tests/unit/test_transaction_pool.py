@@ -5,13 +5,15 @@ from __future__ import annotations
 import asyncio
 
 import pytest
+from msgspec.structs import replace
 
 import late
 from late.dispatcher.transactions.pool import AHEAD_MAX, GRAIN, TransactionPool
+from late.dispatcher.transactions.run import Turn
 from late.dispatcher.transactions.turn_queue import TURNS_MAX, Alone
 from late.handler.classify import GIVEN_BACK
 from late.handler.context import AsyncContext
-from late.model.task import Outcome
+from late.model.task import Options, Outcome
 from tests.unit.dispatcher_kit import attempt
 
 
@@ -84,3 +86,19 @@ async def test_what_is_given_back_has_not_begun_until_its_outcome_is_told() -> N
     assert list(pool.queued) == [left]
     calls[1].cancel()
     await calls[1]
+
+
+async def test_the_foreground_goes_first_in_a_transaction_but_for_the_oldest_attempt() -> None:
+    queue = made(None)._queue  # type: ignore[arg-type]
+    queue._stopped = True
+    low = [replace(attempt(shard_id=n % 2), options=Options(priority=-1)) for n in range(4)]
+    high = [attempt(shard_id=1), attempt(shard_id=0)]
+    for each in (*low, *high):
+        context = AsyncContext(each, 0, 5.0, None, "", lambda attempt: None)
+        ended = asyncio.get_running_loop().create_future()
+        queue.add(Turn(each, context, lambda tx: None, None, ended))
+    first, *rest = [turn.attempt for turn in queue._take_short()]
+    assert first is low[0], "nobody waits for ever"
+    assert {each.is_background for each in rest[:2]} == {False}
+    assert {each.is_background for each in rest[2:]} == {True}
+    assert len(rest) == 5
