@@ -70,6 +70,7 @@ class SimWorker:
         standby_s: float,
         queue_settings: QueueSettings,
         rng: random.Random,
+        calm: bool,
         die: Callable[[], None],
         shares: str | None,
     ) -> None:
@@ -121,6 +122,7 @@ class SimWorker:
             "simulation://", WorkerInfo(process.name, process.name, tuple(groups), version=version),
             on_membership=self.keeper.observe, ttl_s=ttl_s, clock=clock, rng=rng,
             monotonic=loop.time, emitter=emitter, store_factory=lambda url: store,
+            told=lambda: calm,
         )  # fmt: skip
         self._rng = rng
         self._loops: list[asyncio.Task[None]] = []
