@@ -76,7 +76,7 @@ class Patience:
 
 def _lets_wait(worker: SimWorker) -> bool:
     slots = worker.slots
-    if not worker.keeper.trusted or slots.stopping or slots.load >= CONCURRENCY:
+    if not worker.trusted or slots.stopping or slots.load >= CONCURRENCY:
         return False
     if any(attempt.is_background for attempt in slots.attempts):
         return False

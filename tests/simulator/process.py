@@ -100,7 +100,7 @@ class SimWorker:
         self.scheduler = Scheduler(
             store, {"job": POLICY}, slots=self.slots, concurrency=CONCURRENCY,
             now_us=clock.confirmed_us, settle_soon=self.settler.poke, read_soon=self.tailer.wake,
-            trusted=lambda: self.keeper.trusted, slow=lambda: self.settler.slow,
+            trusted=self._trusts, slow=lambda: self.settler.slow,
             on_fenced=lambda shard: self.keeper.forget(shard),
             settings=settings, rng=rng, emitter=emitter,
         )  # fmt: skip
@@ -124,8 +124,14 @@ class SimWorker:
             monotonic=loop.time, emitter=emitter, store_factory=lambda url: store,
             told=lambda: calm,
         )  # fmt: skip
+        self.trusted = False
+        """Whether it was at its last pass, by its own clock."""
         self._rng = rng
         self._loops: list[asyncio.Task[None]] = []
+
+    def _trusts(self) -> bool:
+        self.trusted = self.keeper.trusted
+        return self.trusted
 
     def _shared_slots(self, rng: random.Random, *, one_writer: bool) -> SharedSlots:
         """As `late.worker.transactions`."""
