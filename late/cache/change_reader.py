@@ -26,7 +26,8 @@ _SHARD = ShardId(CHANGES_SHARD)
 
 
 class Round(msgspec.Struct, frozen=True):
-    """All changes that `moment` sees and the round before does not; perhaps some more."""
+    """A step of the reader: the changes that `moment` sees and the round before does not; it may
+    have some more."""
 
     moment: Moment
     moment_s: float

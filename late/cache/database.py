@@ -1,4 +1,4 @@
-"""What a cache asks of the database: a moment with values, and how far the log goes."""
+"""Questions of a cache to the database: values with their moment, and how far the log goes."""
 
 from __future__ import annotations
 

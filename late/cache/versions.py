@@ -25,7 +25,7 @@ VERSIONS_MAX = 4
 SEEN_MAX = 10_000
 """The changes whose ids are remembered, so that a reader of its own write need not load."""
 OVERHEAD_BYTES = 600
-"""What a version takes beside its key and value: objects and places in tables."""
+"""The memory of a version beside its key and value: objects and places in tables."""
 
 
 class Change(msgspec.Struct, frozen=True):

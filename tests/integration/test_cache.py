@@ -11,6 +11,7 @@ import threading
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import closing
+from typing import Any
 
 import pytest
 from sqlalchemy import Connection, Engine, text

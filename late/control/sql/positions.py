@@ -45,7 +45,7 @@ SEEN: Mapping[str, ColumnElement[Any]] = {
     .columns(column("seq"))
     .scalar_subquery(),
 }
-"""What a statement sees of the log, as a cursor. SQL cannot ask it on Spanner."""
+"""Columns with a cursor that covers what the statement sees. On Spanner SQL cannot ask for it."""
 
 
 def checked(start: str | int, now: int) -> str | int:
