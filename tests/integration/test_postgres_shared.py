@@ -13,7 +13,12 @@ import pytest
 
 from late.errors import ConfigError
 from late.model.task import ShardId
-from late.outbox.adapters.psycopg_shared import PsycopgShared, PsycopgSharedTransactions
+from late.outbox.adapters import psycopg_shared
+from late.outbox.adapters.psycopg_shared import (
+    PREPARE_AFTER,
+    PsycopgShared,
+    PsycopgSharedTransactions,
+)
 from late.outbox.shared import open_shared
 from late.store.base import Fate, Lease, Settlement
 from late.store.postgres import shared_transaction
@@ -184,3 +189,45 @@ def test_a_handler_can_be_broken_off(url: str, transactions: PsycopgSharedTransa
 def test_other_stores_say_so(url_of: str) -> None:
     with pytest.raises(ConfigError, match=r"task 'charge' .* SQLite and not on \w+: .*savepoint"):
         open_shared(url_of, task="charge")
+
+
+def prepared(transactions: PsycopgSharedTransactions) -> list[int]:
+    """Return how many statements are prepared after each handler of a transaction, and then in the
+    next transaction on the same session."""
+    counts = []
+    tx = transactions.begin()
+    for number in range(PREPARE_AFTER + 2):
+        if number:
+            tx.next()
+        tx.connection.execute("insert into effect values (%s)", (number,))
+        tx.connection.prepare_threshold = 0  # It is for no other.
+        counts.append(names(tx))
+    tx.roll_back()
+    tx.close()
+    tx = transactions.begin()
+    counts.append(names(tx))
+    tx.roll_back()
+    tx.close()
+    return counts
+
+
+def names(tx: PsycopgShared) -> int:
+    [[count]] = tx.connection.execute(
+        "select count(*) from pg_prepared_statements where name <> ''", prepare=False
+    ).fetchall()
+    assert isinstance(count, int)
+    return count
+
+
+def test_what_handlers_repeat_is_prepared_until_the_end_of_the_transaction(
+    transactions: PsycopgSharedTransactions,
+) -> None:
+    assert prepared(transactions) == [0] * PREPARE_AFTER + [1, 1, 0]
+
+
+def test_behind_a_pooler_nothing_is_prepared(
+    transactions: PsycopgSharedTransactions, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    through_a_pooler = psycopg_shared._BEGIN.replace(b"pg_backend_pid()", b"-1")
+    monkeypatch.setattr(psycopg_shared, "_BEGIN", through_a_pooler)
+    assert prepared(transactions) == [0] * (PREPARE_AFTER + 3)

@@ -15,8 +15,9 @@ from late.control import Control
 from late.errors import LateError
 from late.handler.context import Context
 from late.outbox import connect
+from late.outbox.adapters.psycopg_shared import PREPARE_AFTER, PsycopgSharedTransactions
 from late.schema import migrate
-from late.store.base import WorkerInfo
+from late.store.base import Fate, WorkerInfo
 from late.store.postgres.connection import rows_of
 from late.store.postgres.store import PostgresStore
 from late.store.postgres.wake_ups import PostgresWakeUps
@@ -113,6 +114,21 @@ async def test_handlers_keep_connections_to_it(bouncer: PgBouncer) -> None:
     with connect(url) as tx:
         found = tx.execute("select number from effect order by number").fetchall()
     assert [number for (number,) in found] == list(range(200))
+
+
+def test_handlers_that_share_a_transaction_prepare_nothing(bouncer: PgBouncer) -> None:
+    """The names would be in the way of whoever gets the session next."""
+    transactions = PsycopgSharedTransactions(f"{bouncer.url}/postgres", 1)
+    for _ in range(3):
+        tx = transactions.begin()
+        for _ in range(PREPARE_AFTER + 2):
+            [(count,)] = tx.connection.execute("select count(*) from pg_prepared_statements")
+            assert count == 0
+            tx.next()
+        tx.last()
+        assert tx.commit([])[0] is Fate.COMMITTED
+        tx.close(committed=True)
+    transactions.close()
 
 
 def waiting(url: str) -> int:

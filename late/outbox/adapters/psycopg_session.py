@@ -145,7 +145,7 @@ def shared(conninfo: str, idle: IdleConnections, kind: type[C]) -> C:
     return kind.connect(conninfo, **_OPTIONS) if tx is None else tx
 
 
-def renewed(tx: Any, kind: type[K]) -> K:
+def renewed(tx: Any, kind: type[K], prepare_after: int | None = None) -> K:
     """Return a new connection with the session of `tx` and its transaction; `tx` has neither then.
 
     What was set on the object ends with it. The session keeps its prepared statements, so the new
@@ -153,20 +153,21 @@ def renewed(tx: Any, kind: type[K]) -> K:
 
     Args:
         kind: of the new one, sync or async.
+        prepare_after: psycopg's `prepare_threshold`.
     """
     session, prepared = tx.pgconn, tx._prepared
     tx.pgconn = _ENDED
     new = kind(session)
     new._prepared = prepared
-    new.prepare_threshold = None
+    new.prepare_threshold = prepare_after
     return new
 
 
-def lent(tx: Any, kind: type[K]) -> K:
+def lent(tx: Any, kind: type[K], prepare_after: int | None = None) -> K:
     """Return another object around the session of `tx`; `end_lent` takes it back."""
     new = kind(tx.pgconn)
     new._prepared = tx._prepared
-    new.prepare_threshold = None
+    new.prepare_threshold = prepare_after
     return new
 
 

@@ -14,7 +14,7 @@ import os
 import socket
 from collections.abc import Sequence
 from contextlib import ExitStack, suppress
-from typing import TYPE_CHECKING, Any, NoReturn
+from typing import TYPE_CHECKING, Any
 
 import psycopg
 from psycopg import generators
@@ -23,8 +23,12 @@ from psycopg.pq.abc import PGconn
 
 from late.notify.notifier import tell
 from late.outbox.adapters import psycopg_session
-from late.outbox.adapters.psycopg_tags import TaggedAsyncCursor, TaggedCursor
-from late.outbox.base import COMMIT_REFUSED, ROLLBACK_REFUSED
+from late.outbox.adapters.psycopg_handler_connections import (
+    LentAsyncConnection,
+    LentConnection,
+    SharedAsyncConnection,
+    SharedConnection,
+)
 from late.outbox.idle_connections import IdleConnections
 from late.outbox.pending_wakeups import noting
 from late.outbox.shared_part import Sessions, SharedPart
@@ -38,7 +42,13 @@ LOCK_S = 0.050
 """The longest wait for a lock, but for the first handler of a transaction: that of a later one may
 be for another shared transaction, which waits for what the earlier ones have locked. The server
 would take a second to find that out. The handler runs again in a transaction of its own."""
-_BEGIN = b"begin isolation level read committed, read write; savepoint late_task"
+_BEGIN = (
+    b"begin isolation level read committed, read write; savepoint late_task;"
+    b" select pg_backend_pid()"
+)
+PREPARE_AFTER = 2
+"""A statement that a transaction has executed so many times is prepared, until its end. The server
+plans it a few times more and then no more, which is half of its time for an UPDATE of one row."""
 _RESET = b"release savepoint late_task; reset all; reset role; reset session authorization"
 _NEXT = _RESET + b"; savepoint late_task; set local lock_timeout = %d" % (LOCK_S * 1000)
 _UNDO = b"rollback to savepoint late_task"
@@ -48,80 +58,6 @@ _LAST = _RESET + b"; set local lock_timeout = %d" % (shared_transaction.LOCK_S *
 _TRANSIENT = ("40001", "40P01", "55P03")
 _GONE = ("08", "57P")
 """The beginnings of the states of a server that has gone away."""
-
-
-class SharedConnection(psycopg.Connection[Any]):
-    """The connection that handlers get: its transaction is not theirs to end."""
-
-    def __init__(self, *args: Any, **kwargs: Any) -> None:
-        super().__init__(*args, **kwargs)
-        self.cursor_factory = TaggedCursor
-
-    def commit(self) -> NoReturn:
-        raise psycopg.ProgrammingError(COMMIT_REFUSED)
-
-    def rollback(self) -> NoReturn:
-        raise psycopg.ProgrammingError(ROLLBACK_REFUSED)
-
-    def __exit__(self, *_: object) -> None:
-        """Leave the transaction as it is."""
-
-
-class SharedAsyncConnection(psycopg.AsyncConnection[Any]):
-    """The same for `async def` handlers."""
-
-    def __init__(self, *args: Any, **kwargs: Any) -> None:
-        super().__init__(*args, **kwargs)
-        self.cursor_factory = TaggedAsyncCursor
-
-    async def commit(self) -> NoReturn:
-        raise psycopg.ProgrammingError(COMMIT_REFUSED)
-
-    async def rollback(self) -> NoReturn:
-        raise psycopg.ProgrammingError(ROLLBACK_REFUSED)
-
-    async def __aexit__(self, *_: object) -> None:
-        """Leave the transaction as it is."""
-
-
-class _Lent(psycopg.Connection[Any]):
-    """The connection of a handler's SQLAlchemy session; see `shared_session.Lent`."""
-
-    quiet = True
-
-    def __init__(self, *args: Any, **kwargs: Any) -> None:
-        super().__init__(*args, **kwargs)
-        self.cursor_factory = TaggedCursor
-
-    def commit(self) -> None:
-        if not self.quiet:
-            raise psycopg.ProgrammingError(COMMIT_REFUSED)
-
-    def rollback(self) -> None:
-        if not self.quiet:
-            raise psycopg.ProgrammingError(ROLLBACK_REFUSED)
-
-    def close(self) -> None:
-        """Nothing: `end_lent` takes it back."""
-
-
-class _AsyncLent(psycopg.AsyncConnection[Any]):
-    quiet = True
-
-    def __init__(self, *args: Any, **kwargs: Any) -> None:
-        super().__init__(*args, **kwargs)
-        self.cursor_factory = TaggedAsyncCursor
-
-    async def commit(self) -> None:
-        if not self.quiet:
-            raise psycopg.ProgrammingError(COMMIT_REFUSED)
-
-    async def rollback(self) -> None:
-        if not self.quiet:
-            raise psycopg.ProgrammingError(ROLLBACK_REFUSED)
-
-    async def close(self) -> None:
-        """Nothing: `end_lent` takes it back."""
 
 
 class PsycopgShared(SharedPart):
@@ -144,8 +80,11 @@ class PsycopgShared(SharedPart):
         self.connection: Any = psycopg_session.shared(conninfo, idle, SharedConnection)
         self._wakes = ExitStack()
         try:
-            self._execute(_BEGIN)
             self._session: PGconn | None = self.connection.pgconn
+            # A pooler between has a process id of its own. Some take names for something else.
+            is_direct = self._execute(_BEGIN) == b"%d" % self._session.backend_pid
+            self._prepare_after = PREPARE_AFTER if is_direct else None
+            self.connection.prepare_threshold = self._prepare_after
             self._cancel = self._session.get_cancel()
         except BaseException:
             self.connection.close()
@@ -158,9 +97,9 @@ class PsycopgShared(SharedPart):
             self._renew(self._kind)
 
     def _new_session(self) -> HandlerSession:
-        kind: Any = _AsyncLent if self._is_async else _Lent
+        kind: Any = LentAsyncConnection if self._is_async else LentConnection
         made = self._sessions.open(
-            lambda: psycopg_session.lent(self.connection, kind),
+            lambda: psycopg_session.lent(self.connection, kind, self._prepare_after),
             psycopg_session.end_lent,
             is_async=self._is_async,
         )
@@ -168,13 +107,11 @@ class PsycopgShared(SharedPart):
         return made
 
     def next(self) -> None:
-        """Keep what the last handler did, and begin the part of the next one.
-
-        Raises:
-            psycopg.Error: the last one has spoilt the transaction.
-        """
-        self._execute(_NEXT)
-        self._renew(self._kind)
+        """Keep what the last handler did, and begin the part of the next one. The statements for
+        it go with the next handler's first one, which fails if the last one has spoilt the
+        transaction."""
+        self._renew(SharedConnection)
+        self.connection.defer(_NEXT)
 
     async def next_async(self) -> None:
         """Do the same as `next`, on the loop."""
@@ -182,19 +119,27 @@ class PsycopgShared(SharedPart):
         self._renew(self._kind)
 
     def last(self) -> None:
-        """Keep what the last handler did; a commit comes next. Raises as `next` does."""
+        """Keep what the last handler did; a commit comes next.
+
+        Raises:
+            psycopg.Error: it has spoilt the transaction.
+        """
+        self._forget()
         self._execute(_LAST)
         self._renew(SharedConnection)
 
     def _renew(self, kind: Any) -> None:
         """Take a new object around the session."""
+        self._forget()
         self._wakes.close()
         self._shards |= self._noted
-        self.connection = psycopg_session.renewed(self.connection, kind)
+        self.connection = psycopg_session.renewed(self.connection, kind, self._prepare_after)
         self._noted = self._wakes.enter_context(noting(self.connection))
 
     def undo(self) -> bool:
         """Take back what the present handler did; return whether the transaction goes on."""
+        if self._forget():
+            return True  # It has done nothing.
         try:
             self._execute(_UNDO)
         except psycopg.Error:
@@ -217,7 +162,8 @@ class PsycopgShared(SharedPart):
     @property
     def error(self) -> BaseException | None:
         """Why what the present handler did cannot be kept, although it has returned; else None."""
-        if self.connection.pgconn.transaction_status == TransactionStatus.INTRANS:
+        session = self._session
+        if session is not None and session.transaction_status == TransactionStatus.INTRANS:
             return None
         return psycopg.errors.InFailedSqlTransaction(
             "a statement of this handler has failed, so nothing of it can be committed: let the"
@@ -241,6 +187,7 @@ class PsycopgShared(SharedPart):
 
     def roll_back(self) -> None:
         """Take back what all handlers did, and keep the connection if it is sound."""
+        self._forget()
         with suppress(psycopg.Error):
             self._execute(b"rollback")
 
@@ -248,6 +195,7 @@ class PsycopgShared(SharedPart):
         """Give the connection back. What was not committed is rolled back. It waits for nobody."""
         self._wakes.close()
         self._session = None
+        self._forget()
         psycopg_session.put(self.connection, self._idle)
         if committed and (shards := self._shards | self._noted):
             tell(frozenset(shards))
@@ -272,11 +220,23 @@ class PsycopgShared(SharedPart):
         with suppress(psycopg.Error):
             self._cancel.cancel()
 
-    def _execute(self, statements: bytes) -> None:
-        """Run them in one round trip. Cheaper than a cursor by some 30 us."""
+    def _forget(self) -> bool:
+        """Return whether the present handler has not used its connection; what comes next does
+        without the statements that wait for that."""
+        waits = not self._is_async and self.connection.deferred
+        if waits:
+            self.connection.forget()
+        return bool(waits)
+
+    def _execute(self, statements: bytes) -> bytes | None:
+        """Run them in one round trip, and return the one value that the last one has, if any.
+        Cheaper than a cursor by some 30 us."""
         result = self.connection.pgconn.exec_(statements)
+        if result.status == ExecStatus.TUPLES_OK:
+            return result.get_value(0, 0)
         if result.status != ExecStatus.COMMAND_OK:
             raise psycopg_session.error_of(result, self.connection)
+        return None
 
     async def _execute_async(self, statements: bytes) -> None:
         session = self.connection.pgconn

@@ -16,7 +16,8 @@ from psycopg import sql
 from late.observability import conflicts
 
 
-def _with_tag(cursor: Any, query: Any) -> Any:
+def with_tag(cursor: Any, query: Any) -> Any:
+    """Return a statement with the tag of the cursor's connection, else with that of the context."""
     tag = getattr(cursor.connection, "late_tag", "") or conflicts.current()
     if not tag:
         return query
@@ -31,20 +32,20 @@ class TaggedCursor(psycopg.Cursor[Any]):
     """A cursor whose statements carry the tag of its connection, else that of the context."""
 
     def execute(self, query: Any, params: Any = None, **more: Any) -> Self:
-        return super().execute(_with_tag(self, query), params, **more)
+        return super().execute(with_tag(self, query), params, **more)
 
     def executemany(self, query: Any, params_seq: Any, **more: Any) -> None:
-        super().executemany(_with_tag(self, query), params_seq, **more)
+        super().executemany(with_tag(self, query), params_seq, **more)
 
 
 class TaggedAsyncCursor(psycopg.AsyncCursor[Any]):
     """The same for a connection that is awaited."""
 
     async def execute(self, query: Any, params: Any = None, **more: Any) -> Self:
-        return await super().execute(_with_tag(self, query), params, **more)
+        return await super().execute(with_tag(self, query), params, **more)
 
     async def executemany(self, query: Any, params_seq: Any, **more: Any) -> None:
-        await super().executemany(_with_tag(self, query), params_seq, **more)
+        await super().executemany(with_tag(self, query), params_seq, **more)
 
 
 def tagged(tx: Any, tag: str = "") -> float:

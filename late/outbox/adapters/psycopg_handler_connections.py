@@ -1,0 +1,83 @@
+"""The objects of psycopg that the handlers of a shared transaction get: they cannot end it."""
+
+from __future__ import annotations
+
+from typing import Any, NoReturn
+
+import psycopg
+
+from late.outbox.adapters.psycopg_deferred import DeferringConnection
+from late.outbox.adapters.psycopg_tags import TaggedAsyncCursor, TaggedCursor
+from late.outbox.base import COMMIT_REFUSED, ROLLBACK_REFUSED
+
+
+class SharedConnection(DeferringConnection):
+    """The connection that handlers get: its transaction is not theirs to end."""
+
+    def commit(self) -> NoReturn:
+        raise psycopg.ProgrammingError(COMMIT_REFUSED)
+
+    def rollback(self) -> NoReturn:
+        raise psycopg.ProgrammingError(ROLLBACK_REFUSED)
+
+    def __exit__(self, *_: object) -> None:
+        """Leave the transaction as it is."""
+
+
+class SharedAsyncConnection(psycopg.AsyncConnection[Any]):
+    """The same for `async def` handlers."""
+
+    def __init__(self, *args: Any, **kwargs: Any) -> None:
+        super().__init__(*args, **kwargs)
+        self.cursor_factory = TaggedAsyncCursor
+
+    async def commit(self) -> NoReturn:
+        raise psycopg.ProgrammingError(COMMIT_REFUSED)
+
+    async def rollback(self) -> NoReturn:
+        raise psycopg.ProgrammingError(ROLLBACK_REFUSED)
+
+    async def __aexit__(self, *_: object) -> None:
+        """Leave the transaction as it is."""
+
+
+class LentConnection(psycopg.Connection[Any]):
+    """The connection of a handler's SQLAlchemy session; see `shared_session.Lent`."""
+
+    quiet = True
+
+    def __init__(self, *args: Any, **kwargs: Any) -> None:
+        super().__init__(*args, **kwargs)
+        self.cursor_factory = TaggedCursor
+
+    def commit(self) -> None:
+        if not self.quiet:
+            raise psycopg.ProgrammingError(COMMIT_REFUSED)
+
+    def rollback(self) -> None:
+        if not self.quiet:
+            raise psycopg.ProgrammingError(ROLLBACK_REFUSED)
+
+    def close(self) -> None:
+        """Nothing: `end_lent` takes it back."""
+
+
+class LentAsyncConnection(psycopg.AsyncConnection[Any]):
+    """The same for `async def` handlers."""
+
+    quiet = True
+
+    def __init__(self, *args: Any, **kwargs: Any) -> None:
+        super().__init__(*args, **kwargs)
+        self.cursor_factory = TaggedAsyncCursor
+
+    async def commit(self) -> None:
+        if not self.quiet:
+            raise psycopg.ProgrammingError(COMMIT_REFUSED)
+
+    async def rollback(self) -> None:
+        if not self.quiet:
+            raise psycopg.ProgrammingError(ROLLBACK_REFUSED)
+
+    async def close(self) -> None:
+        """Nothing: `end_lent` takes it back."""
