@@ -16,7 +16,7 @@ from late.control.autoscale_journal import AutoscalerControl
 from late.control.database import Database
 from late.control.dead_letters.commands import DeadLetterControl
 from late.control.doctor import doctor
-from late.control.groups import lag
+from late.control.groups import lag, shadow
 from late.control.groups.commands import GroupControl
 from late.control.lanes.commands import LaneControl
 from late.control.offers import OfferControl
@@ -146,5 +146,6 @@ class Control(AbstractContextManager["Control"]):
         self, *, keep_s: float = cleanup.KEEP_S, history_keep_s: float = cleanup.HISTORY_KEEP_S
     ) -> cleanup.Swept:
         """Remove inbox rows that are no longer needed, unique keys whose period is over, and old
-        results and histories. Workers do this every ten minutes."""
+        results and histories, and shadows whose time is over. Workers do this every ten minutes."""
+        shadow.end_old(self._database.engine)
         return cleanup.sweep(self._database.engine, keep_s=keep_s, history_keep_s=history_keep_s)

@@ -379,6 +379,10 @@ class GroupView(msgspec.Struct, frozen=True):
     stale_s: float | None = None
     """Every task that was committed, or became due, this long ago has ended or was postponed. None
     if only the reading was looked at."""
+    shadow_of: str | None = None
+    """The group that it is a shadow of; None if it is no shadow."""
+    until_us: int | None = None
+    """The time at which a shadow is forgotten."""
 
 
 class ShardReset(msgspec.Struct, frozen=True):

@@ -53,6 +53,7 @@ class _Gathering:
 
     def __init__(self) -> None:
         self.items: list[Item[Any]] = []
+        self.shadow = False
         self.waiting = 0
         """The number of attempts that still wait for its end."""
         self.full = asyncio.Event()
@@ -83,6 +84,7 @@ class BatchHandler:
         """Run as part of a batch, and return or raise the outcome of this item."""
         mine = Item(item, task_id=context.task_id, attempt=context.attempt, headers=context.headers)
         call = self._join(mine, alone=context.attempt > 1)
+        call.shadow = context.shadow  # A worker serves shadows alone, or none.
         assert call.run is not None
         call.waiting += 1
         try:
@@ -126,7 +128,7 @@ class BatchHandler:
             pass
         if self._open is call:
             self._open = None
-        batch = Batch(call.items)
+        batch = Batch(call.items, shadow=call.shadow)
         try:
             if self._async:
                 await self._call(batch)

@@ -48,8 +48,12 @@ class Item(Generic[T]):
 class Batch(Sequence[Item[T]]):
     """The items of one call, at least one."""
 
-    def __init__(self, items: Iterable[Item[T]]) -> None:
+    shadow: bool
+    """True if the group is a shadow: then the call must have no effect. See `Context.shadow`."""
+
+    def __init__(self, items: Iterable[Item[T]], *, shadow: bool = False) -> None:
         self._items = tuple(items)
+        self.shadow = shadow
 
     @classmethod
     def of(cls, *values: T) -> Batch[T]:

@@ -7,7 +7,12 @@ differ only in the methods that use the database.
 from __future__ import annotations
 
 from collections.abc import AsyncIterator, Callable, Iterator, Mapping, Sequence
-from contextlib import asynccontextmanager, contextmanager
+from contextlib import (
+    AbstractAsyncContextManager,
+    AbstractContextManager,
+    asynccontextmanager,
+    contextmanager,
+)
 from datetime import UTC, datetime, timedelta
 from time import monotonic
 from typing import TYPE_CHECKING, Any
@@ -123,6 +128,16 @@ class _Attempt:
         return self._attempt.is_replay
 
     @property
+    def shadow(self) -> bool:
+        """True if the group is a shadow, which tries this code on real tasks.
+
+        What is done in `begin`, `once`, `tx` and `session` is rolled back, with the tasks that are
+        enqueued there. Nothing else is held back: no call of another service, no mail, no
+        transaction that the handler opens by itself. Leave those out if this is true.
+        """
+        return self._attempt.shadow
+
+    @property
     def keeps_result(self) -> bool:
         """True if the handler's return value is kept as a result."""
         return self._attempt.keeps_result
@@ -222,6 +237,14 @@ class _Attempt:
                 f"{self.name}: a task has one block of once(), and this attempt has committed it"
             )
 
+    def _may_claim(self, tx: object) -> bool:
+        """Return False for the effects of a shadow that nobody would roll back."""
+        if not self.shadow:
+            return True
+        from late.outbox.shadow import is_held
+
+        return is_held(tx)
+
     def _claimed(self, claim: Claim) -> bool:
         if claim.name == "OVER":
             raise AttemptOver(
@@ -257,10 +280,18 @@ class Context(_Attempt):
         It commits at the end of the block, and rolls back if the block raises. If the handler has a
         transaction already, enqueue through that one: this takes another connection.
         """
+        with self._opened()(self._url, self._idle, tag=self._tag) as tx:
+            yield tx
+
+    def _opened(self) -> Callable[..., AbstractContextManager[Any]]:
+        """Return what opens a transaction for this attempt."""
+        if self.shadow:
+            from late.outbox import shadow
+
+            return shadow.begin
         from late.outbox.connections import begin
 
-        with begin(self._url, self._idle, tag=self._tag) as tx:
-            yield tx
+        return begin
 
     @contextmanager
     def once(self) -> Iterator[Any]:
@@ -278,11 +309,9 @@ class Context(_Attempt):
             AttemptOver: this attempt has ended, or its shard has another owner.
             ConfigError: it is the second block in the same attempt.
         """
-        from late.outbox.connections import begin
-
         self._once_more()
         self.heartbeat()
-        with begin(self._url, self._idle, self._claim_or_leave, self._tag) as tx:
+        with self._opened()(self._url, self._idle, self._claim_or_leave, self._tag) as tx:
             yield tx
             self.heartbeat()  # Raises if the attempt has ended: it must not commit then.
         self._once_done = True
@@ -294,7 +323,7 @@ class Context(_Attempt):
 
         Returns:
             True if the effects are to be done in `tx`. False if another run of the task has
-            committed them: return without doing them.
+            committed them, or if `tx` would commit in a shadow: return without doing them.
 
         Raises:
             AttemptOver: this attempt has ended, or its shard has another owner: roll back.
@@ -303,7 +332,7 @@ class Context(_Attempt):
         from late.outbox.inbox import claim
 
         self.heartbeat()
-        return self._claimed(claim(tx, self._attempt))
+        return self._may_claim(tx) and self._claimed(claim(tx, self._attempt))
 
     def _claim_or_leave(self, tx: SyncTransaction) -> None:
         from late.outbox.inbox import claim
@@ -342,19 +371,25 @@ class AsyncContext(_Attempt):
         the handler has a transaction already, enqueue through that one: this takes another
         connection.
         """
+        async with self._opened()(self._url, self._idle, tag=self._tag) as tx:
+            yield tx
+
+    def _opened(self) -> Callable[..., AbstractAsyncContextManager[Any]]:
+        """Return what opens a transaction for this attempt."""
+        if self.shadow:
+            from late.outbox import shadow
+
+            return shadow.begin_async
         from late.outbox.connections import begin_async
 
-        async with begin_async(self._url, self._idle, tag=self._tag) as tx:
-            yield tx
+        return begin_async
 
     @asynccontextmanager
     async def once(self) -> AsyncIterator[Any]:
         """Open a transaction whose effects happen exactly once; see `Context.once`."""
-        from late.outbox.connections import begin_async
-
         self._once_more()
         self.heartbeat()
-        async with begin_async(self._url, self._idle, self._claim_or_leave, self._tag) as tx:
+        async with self._opened()(self._url, self._idle, self._claim_or_leave, self._tag) as tx:
             yield tx
             self.heartbeat()  # Raises if the attempt has ended: it must not commit then.
         self._once_done = True
@@ -364,7 +399,7 @@ class AsyncContext(_Attempt):
         from late.outbox.inbox import claim_async
 
         self.heartbeat()
-        return self._claimed(await claim_async(tx, self._attempt))
+        return self._may_claim(tx) and self._claimed(await claim_async(tx, self._attempt))
 
     async def _claim_or_leave(self, tx: AsyncTransaction) -> None:
         from late.outbox.inbox import claim_async

@@ -192,6 +192,8 @@ class Reads(msgspec.Struct, frozen=True):
     """Records that were created before this time are passed over: they count as settled."""
     replay_us: int = 0
     """Records that were created before this time are replays: the group was reset later."""
+    shadow: bool = False
+    """It is a shadow: its tasks are run without effects."""
 
     def takes(self, record: Record) -> bool:
         return record.created_at_us >= self.from_us and (
@@ -273,6 +275,8 @@ class Attempt(msgspec.Struct, frozen=True, gc=False):
     """True if its group was reset after the task was created: it may have run before."""
     keeps_result: bool = False
     """True if its return value is kept: see `Policy.result_ttl_us`."""
+    shadow: bool = False
+    """True if its group is a shadow: it must have no effect."""
 
     @property
     def is_background(self) -> bool:

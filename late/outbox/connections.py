@@ -100,10 +100,10 @@ async def begin_async(
 def read(url: str, make: Callable[[Target], Steps[T]], idle: IdleConnections | None = None) -> T:
     """Run steps that only read, in a transaction of their own. On SQLite it takes no write lock."""
     if url.startswith("sqlite"):
-        with closing(_sqlite(url)) as connection:
+        with closing(open_sqlite(url)) as connection:
             return run(connection, make)
     if url.startswith("spanner"):
-        found: T = _spanner().read(url, make)
+        found: T = spanner().read(url, make)
         return found
     with begin(url, idle) as tx:
         return run(tx, make)
@@ -115,11 +115,13 @@ def shared(url: str, most: int) -> Any:
         from late.outbox.adapters.sqlite_shared import SqliteSharedTransactions
 
         path_of(_plain(url))  # Raises for a wrong URL.
-        return SqliteSharedTransactions(lambda kind: _sqlite(url, kind, check_same_thread=False))
-    _psycopg()
+        return SqliteSharedTransactions(
+            lambda kind: open_sqlite(url, kind, check_same_thread=False)
+        )
+    psycopg()
     from late.outbox.adapters.psycopg_shared import PsycopgSharedTransactions
 
-    return PsycopgSharedTransactions(_conninfo(url), most)
+    return PsycopgSharedTransactions(conninfo(url), most)
 
 
 def load_driver(url: str) -> None:
@@ -132,9 +134,9 @@ def load_driver(url: str) -> None:
 
     with suppress(ConfigError):
         if url.startswith("spanner"):
-            _spanner()
+            spanner()
         elif not url.startswith("sqlite"):
-            _psycopg()
+            psycopg()
 
 
 @contextmanager
@@ -142,7 +144,7 @@ def _begun(
     url: str, idle: IdleConnections | None, first: Callable[[Any], object] | None, tag: str
 ) -> Iterator[Any]:
     if url.startswith("sqlite"):
-        connection = _sqlite(url)
+        connection = open_sqlite(url)
         try:
             begun = monotonic()
             try:
@@ -159,12 +161,12 @@ def _begun(
         finally:
             connection.close()
     elif url.startswith("spanner"):
-        with _spanner().connect(url, tag) as tx:
+        with spanner().connect(url, tag) as tx:
             if first is not None:
                 first(tx)
             yield tx
     else:
-        with _psycopg().connect(_conninfo(url), idle, first, tag) as tx:
+        with psycopg().connect(conninfo(url), idle, first, tag) as tx:
             yield tx
 
 
@@ -177,7 +179,7 @@ async def _begun_async(
 ) -> AsyncIterator[Any]:
     if url.startswith("sqlite"):
         path_of(_plain(url))  # Raises for a wrong URL here and not in the thread.
-        connection = AsyncSqlite(lambda: _sqlite(url))
+        connection = AsyncSqlite(lambda: open_sqlite(url))
         try:
             begun = monotonic()
             try:
@@ -192,16 +194,17 @@ async def _begun_async(
         finally:
             await connection.close()
     elif url.startswith("spanner"):
-        async with _spanner().connect_async(url, tag) as tx:
+        async with spanner().connect_async(url, tag) as tx:
             if first is not None:
                 await first(tx)
             yield tx
     else:
-        async with _psycopg().connect_async(_conninfo(url), idle, first, tag) as tx:
+        async with psycopg().connect_async(conninfo(url), idle, first, tag) as tx:
             yield tx
 
 
-def _sqlite(url: str, kind: type[Any] = sqlite3.Connection, **settings: Any) -> Any:
+def open_sqlite(url: str, kind: type[Any] = sqlite3.Connection, **settings: Any) -> Any:
+    """Open the file at `url`, with a connection of `kind`."""
     path = path_of(_plain(url))
     if not path.exists():
         raise SchemaMismatch(f"there is no database at {url}: run `late migrate {url}`")
@@ -222,7 +225,8 @@ def _plain(url: str) -> str:
     return scheme.partition("+")[0] + separator + rest
 
 
-def _conninfo(url: str) -> str:
+def conninfo(url: str) -> str:
+    """Return the URL as psycopg takes it."""
     scheme, _, rest = _plain(url).partition("://")
     if scheme not in ("postgresql", "cockroachdb"):
         raise ConfigError(
@@ -231,7 +235,8 @@ def _conninfo(url: str) -> str:
     return f"postgresql://{rest}"
 
 
-def _psycopg() -> ModuleType:
+def psycopg() -> ModuleType:
+    """Return the module that opens transactions of PostgreSQL."""
     try:
         from late.outbox.adapters import psycopg_session
     except ModuleNotFoundError as error:
@@ -243,7 +248,8 @@ def _psycopg() -> ModuleType:
     return psycopg_session
 
 
-def _spanner() -> ModuleType:
+def spanner() -> ModuleType:
+    """Return the module that opens transactions of Spanner."""
     try:
         from late.outbox.adapters import spanner_session
     except ModuleNotFoundError as error:

@@ -105,7 +105,8 @@ class Entry(msgspec.Struct, gc=False, eq=False):
             self.expires_at_us,
             policy.target,
             is_replay=record.created_at_us < lease.reads.replay_us,
-            keeps_result=policy.result_ttl_us > 0,
+            keeps_result=policy.result_ttl_us > 0 and not lease.reads.shadow,
+            shadow=lease.reads.shadow,
         )
 
     def parked(self, due_at_us: int, reason: Reason, *, holds: bool) -> Parked:

@@ -305,6 +305,8 @@ class Membership(msgspec.Struct, frozen=True):
     may tell of the latter some seconds late."""
     groups: frozenset[str] | None = None
     """Groups that are registered and not paused; None: all that workers name."""
+    shadows: frozenset[str] = frozenset()
+    """Those of `groups` that are shadows."""
     expires_at_us: Mapping[str, int] = {}
     """Worker id -> the end of its lease, by the database's clock."""
     settings: str | None = None

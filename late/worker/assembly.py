@@ -38,6 +38,7 @@ from late.tailer.tailer import Tailer
 from late.worker.background import BackgroundJob, BackgroundService
 from late.worker.file_limit import raise_file_limit
 from late.worker.pools import Dispatchers
+from late.worker.shadow import ShadowMode
 from late.worker.watch.fence_report import Counts
 from late.worker.watch.progress import SLOTS, Duty
 
@@ -68,10 +69,13 @@ def policies_of(app: App) -> dict[str, Policy]:
     return found | {ROUTE + queue: policy for queue, policy in app.routes.items()}
 
 
-def exchange_of(outages: Outages, worker_id: str) -> Exchange:
-    """Return what takes in the failures that the other workers told of, and returns ours."""
+def exchange_of(outages: Outages, worker_id: str, shadow: ShadowMode) -> Exchange:
+    """Return what takes in the failures that the other workers told of, and returns ours. A shadow
+    tells of none: its code is on trial, and nothing else is."""
 
     def exchange(fleet: Membership) -> tuple[NameEnds, ...]:
+        if shadow.on:
+            return ()
         others = (worker for worker in fleet.workers if worker.worker_id != worker_id)
         return outages.exchange((each for worker in others for each in worker.ends), fleet.now_us)
 

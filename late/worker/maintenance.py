@@ -7,16 +7,39 @@ of its groups.
 from __future__ import annotations
 
 import time
-from collections.abc import Awaitable, Callable
-from typing import Protocol
+from collections.abc import Awaitable, Callable, Iterator
+from functools import partial
+from typing import TYPE_CHECKING, Protocol
 
 from late import events
 from late.app.backpressure import EVERY_S, BacklogPublisher
+from late.concurrency import in_thread
 from late.config import WorkerConfig
 from late.store.base import PruneReport
 from late.worker.background import BackgroundJob
+from late.worker.watch.lag_alarm import LagAlarm, lag_alarm_job
+from late.worker.watch.lock_waits import lock_waits_job
+
+if TYPE_CHECKING:
+    from late.worker.worker import Worker
 
 SWEEP_EVERY_S = 600.0
+
+
+def jobs_of(worker: Worker, store: Prunable) -> Iterator[BackgroundJob]:
+    """Yield what a worker does in the background."""
+    settings = worker.settings
+    yield worker.refusals.job
+    yield backlog_job(worker.backlog)
+    yield prune_job(store, is_maintainer=worker.is_maintainer, settings=settings)
+    sweep = partial(
+        in_thread, lambda: worker.control().sweep(history_keep_s=settings.journal_keep_s)
+    )
+    yield sweep_job(sweep, is_maintainer=worker.is_maintainer, recheck_s=settings.prune_every_s)
+    yield lock_waits_job(worker, worker.app.url)
+    if settings.lag_alarm_s:
+        alarm = LagAlarm(worker.groups)
+        yield lag_alarm_job(alarm, worker.control, is_maintainer=worker.is_maintainer)
 
 
 class Prunable(Protocol):

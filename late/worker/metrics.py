@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING, Protocol
 
 from late import config
 from late.autoscaler.keda.demand import Signals, workers_wanted
+from late.control.status import real_groups
 from late.errors import LateError
 from late.events import Emitter
 from late.events import default as default_emitter
@@ -37,6 +38,7 @@ if TYPE_CHECKING:
     from late.scheduler.pools import Pool
     from late.scheduler.scheduler import Scheduler
     from late.tailer.tailer import Tailer
+    from late.worker.shadow import ShadowMode
 
     _Look = tuple[Status, dict[str, Signals], dict[tuple[str, str], Signals], Server]
 
@@ -82,6 +84,8 @@ class WorkerView(Protocol):
     def control(self) -> Callable[[], Control]: ...
     @property
     def trusted(self) -> bool: ...
+    @property
+    def shadow(self) -> ShadowMode: ...
     def is_maintainer(self) -> bool: ...
 
 
@@ -123,12 +127,13 @@ class Telemetry:
                 await asyncio.gather(self._looking, return_exceptions=True)
 
     async def _push_on(self, push: otel.OtelExporter) -> None:
-        """Send the metrics every few seconds and once at the end."""
+        """Send the metrics every few seconds and once at the end; none of a shadow."""
         try:
             while True:
                 await asyncio.sleep(self._worker.settings.otel_every_s)
                 self._look()
-                await asyncio.to_thread(push.metrics, self.registry)
+                if not self._worker.shadow.on:
+                    await asyncio.to_thread(push.metrics, self.registry)
         finally:
             self._look()
             await asyncio.to_thread(push.close, self.registry)
@@ -136,7 +141,12 @@ class Telemetry:
     async def page(self) -> bytes:
         """Return all metrics in the text format of Prometheus."""
         await self._fresh()
-        return metrics.render(self.registry)
+        return metrics.render(self.registry, self.prefix)
+
+    @property
+    def prefix(self) -> str:
+        """The beginning of the names of this worker's metrics."""
+        return metrics.SHADOW_PREFIX if self._worker.shadow.on else metrics.PREFIX
 
     async def _fresh(self) -> None:
         loop = self._loop
@@ -190,7 +200,10 @@ class Telemetry:
 
     def _overview(self) -> _Look:
         control = self._worker.control()
-        return *control.status.detailed(limit=LIMIT), control.status.server()
+        status, signals, paces = real_groups.of_look(
+            *control.status.detailed(limit=LIMIT), control.groups.shadows()
+        )
+        return status, signals, paces, control.status.server()
 
 
 def of_worker(worker: WorkerView) -> Iterator[Value]:

@@ -98,6 +98,13 @@ class Dispatchers:
         self._pulls = pulls
         self._offers = offers
 
+    def record(self) -> None:
+        """Call no target and serve no consumer, before `start`: this worker serves shadows."""
+        for each in self._all:
+            if isinstance(each, RemotePool):
+                each.record()
+        self._pulls.record()
+
     async def start(self) -> None:
         """
         Raises:

@@ -16,7 +16,7 @@ import logging
 import random
 import secrets
 import time
-from collections.abc import Awaitable, Callable, Coroutine, Iterator, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Coroutine, Mapping, Sequence
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
@@ -24,7 +24,6 @@ from late import config, events
 from late.app.app import App
 from late.app.backpressure import BacklogPublisher
 from late.clock import DatabaseClock
-from late.concurrency import in_thread
 from late.config import Members, WorkerConfig
 from late.dispatcher.dispatcher import Dispatcher
 from late.dispatcher.pull.pools import Pulls
@@ -43,19 +42,17 @@ from late.tailer.lease_keeper import LeaseKeeper
 from late.tailer.release_notice import ReleaseNotice
 from late.tailer.tailer import Tailer
 from late.worker import assembly
-from late.worker.background import BackgroundJob
-from late.worker.maintenance import backlog_job, prune_job, sweep_job
+from late.worker.maintenance import jobs_of
 from late.worker.metrics import Telemetry
 from late.worker.offers import offers_of
 from late.worker.pools import Dispatchers, remote_pools
 from late.worker.settings_sync import SettingsSync
+from late.worker.shadow import shadow_mode_of
 from late.worker.shared_control import SharedControl
 from late.worker.startup import open_store_at_start
 from late.worker.transactions import transaction_pool_of
 from late.worker.watch.fence_report import FenceReport
 from late.worker.watch.health import Health, State
-from late.worker.watch.lag_alarm import LagAlarm, lag_alarm_job
-from late.worker.watch.lock_waits import lock_waits_job
 from late.worker.watch.progress import SLOTS, Duty
 from late.worker.watch.reporter import reporter_of
 from late.worker.watch.stall_monitor import StallMonitor
@@ -128,6 +125,7 @@ class Worker:
         self._target = target
         self.control = SharedControl(app.url, alarm_s=self.settings.lag_alarm_s)
         self.telemetry = Telemetry(self)
+        self.shadow = shadow_mode_of(self)
         self._wire()
 
     def _wire(self) -> None:
@@ -165,7 +163,7 @@ class Worker:
         )
         self.tailer = Tailer(
             store,
-            wanted=lambda: self.scheduler.wanted(),
+            wanted=lambda: self.shadow.wanted(self.scheduler.wanted()),
             on_pages=self._pages,
             page_size=settings.page_size,
             poll_max_s=settings.poll_max_s or store.features.poll_max_s,
@@ -211,7 +209,7 @@ class Worker:
             rng=self._rng,
         )
         self.backlog = BacklogPublisher(self.control, self.groups, mine=self.is_maintainer)
-        self.beats, self.background = assembly.background(self._background_jobs(), self._rng)
+        self.beats, self.background = assembly.background(jobs_of(self, self._store), self._rng)
 
     def _change_settings(self, live: Live) -> None:
         self.scheduler.change_settings(live.queues, live.targets)
@@ -261,7 +259,7 @@ class Worker:
         )
         info = assembly.worker_info(self.id, self.groups, settings, self._declared)
         self.address = info.address
-        self.heartbeat = Heartbeat(
+        self.heartbeat: Heartbeat = Heartbeat(
             app.url,
             info,
             ttl_s=settings.lease_ttl_s,
@@ -271,16 +269,16 @@ class Worker:
             clock=self.clock,
             rng=self._rng,
             beside=self._beside(),
-            exchange=assembly.exchange_of(self.scheduler.limits.outages, self.id),
+            exchange=assembly.exchange_of(self.scheduler.limits.outages, self.id, self.shadow),
             told=lambda: self.tailer.told_of_fleet,
         )
 
     def _acquired(self, leases: list[Lease]) -> None:
-        self.scheduler.acquired(leases)
+        self.scheduler.acquired(self.shadow.fitting(leases))
         self.settings_sync.read_again()
 
     def _observe(self, membership: Membership, trusted_until: float, sent_s: float) -> None:
-        self.keeper.observe(membership, trusted_until, sent_s)
+        self.keeper.observe(self.shadow.view(membership), trusted_until, sent_s)
         self.settings_sync.told(membership.settings)
         self.offers.told(membership.offers)
         self.scheduler.wake()
@@ -353,8 +351,11 @@ class Worker:
                 self._store, self.settings.wait_for_database_s, self._stop_asked, self.health
             )
             self.clock.sample(await self._store.now(), time.monotonic())
+            if await self.shadow.begin(self.control):
+                self.dispatchers.record()
             await self.dispatchers.start()
-            await self.settings_sync.open(self.app.schedules, self.groups, self.app.first_rates)
+            rates = {} if self.shadow.on else self.app.first_rates
+            await self.settings_sync.open(self.app.schedules, self.groups, rates)
         except BaseException:
             self._close_ports()
             await self.dispatchers.stop(0.0)
@@ -437,6 +438,7 @@ class Worker:
         for loop in self._loops:
             loop.cancel()
         await asyncio.gather(*self._loops, return_exceptions=True)
+        self.shadow.close()
         await asyncio.to_thread(self.heartbeat.stop)
         self._close_ports()
         await self._close_connections()
@@ -478,23 +480,14 @@ class Worker:
     def _pages(self, group: str, pages: list[Page]) -> None:
         # Every reply carries the database's time: a busy worker's clock is never older than this.
         self.clock.sample(max(page.now_us for page in pages), time.monotonic())
-        self.scheduler.pages(group, pages)
+        self.scheduler.pages(group, self.shadow.paced(group, pages))
 
     # ------------------------------------------------------------------ background jobs
 
     def is_maintainer(self) -> bool:
-        """Tell whether this worker does what one must do for all. Several may: see note 0019."""
+        """Tell whether this worker does what one must do for all. Several may: see note 0019. One
+        of shadows does nothing for others."""
         lowest = self.keeper.lowest_shard
-        return any((group, lowest) in self.scheduler.cores for group in self.groups)
-
-    def _background_jobs(self) -> Iterator[BackgroundJob]:
-        settings, mine = self.settings, self.is_maintainer
-        yield self.refusals.job
-        yield backlog_job(self.backlog)
-        yield prune_job(self._store, is_maintainer=mine, settings=settings)
-        keep_s = settings.journal_keep_s
-        sweep = partial(in_thread, lambda: self.control().sweep(history_keep_s=keep_s))
-        yield sweep_job(sweep, is_maintainer=mine, recheck_s=settings.prune_every_s)
-        yield lock_waits_job(self, self.app.url)
-        if settings.lag_alarm_s:
-            yield lag_alarm_job(LagAlarm(self.groups), self.control, is_maintainer=mine)
+        return not self.shadow.on and any(
+            (group, lowest) in self.scheduler.cores for group in self.groups
+        )

@@ -72,7 +72,7 @@ def test_an_engine_speaks_its_dialect(url: str) -> None:
     assert (made.dialect.name, made.dialect.driver) == ("cockroachdb", "psycopg")
     found = through_sqlalchemy._dialect(made)  # type: ignore[arg-type]
     assert found is COCKROACH
-    assert connecting._conninfo(url) == "postgresql://late@h:26257/db"
+    assert connecting.conninfo(url) == "postgresql://late@h:26257/db"
     assert "cockroachdb" in SCHEMES
 
 

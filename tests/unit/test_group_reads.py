@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from late.model.task import CONTROL_QUEUE, Reads
-from late.store.common.groups import reads_of
+from late.store.common.groups import PAUSED, SHADOW, active_of, reads_of
 
 
 def test_a_group_without_limits_reads_everything() -> None:
@@ -11,4 +11,10 @@ def test_a_group_without_limits_reads_everything() -> None:
 
 
 def test_a_group_with_queues_reads_commands_too() -> None:
+    assert reads_of(None, None, None, SHADOW | PAUSED) == Reads(shadow=True)
+    assert reads_of(None, None, None, PAUSED) == Reads()
     assert reads_of('["mail"]', 5, 7) == Reads(frozenset(["mail", CONTROL_QUEUE]), 5, 7)
+
+
+def test_shadows_are_told_apart_by_their_mark() -> None:
+    assert active_of(["default", "~try"]) == ({"default", "try"}, {"try"})

@@ -10,9 +10,16 @@ import pytest
 from late.worker.worker import Worker
 
 
-def keeps(groups: tuple[str, ...], owned: set[tuple[str, int]], lowest: int | None = 0) -> bool:
+def keeps(
+    groups: tuple[str, ...],
+    owned: set[tuple[str, int]],
+    lowest: int | None = 0,
+    *,
+    shadow: bool = False,
+) -> bool:
     worker: Any = SimpleNamespace(
         groups=groups,
+        shadow=SimpleNamespace(on=shadow),
         keeper=SimpleNamespace(lowest_shard=lowest),
         scheduler=SimpleNamespace(cores=dict.fromkeys(owned)),
     )
@@ -31,6 +38,11 @@ def keeps(groups: tuple[str, ...], owned: set[tuple[str, int]], lowest: int | No
 )
 def test_there_is_always_one_where_a_group_is_worked(fleet: list[Any]) -> None:
     assert any(keeps(*each) for each in fleet)
+
+
+def test_not_a_worker_of_shadows() -> None:
+    assert keeps(("a",), {("a", 0)})
+    assert not keeps(("a",), {("a", 0)}, shadow=True)
 
 
 def test_not_who_has_no_lowest_shard() -> None:

@@ -53,6 +53,13 @@ def test_the_default_group_speaks_for_those_without_a_worker() -> None:
     assert [name for _, name in said] == ["served"]
 
 
+def test_nobody_speaks_for_a_shadow() -> None:
+    alarm, said = heard("default", "try")
+    behind = GroupView("try", 1, lagging=True, workers=1, shadow_of="default")
+    alarm.update([behind, view("default", workers=1)])
+    assert said == [("group_lagging", "default")]
+
+
 async def test_the_watch_finds_a_group_that_nobody_works(tmp_path: Path) -> None:
     url = sqlite.database(tmp_path / "lag.db")
     alarm, said = heard("default")

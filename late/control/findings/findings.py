@@ -23,6 +23,7 @@ from late.control.findings import (
 )
 from late.control.findings.model import Finding, Level
 from late.control.findings.phrases import age, count, number
+from late.control.status import real_groups
 from late.control.status.snapshot import Snapshot
 from late.control.views import GroupView, QueueStatus
 from late.model.queue_settings import QueueSettings
@@ -36,7 +37,9 @@ def findings(seen: Snapshot) -> list[Finding]:
     """List everything that an operator should look at: the worst first, causes before effects."""
     if seen.partial:  # nothing else is known: that there is no worker, for one
         return [*database.find(seen), *workers.reported(seen)]
+    whole, seen = seen, real_groups.of_snapshot(seen)
     found = [
+        *_shadows(whole),
         *database.find(seen),
         *machines.find(seen),
         *workers.find(seen),
@@ -55,6 +58,17 @@ def findings(seen: Snapshot) -> list[Finding]:
         ),
     ]
     return sorted(found, key=lambda each: each.level != "bad")
+
+
+def _shadows(seen: Snapshot) -> Iterator[Finding]:
+    """Yield the shadows that keep tasks in the log while nobody works them."""
+    for group in seen.groups:
+        if group.shadow_of is None or group.workers or not group.lag.n:
+            continue
+        where = f"groups/{quote(group.name, safe='')}"
+        text = f"The log keeps {count(group.lag)} for it, the oldest for {age(group.lag_s)}."
+        yield Finding("warn", f"Nobody works the shadow {group.name}", text, where,
+                      f"late group delete {group.name}")  # fmt: skip
 
 
 def failing(share: float) -> Level:

@@ -5,11 +5,15 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from late.control.database import Database, Part, on_engine
+from late.control.groups import compare as comparisons
 from late.control.groups import groups, lag
 from late.control.groups import reset as resets
 from late.control.groups import retention as retentions
+from late.control.groups import shadow as shadows
 from late.control.groups import wait as waits
+from late.control.sql import positions
 from late.control.views import GroupView, Status
+from late.model.shadow import KEEP_S
 
 
 class GroupControl(Part):
@@ -43,6 +47,24 @@ class GroupControl(Part):
         groups.create(self._database.engine, name, queues=queues, start=start)
         return self.get(name)
 
+    def shadow(
+        self,
+        name: str,
+        *,
+        of: str,
+        start: str | int = positions.NOW,
+        queues: Sequence[str] | None = None,
+        rate: float | None = None,
+        speed: float | None = None,
+        keep_s: float = KEEP_S,
+    ) -> GroupView:
+        """Register a shadow of the group `of`; see `late.control.groups.shadow.create`."""
+        shadows.create(
+            self._database.engine, name, of=of, start=start, queues=queues, rate=rate,
+            speed=speed, keep_s=keep_s,
+        )  # fmt: skip
+        return self.get(name)
+
     def pause(self, name: str) -> GroupView:
         """Pause a group. Its workers release its shards in seconds; running tasks may finish."""
         groups.pause(self._database.engine, name, paused=True)
@@ -55,6 +77,9 @@ class GroupControl(Part):
 
     delete = on_engine(groups.remove)
     reset = on_engine(resets.reset)
+    begin_shadows = on_engine(shadows.begin)
+    shadows = on_engine(shadows.names)
+    compare = on_engine(comparisons.compare)
     require = on_engine(groups.check)
     wait = on_engine(waits.wait)
     waiting = on_engine(waits.Waiting)

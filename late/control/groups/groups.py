@@ -8,7 +8,7 @@ it.
 from __future__ import annotations
 
 import uuid
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
 import msgspec
@@ -32,12 +32,15 @@ from late.control.sql.last_settlement import journals
 from late.control.sql.rows import locking, now_us
 from late.control.sql.shards import survey
 from late.errors import ConfigError, Conflict, TransactionAborted
-from late.model.task import DEFAULT_GROUP
+from late.model.task import CONTROL_QUEUE, DEFAULT_GROUP, Reads
 from late.model.validation import NAME_RULE, is_name
 from late.schema.engine import reading, write
 from late.schema.tables import NOW_US, dead, group, lease, meta, settlement, timer, worker
+from late.store.common.groups import PAUSED
 
 _GONE = "group_gone/"
+SHADOW_KEY = "shadow/"
+"""The beginning of the keys in `late_meta` under which shadows are described."""
 
 
 class Checkpoint(msgspec.Struct, frozen=True):
@@ -62,7 +65,12 @@ class _Gone(msgspec.Struct, frozen=True):
 
 
 def create(
-    engine: Engine, name: str, *, queues: Iterable[str] | None, start: str | int | None
+    engine: Engine,
+    name: str,
+    *,
+    queues: Iterable[str] | None,
+    start: str | int | None,
+    register: Callable[[Connection, int], Mapping[str, Any]] = lambda connection, now: {},
 ) -> None:
     """Register a group that begins at `start` in every shard.
 
@@ -71,6 +79,7 @@ def create(
             count as settled.
         start: `beginning`, `now` or a time in microseconds. None only for a group that was used
             without being registered; it continues from its present place.
+        register: returns further columns of its row, in the same transaction.
 
     Raises:
         ConfigError: the name is not valid or is taken, there is no queue, or the start is not
@@ -102,6 +111,7 @@ def create(
                 created_at_us=now,
                 queues=None if chosen is None else msgspec.json.encode(chosen).decode(),
                 from_us=None if place is None else positions.from_us(place),
+                **register(connection, now),
             )
         )
         if place is not None:
@@ -134,8 +144,8 @@ def pause(engine: Engine, name: str, *, paused: bool) -> None:
 
     def work(connection: Connection) -> None:
         row = known(connection, name)
-        if bool(row.paused) != paused:
-            values = {"paused": int(paused)}
+        if bool(row.paused & PAUSED) != paused:
+            values = {"paused": row.paused & ~PAUSED | paused * PAUSED}
             connection.execute(update(group).where(group.c.name == name).values(**values))
             action = "group.pause" if paused else "group.resume"
             audit.record(connection, action=action, subject=f"group:{name}")
@@ -143,8 +153,11 @@ def pause(engine: Engine, name: str, *, paused: bool) -> None:
     write(engine, work)
 
 
-def remove(engine: Engine, name: str) -> None:
+def remove(engine: Engine, name: str, *, served: bool = False) -> None:
     """Remove a group with its journals, timers and dead letters. None of its tasks runs again.
+
+    Args:
+        served: remove it also if live workers serve it. They find its shards gone.
 
     Raises:
         ConfigError: there is no such group, it is the default group, or live workers serve it.
@@ -154,9 +167,9 @@ def remove(engine: Engine, name: str) -> None:
         if name == DEFAULT_GROUP:
             raise Conflict("the default group stays: schedules and unique keys live by it")
         known(connection, name)
-        served = serving(connection).get(name, 0)
-        if served:
-            raise Conflict(f"{served} live workers serve group {name!r}: stop them first")
+        live = 0 if served else serving(connection).get(name, 0)
+        if live:
+            raise Conflict(f"{live} live workers serve group {name!r}: stop them first")
         high = [0, 0]
         for key, journal in journals(connection).items():
             if key[0] == name:
@@ -181,7 +194,7 @@ def _forget(connection: Connection, name: str, gone: _Gone) -> None:
         connection.execute(delete(table).where(table.c.consumer_group == name))
     connection.execute(delete(group).where(group.c.name == name))
     key = _GONE + name
-    connection.execute(delete(meta).where(meta.c.key == key))
+    connection.execute(delete(meta).where(meta.c.key.in_([key, SHADOW_KEY + name])))
     value = msgspec.json.encode(gone).decode()
     connection.execute(insert(meta).values(key=key, value=value))
 
@@ -237,6 +250,11 @@ def unknown(name: str, known: set[str]) -> str:
         f"no consumer group {name[:128]!r}; known: {', '.join(sorted(known))}. "
         "Make one: late group create NAME --start-from beginning|now|TIME"
     )
+
+
+def shown(reads: Reads) -> tuple[str, ...] | None:
+    """Return the queues that a group reads, without that of commands; None for all."""
+    return None if reads.queues is None else tuple(sorted(reads.queues - {CONTROL_QUEUE}))
 
 
 def serving(connection: Connection) -> dict[str, int]:

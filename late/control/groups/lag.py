@@ -12,7 +12,8 @@ from typing import Any
 
 from sqlalchemy import Connection, Engine, Row, func, select
 
-from late.control.groups.groups import serving, unknown
+from late.control.groups.groups import serving, shown, unknown
+from late.control.groups.shadow import known_shadows
 from late.control.sql import positions
 from late.control.sql.last_settlement import Journal, journals
 from late.control.sql.rows import now_us, seconds
@@ -21,10 +22,10 @@ from late.control.status import backlog
 from late.control.status.counts import summed
 from late.control.views import Count, GroupView, Status
 from late.errors import ConfigError
-from late.model.task import CONTROL_QUEUE, Reads
+from late.model.task import Reads
 from late.schema.engine import reading
 from late.schema.tables import group, lease, worker
-from late.store.common.groups import reads_of
+from late.store.common.groups import PAUSED, is_shadow, reads_of
 
 LIMIT = 10_000
 """The largest number of records of one shard that are counted."""
@@ -59,7 +60,7 @@ def groups(
         names = [each for each in groups_of(connection) if name in (None, each)]
         if name is not None and not names:
             raise ConfigError(unknown(name, set(rows)))
-        served = serving(connection)
+        served, shadows = serving(connection), known_shadows(connection)
         if seen is None:
             reads_by = {each: _reads(rows.get(each)) for each in names}
             lags = _lags(connection, reads_by, now, limit)
@@ -74,13 +75,14 @@ def groups(
             row = rows.get(each)
             reads = _reads(row)
             lag, lag_s = lags.get(each, (Count(), None))
-            state = "unregistered" if row is None else "paused" if row.paused else None
+            state = "unregistered" if row is None else "paused" if row.paused & PAUSED else None
+            shadow = shadows.get(each) if row is not None and is_shadow(row.paused) else None
             found.append(
                 GroupView(
                     name=each,
                     created_at_us=row.created_at_us if row else None,
                     state=state or ("working" if served.get(each) else "idle"),  # type: ignore[arg-type]
-                    queues=_shown(reads),
+                    queues=shown(reads),
                     from_us=reads.from_us or None,
                     replay_us=reads.replay_us or None,
                     workers=served.get(each, 0),
@@ -88,6 +90,8 @@ def groups(
                     lag=lag,
                     lag_s=lag_s,
                     lagging=lag_s is not None and lag_s > alarm_s,
+                    shadow_of=shadow.of if shadow else None,
+                    until_us=shadow.until_us if shadow else None,
                 )
             )
         return found
@@ -116,10 +120,6 @@ def _of(seen: Status) -> dict[str, Lag]:
         ages = [each for each in (lag_s, shard.lag_s) if each is not None]
         found[shard.group] = lag + shard.lag, max(ages, default=None)
     return found
-
-
-def _shown(reads: Reads) -> tuple[str, ...] | None:
-    return None if reads.queues is None else tuple(sorted(reads.queues - {CONTROL_QUEUE}))
 
 
 def unread(

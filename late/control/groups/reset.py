@@ -40,12 +40,13 @@ from late.control.sql.rows import locking, log_of, now_us, open_of
 from late.control.sql.shards import survey
 from late.control.status import backlog
 from late.control.views import Count, Reset, ShardReset
+from late.errors import Conflict
 from late.model.task import DEFAULT_GROUP, Reads
 from late.model.workflow import OPEN, WAITING
 from late.schema.engine import reading
 from late.schema.tables import dead, group, lease, schedule, settlement, stage, timer, unique
 from late.store.common import open_tasks
-from late.store.common.groups import reads_of
+from late.store.common.groups import is_shadow, reads_of
 from late.store.common.suspects import inherited, suspects_of, suspects_text
 
 LOOKED = 64_000
@@ -77,6 +78,7 @@ def reset(engine: Engine, name: str, to: str | int, *, dry_run: bool = False) ->
 
     Raises:
         ConfigError: there is no such group, or `to` is not valid.
+        Conflict: it is a shadow, whose counts begin with it.
     """
     head = positions.head(engine) if to == positions.NOW else ""
     with reading(engine) as connection:
@@ -90,6 +92,10 @@ def reset(engine: Engine, name: str, to: str | int, *, dry_run: bool = False) ->
 
 def _shards(connection: Connection, name: str, to: str | int, head: str) -> list[_Shard]:
     row = groups.known(connection, name, lock=False)
+    if is_shadow(row.paused):
+        raise Conflict(
+            f"group {name!r} is a shadow: delete it and make it anew, in place of a reset"
+        )
     now = now_us(connection)
     place = positions.checked(to, now)
     old = reads_of(row.queues, row.from_us, row.replay_us)

@@ -28,6 +28,7 @@ from late.model.ids import made_at_us, shard_of
 from late.model.task import Reads
 from late.schema.engine import reading
 from late.schema.tables import dead, timer
+from late.store.common.groups import PAUSED
 
 LIMIT = 10_000
 """The largest number of tasks of one shard that are counted."""
@@ -97,7 +98,7 @@ class Waiting:
 
 
 def _reads(connection: Connection, name: str) -> Reads:
-    if known(connection, name, lock=False).paused:
+    if known(connection, name, lock=False).paused & PAUSED:
         raise Conflict(f"group {name!r} is paused: nothing will be settled")
     return positions.registered(connection)[name]
 

@@ -22,7 +22,7 @@ from late.dispatcher.outcome_buffer import OutcomeBuffer
 from late.dispatcher.pull.queue import PullLease, Waiter, Waiters, identity, pool_name
 from late.dispatcher.pull.refusals import Refusals, known_as
 from late.dispatcher.push import responses
-from late.handler.classify import EXPIRED, GIVEN_BACK, INTERRUPTED, Verdict, clean
+from late.handler.classify import DONE, EXPIRED, GIVEN_BACK, INTERRUPTED, Verdict, clean
 from late.model.task import Attempt, Outcome
 
 SWEEP_S = 0.1
@@ -74,7 +74,7 @@ class PullPool:
         self._match_due = False
         self._fresh = 0
         """The number of waiting attempts that came since the last match."""
-        self._draining = False
+        self._draining = self._records = False
         self._quiet = asyncio.Event()
         self._loop: asyncio.AbstractEventLoop | None = None
         self._sweeping: asyncio.Task[None] | None = None
@@ -87,6 +87,8 @@ class PullPool:
         them can do do not count: they must not keep others away."""
         if self._draining:
             return 0
+        if self._records:
+            return OUT_MAX
         asked = self.waiters.total - self._fresh
         return max(0, min(asked, OUT_MAX - len(self._out), WAITING_MAX - len(self._waiting)))
 
@@ -106,10 +108,18 @@ class PullPool:
             for attempt in attempts:
                 self._back(attempt)
             return
+        if attempts and attempts[0].shadow:
+            for attempt in attempts:
+                self._finished.add(attempt, DONE, self._now_us(), monotonic())
+            return
         now = self._clock()
         self._waiting.extend((attempt, now) for attempt in attempts)
         self._fresh += len(attempts)
         self._match_soon()
+
+    def record(self) -> None:
+        """Give nothing to consumers, and say that all is done: this worker serves a shadow."""
+        self._records = True
 
     def abandon(self, group: str, shard_id: int, epoch: int) -> None:
         """Give up a shard that was lost under `epoch`: hand out none of its attempts, and refuse
@@ -241,7 +251,7 @@ class PullPool:
 
     def ask(self, waiter: Waiter) -> bool:
         """Let `waiter` wait for attempts of this queue; False while stopping. See `receive`."""
-        if self._draining or self._loop is None:
+        if self._draining or self._records or self._loop is None:
             return False
         self.waiters.add(waiter)
         self._match_soon()

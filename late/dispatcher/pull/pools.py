@@ -57,6 +57,11 @@ class Pulls:
         for pool in self.by_queue.values():
             pool.recall(shards)
 
+    def record(self) -> None:
+        """Give nothing to consumers, as `PullPool.record`."""
+        for pool in self.by_queue.values():
+            pool.record()
+
     async def start(self) -> None:
         for pool in self.by_queue.values():
             await pool.start()

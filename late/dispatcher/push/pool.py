@@ -17,8 +17,9 @@ from late.dispatcher.dispatcher import Dispatcher
 from late.dispatcher.handler import Handler
 from late.dispatcher.push import responses
 from late.dispatcher.push.job import Caller, job_of
+from late.dispatcher.push.recorder import Recorder
 from late.errors import DecodeError
-from late.handler.classify import RetryRule, Scrub, Verdict
+from late.handler.classify import DONE, RetryRule, Scrub, Verdict
 from late.handler.context import AsyncContext
 from late.model import validation as validate
 from late.model.targets import GrpcTarget, Target
@@ -67,7 +68,9 @@ class RemoteHandler:
         return {"payload": payload, "codec": NO_CODEC if form == "json" else form}
 
     async def fn(self, context: AsyncContext, *, payload: bytes, codec: str) -> Verdict:
-        """Call the target, and return the verdict as it is recorded."""
+        """Call the target, and return the verdict as it is recorded. In a shadow call nobody."""
+        if context.shadow:
+            return DONE
         verdict = await self._caller.call(job_of(context, payload, codec))
         return responses.as_result(verdict, context.keeps_result)
 
@@ -84,6 +87,10 @@ class RemoteHandlers(Mapping[str, Handler]):
         self._tasks = tasks
         self._caller = caller
         self._codec = codec
+
+    def call_by(self, caller: Caller) -> None:
+        """Take another way to the target from now on."""
+        self._caller = caller
 
     def __getitem__(self, name: str) -> RemoteHandler:
         task = self._tasks.get(name)
@@ -128,9 +135,10 @@ class RemotePool(Dispatcher):
         self.target = target
         self.names = sorted(tasks)
         """The registered tasks that go there."""
-        self._caller = caller or caller_of(target, rng=rng, scrub=scrub)
+        self._caller: Caller = caller or caller_of(target, rng=rng, scrub=scrub)
+        self._remote = RemoteHandlers(tasks, self._caller, codec)
         super().__init__(
-            RemoteHandlers(tasks, self._caller, codec),
+            self._remote,
             name=target.name,
             worker_id=worker_id,
             concurrency=target.concurrency,
@@ -147,6 +155,11 @@ class RemotePool(Dispatcher):
     def room(self) -> int:
         """Slots that are free; none once it stops."""
         return 0 if self._draining else self.free
+
+    def record(self) -> None:
+        """Call the target never, and say that all is done: this worker serves a shadow."""
+        self._caller = Recorder()
+        self._remote.call_by(self._caller)
 
     async def start(self) -> None:
         """

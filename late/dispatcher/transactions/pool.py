@@ -13,7 +13,9 @@ from functools import partial
 from typing import Any, Protocol
 
 from late.dispatcher.dispatcher import Dispatcher
+from late.dispatcher.local.threads import Threads
 from late.dispatcher.transactions.run import Turn, unbegun
+from late.dispatcher.transactions.shadow import ShadowRuns
 from late.dispatcher.transactions.turn_queue import TURNS_MAX, Alone, TurnQueue
 from late.errors import ConfigError
 from late.handler.classify import RetryRule, Scrub, Verdict
@@ -57,7 +59,13 @@ class TransactionHandler:
     wants_context = True
     soft_timeout_s = None
 
-    def __init__(self, task: TransactionTask, join: Callable[[Turn], None], pool: Any) -> None:
+    def __init__(
+        self,
+        task: TransactionTask,
+        join: Callable[[Turn], None],
+        pool: Any,
+        shadow: ShadowRuns | None = None,
+    ) -> None:
         self.name = task.name
         self.timeout_s = task.timeout_s
         self.retry = task.retry
@@ -67,9 +75,19 @@ class TransactionHandler:
         self._awaits = task.is_async
         self._join = join
         self._pool = pool
+        self._shadow = shadow
 
-    async def fn(self, context: AsyncContext, **arguments: Any) -> Verdict:
-        """Run in a transaction, and return the verdict on this attempt."""
+    async def fn(self, context: AsyncContext, **arguments: Any) -> object:
+        """Run in a transaction, and return the verdict on this attempt.
+
+        In a shadow return or raise what the handler does: its transaction is its own, and is rolled
+        back.
+        """
+        if context.shadow:
+            assert self._shadow is not None
+            return await self._shadow.run(
+                context, partial(self._call, **arguments), is_async=self._awaits
+            )
         ended = asyncio.get_running_loop().create_future()
         call = partial(self._call, **arguments)
         turn = Turn(context.own, context, call, self.retry, ended, is_async=self._awaits)
@@ -128,8 +146,14 @@ class TransactionPool(Dispatcher):
         self._pass_on = on_finished
         self._wake_scheduler = wake
         self._most = concurrency
+        self._shadow_threads = Threads()
+        shadow = ShadowRuns(self._transactions, self._shadow_threads)
+        handlers = {
+            n: TransactionHandler(task, self._joined, self._queue, shadow)
+            for n, task in tasks.items()
+        }
         super().__init__(
-            {n: TransactionHandler(task, self._joined, self._queue) for n, task in tasks.items()},
+            handlers,
             name=TRANSACTION_POOL,
             concurrency=concurrency + AHEAD_MAX,
             process_workers=0,
@@ -171,6 +195,7 @@ class TransactionPool(Dispatcher):
 
     async def stop(self, grace_s: float) -> None:
         await super().stop(grace_s)
+        self._shadow_threads.close()
         self._queue.stop()
 
     def abandon(self, group: str, shard_id: int, epoch: int) -> None:

@@ -17,13 +17,20 @@ from __future__ import annotations
 
 from late.observability.metrics.catalogue import METRICS, Metric
 from late.observability.metrics.from_events import follow
-from late.observability.metrics.prometheus import CONTENT_TYPE, render
+from late.observability.metrics.prometheus import (
+    CONTENT_TYPE,
+    PREFIX,
+    SHADOW_PREFIX,
+    render,
+)
 from late.observability.metrics.registry import OTHER, Registry, metrics_of
 
 __all__ = [
     "CONTENT_TYPE",
     "METRICS",
     "OTHER",
+    "PREFIX",
+    "SHADOW_PREFIX",
     "Metric",
     "Registry",
     "follow",

@@ -8,15 +8,29 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable, Iterator
 
+from msgspec.structs import replace
+
 from late.observability.metrics.catalogue import Metric
 from late.observability.metrics.registry import Buckets, Labels, Registry, Sample
 
 CONTENT_TYPE = "text/plain; version=0.0.4; charset=utf-8"
 
 
-def render(registry: Registry) -> bytes:
-    """Render all metrics that have a value."""
-    return "".join(_lines(registry.samples())).encode("utf-8", "backslashreplace")
+PREFIX, SHADOW_PREFIX = "late_", "late_shadow_"
+"""The beginning of the names, and that of a shadow's: no alert and no dashboard knows those."""
+
+
+def render(registry: Registry, prefix: str = PREFIX) -> bytes:
+    """Render all metrics that have a value; their names begin with `prefix`."""
+    samples = registry.samples()
+    if prefix != PREFIX:
+        samples = [_renamed(sample, prefix) for sample in samples]
+    return "".join(_lines(samples)).encode("utf-8", "backslashreplace")
+
+
+def _renamed(sample: Sample, prefix: str) -> Sample:
+    name = prefix + sample.metric.name.removeprefix(PREFIX)
+    return Sample(replace(sample.metric, name=name), sample.values)
 
 
 def _lines(samples: Iterable[Sample]) -> Iterator[str]:

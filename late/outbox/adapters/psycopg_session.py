@@ -26,6 +26,7 @@ from late.outbox.conflict_errors import note
 from late.outbox.idle_connections import IdleConnections
 
 C = TypeVar("C", bound=psycopg.Connection[Any])
+A = TypeVar("A", bound=psycopg.AsyncConnection[Any])
 K = TypeVar("K", psycopg.Connection[Any], psycopg.AsyncConnection[Any])
 _OPTIONS: dict[str, Any] = {"prepare_threshold": None}
 """A PgBouncer that pools transactions gives a session, with what was prepared in it, to others."""
@@ -63,23 +64,23 @@ def connect(
     Raises:
         psycopg.errors.InFailedSqlTransaction: the block has swallowed an error of the database.
     """
-    tx = None if idle is None else _kept(idle, psycopg.Connection)
-    kept = tx is not None
+    tx = kept(idle, psycopg.Connection)
+    is_kept = tx is not None
     if tx is None:
-        tx = psycopg.Connection.connect(conninfo, **_OPTIONS)
+        tx = new(conninfo, psycopg.Connection)
     begun = tagged(tx, tag)
     try:
         if first is not None:
             try:
                 first(tx)
             except psycopg.OperationalError:
-                if not kept or not tx.closed:
+                if not is_kept or not tx.closed:
                     raise
-                tx = psycopg.Connection.connect(conninfo, **_OPTIONS)
+                tx = new(conninfo, psycopg.Connection)
                 tagged(tx, tag)
                 first(tx)
         yield tx
-        _check(tx)
+        check(tx)
         if tx.broken or not tx.closed:  # Broken unseen, it must not look committed.
             tx.commit()
     except Exception as error:
@@ -100,23 +101,23 @@ async def connect_async(
     tag: str = "",
 ) -> AsyncIterator[psycopg.AsyncConnection[Any]]:
     """Open an async transaction; see `connect`. A cancellation closes its connection."""
-    tx = None if idle is None else await _kept_async(idle)
-    kept = tx is not None
+    tx = await kept_async(idle, psycopg.AsyncConnection)
+    is_kept = tx is not None
     if tx is None:
-        tx = await psycopg.AsyncConnection.connect(conninfo, **_OPTIONS)
+        tx = await new_async(conninfo, psycopg.AsyncConnection)
     begun = tagged(tx, tag)
     try:
         if first is not None:
             try:
                 await first(tx)
             except psycopg.OperationalError:
-                if not kept or not tx.closed:
+                if not is_kept or not tx.closed:
                     raise
-                tx = await psycopg.AsyncConnection.connect(conninfo, **_OPTIONS)
+                tx = await new_async(conninfo, psycopg.AsyncConnection)
                 tagged(tx, tag)
                 await first(tx)
         yield tx
-        _check(tx)
+        check(tx)
         if tx.broken or not tx.closed:
             await tx.commit()
     except Exception as error:
@@ -129,7 +130,7 @@ async def connect_async(
         put(tx, idle)
 
 
-def _check(tx: psycopg.Connection[Any] | psycopg.AsyncConnection[Any]) -> None:
+def check(tx: psycopg.Connection[Any] | psycopg.AsyncConnection[Any]) -> None:
     """Refuse to end a block whose transaction has failed: the server answers COMMIT with ROLLBACK,
     and neither it nor psycopg calls that an error."""
     if tx.pgconn.transaction_status == TransactionStatus.INERROR:
@@ -141,8 +142,18 @@ def _check(tx: psycopg.Connection[Any] | psycopg.AsyncConnection[Any]) -> None:
 
 def shared(conninfo: str, idle: IdleConnections, kind: type[C]) -> C:
     """Return a connection of `kind`, a kept one or a new one, without a transaction."""
-    tx = _kept(idle, kind)
-    return kind.connect(conninfo, **_OPTIONS) if tx is None else tx
+    tx = kept(idle, kind)
+    return new(conninfo, kind) if tx is None else tx
+
+
+def new(conninfo: str, kind: type[C]) -> C:
+    """Open a connection of `kind`."""
+    return kind.connect(conninfo, **_OPTIONS)
+
+
+async def new_async(conninfo: str, kind: type[A]) -> A:
+    """Open an async connection of `kind`."""
+    return await kind.connect(conninfo, **_OPTIONS)
 
 
 def renewed(tx: Any, kind: type[K], prepare_after: int | None = None) -> K:
@@ -185,8 +196,9 @@ def error_of(
     return psycopg.errors.error_from_result(result, encoding=tx.info.encoding)
 
 
-def _kept(idle: IdleConnections, kind: type[C]) -> C | None:
-    while (session := idle.take()) is not None:
+def kept(idle: IdleConnections | None, kind: type[C]) -> C | None:
+    """Return a kept connection of `kind` that is usable; None if there is none."""
+    while idle is not None and (session := idle.take()) is not None:
         tx = kind(session)
         tx.prepare_threshold = None
         usable = False
@@ -201,9 +213,10 @@ def _kept(idle: IdleConnections, kind: type[C]) -> C | None:
     return None
 
 
-async def _kept_async(idle: IdleConnections) -> psycopg.AsyncConnection[Any] | None:
-    while (session := idle.take()) is not None:
-        tx: psycopg.AsyncConnection[Any] = psycopg.AsyncConnection(session)
+async def kept_async(idle: IdleConnections | None, kind: type[A]) -> A | None:
+    """Return a kept async connection of `kind` that is usable; None if there is none."""
+    while idle is not None and (session := idle.take()) is not None:
+        tx = kind(session)
         tx.prepare_threshold = None
         usable = False
         try:

@@ -77,6 +77,7 @@ class PsycopgShared(SharedPart):
         """
         self._idle = idle
         self._sessions = sessions
+        self._held: Any = None
         self.connection: Any = psycopg_session.shared(conninfo, idle, SharedConnection)
         self._wakes = ExitStack()
         try:
@@ -99,12 +100,24 @@ class PsycopgShared(SharedPart):
     def _new_session(self) -> HandlerSession:
         kind: Any = LentAsyncConnection if self._is_async else LentConnection
         made = self._sessions.open(
-            lambda: psycopg_session.lent(self.connection, kind, self._prepare_after),
-            psycopg_session.end_lent,
-            is_async=self._is_async,
+            lambda: self._lend(kind), psycopg_session.end_lent, is_async=self._is_async
         )
         self._wakes.enter_context(noting(made.given, self._noted))
         return made
+
+    def _lend(self, kind: Any) -> Any:
+        made = psycopg_session.lent(self.connection, kind, self._prepare_after)
+        if self._held:
+            made.cursor_factory = self._held
+        return made
+
+    def hold(self) -> None:
+        """Refuse every statement that would end the transaction: it is of a shadow."""
+        from late.outbox.adapters.psycopg_held import HeldAsyncCursor, HeldCursor
+
+        self._held = HeldAsyncCursor if self._is_async else HeldCursor
+        self.connection.cursor_factory = self._held
+        self.connection.late_held = True
 
     def next(self) -> None:
         """Keep what the last handler did, and begin the part of the next one. The statements for

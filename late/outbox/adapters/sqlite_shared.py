@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any, NoReturn, TypeVar
 from late.errors import ConfigError
 from late.notify.notifier import tell
 from late.outbox.adapters.sqlite import AsyncSqlite
+from late.outbox.adapters.sqlite_held import authorizer
 from late.outbox.base import COMMIT_REFUSED, ROLLBACK_REFUSED
 from late.outbox.pending_wakeups import noting
 from late.outbox.shared_part import Sessions, SharedPart
@@ -177,6 +178,10 @@ class SqliteShared(SharedPart):
         made = self._sessions.open(lambda: _Lent(self._raw), lambda lent: None, is_async=False)
         self._wakes.enter_context(noting(made.given, self._noted))
         return made
+
+    def hold(self) -> None:
+        """Refuse every statement that would end the transaction: it is of a shadow."""
+        self._raw.set_authorizer(authorizer(self._raw))
 
     def next(self) -> None:
         """Keep what the last handler did, and begin the part of the next one.

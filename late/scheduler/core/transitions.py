@@ -137,7 +137,8 @@ def make_ready(core: CoreState, entry: Entry) -> None:
     if not entry.known:
         if core.commands.arrived(entry):
             return
-        if not (core.settings.offers and entry.understood):
+        # Who takes an offer may not know a shadow when it sees one: an older version does not.
+        if not (core.settings.offers and entry.understood) or core.lease.reads.shadow:
             park_unknown(core, entry)
             return
         entry.policy = msgspec.structs.replace(entry.policy, target=ELSEWHERE)

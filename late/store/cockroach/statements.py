@@ -121,7 +121,7 @@ select t.held_key, sum(case when t.due_at_us >= {HELD_US} then 1 else 0 end)::bi
   from late_timer t
  where t.consumer_group = %s and t.shard_id = %s and t.held_key is not null group by t.held_key
 """
-READS = "select queues, from_us, replay_us from late_group where name = %s"
+READS = "select queues, from_us, replay_us, paused from late_group where name = %s"
 RELEASE = """
 update late_lease set owner = null
  where consumer_group = %s and shard_id = %s and owner = %s and epoch = %s

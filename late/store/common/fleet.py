@@ -9,6 +9,7 @@ import msgspec
 
 from late.model.task import ShardId
 from late.store.base import LeaseView, Membership, NameEnds, WorkerInfo
+from late.store.common.groups import active_of
 
 Row = Any
 
@@ -57,16 +58,18 @@ def membership_of(
         workers: (worker_id, address, consumer_groups, capacity, version, ends, expires_at_us) of
             those that live, ascending by id.
         leases: (consumer_group, shard_id, owner, epoch), ascending.
-        groups: the names of those that may be worked.
+        groups: the names of those that may be worked, as `ACTIVE` returns them.
         settings, offers: as in `Membership`.
     """
     rows = list(workers)
+    active, shadows = active_of(groups)
     return Membership(
         now_us=now_us,
         workers=tuple(worker_of(row) for row in rows),
         leases=tuple(LeaseView(*row) for row in leases),
         shards=tuple(ShardId(shard_id) for shard_id in sorted(shards)),
-        groups=frozenset(groups),
+        groups=active,
+        shadows=shadows,
         expires_at_us={row[0]: row[6] for row in rows},
         settings=settings,
         offers=offers,

@@ -14,6 +14,7 @@ from late.model.task import ShardId
 from late.store.base import Membership, WorkerInfo
 from late.store.common.fleet import ends_text, groups_text
 from late.store.common.fleet_view import FleetView, Numbers
+from late.store.common.groups import active_of
 from late.store.postgres import statements as sql
 from late.store.postgres.connection import Connection, rows_of
 
@@ -113,10 +114,12 @@ class PostgresFleet:
         if lives:
             self._view, self._said = view, None if late else said
             self._end_us = own_end_us or 0
+        active, shadows = active_of(_names_of(groups or "[]"))
         return msgspec.structs.replace(
             view.membership(now_us, worker.worker_id, own_end_us),
             shards=self._shards,
-            groups=frozenset(_names_of(groups or "[]")),
+            groups=active,
+            shadows=shadows,
             settings=settings,
             offers=offers,
         )

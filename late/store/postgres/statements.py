@@ -342,7 +342,7 @@ select taken.*, (
            bool_or(t.due_at_us < {HELD_US}) as head_parked from late_timer t
      where t.consumer_group = %(group)s and t.shard_id = %(shard)s and t.held_key is not null
      group by t.held_key) k), (
-    select json_build_array(g.queues, g.from_us, g.replay_us)::text from late_group g
+    select json_build_array(g.queues, g.from_us, g.replay_us, g.paused)::text from late_group g
      where g.name = %(group)s)
   from taken
 """

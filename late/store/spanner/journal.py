@@ -45,7 +45,7 @@ SELECT {NOW},
   ARRAY(SELECT AS STRUCT l.owner, l.epoch, w.expires_at_us, l.taken_at_us FROM late_lease l
         LEFT JOIN late_worker w ON w.worker_id = l.owner
         WHERE l.consumer_group = @group AND l.shard_id = @shard),
-  ARRAY(SELECT AS STRUCT queues, from_us, replay_us FROM late_group WHERE name = @group)
+  ARRAY(SELECT AS STRUCT queues, from_us, replay_us, paused FROM late_group WHERE name = @group)
 """
 # The index holds only the timers that wait for a key: a takeover reads no others. The first hint is
 # for the emulator, which does not see that the condition excludes the same rows as the index.

@@ -187,7 +187,7 @@ ACQUIRE = (
     " where w.worker_id = late_lease.owner and w.expires_at_us > ?5) returning epoch,"
     " taken_at_us"
 )
-READS = "select queues, from_us, replay_us from late_group where name = ?"
+READS = "select queues, from_us, replay_us, paused from late_group where name = ?"
 RELEASE = (
     "update late_lease set owner = null where consumer_group = ? and shard_id = ? and owner = ?"
     " and epoch = ?"

@@ -40,6 +40,8 @@ class LagAlarm:
     def update(self, views: Sequence[GroupView]) -> None:
         """Emit each group that is behind, every time, and each that has caught up, once."""
         for view in views:
+            if view.shadow_of is not None:
+                continue  # it may be behind: it has an end, and nobody waits for it
             orphan = view.workers == 0 and DEFAULT_GROUP in self._groups
             if not (orphan or view.name in self._groups):
                 self._behind.discard(view.name)

@@ -68,6 +68,8 @@ class Reporter:
         now_us: the database's time, as far as it is known.
         wait: waits for about so many seconds, in the reporter's loop.
         write: writes a report; it blocks, and runs in a thread.
+        tells: whether there is anybody to tell: nobody looks at the failures of a shadow as at
+            those of a real group.
     """
 
     def __init__(
@@ -80,7 +82,9 @@ class Reporter:
         write: Callable[[WorkerReport], None],
         wait: Callable[[float], Awaitable[None]] = asyncio.sleep,
         monotonic: Monotonic = time.monotonic,
+        tells: Callable[[], bool] = lambda: True,
     ) -> None:
+        self.tells = tells
         self._call = call
         self._take = take
         self._stalled = stalled
@@ -103,7 +107,7 @@ class Reporter:
                 self._call(self._answer)
             await self._wait(LOOK_EVERY_S)
             told = self.complete()
-            if told is not None and self.is_due(told):
+            if told is not None and self.tells() and self.is_due(told):
                 await self._tell(told)
 
     def _answer(self) -> None:
@@ -156,6 +160,7 @@ def reporter_of(
         now_us=worker.clock.now_us,
         wait=wait,
         write=lambda told: worker.control().reports.write(told),
+        tells=lambda: not worker.shadow.on,
     )
 
 

@@ -137,7 +137,9 @@ class PendingSettlement:
             self._ended_stages.append(end)
 
     def keep(self, entry: Entry, result: bytes | None) -> None:
-        """Keep the result of a task that has ended."""
+        """Keep the result of a task that has ended; nobody waits for that of a shadow."""
+        if self._lease.reads.shadow:
+            return
         self.awaited = True
         value = b'{"outcome":"%b","value":%b}' % (entry.state.encode(), result or b"null")
         self._results.append(Result(entry.record.task_id, value, entry.policy.result_ttl_us))

@@ -1,0 +1,221 @@
+"""Compare a shadow with the real group: outcomes, errors and run times, by task name.
+
+The counts come from the journals of both groups, so they are sums; a settlement counts from the
+moment on that the shadow begins at. The tasks that ended otherwise are found by the dead letters
+and the parked retries of both. A task that one of the two has not ended yet is not compared.
+"""
+
+from __future__ import annotations
+
+from collections import Counter, defaultdict
+from collections.abc import Collection, Iterable, Iterator, Mapping
+
+import msgspec
+from sqlalchemy import Connection, Engine, Table, select
+
+from late.control.groups import lag, shadow
+from late.control.groups.comparison import (
+    Comparison,
+    RunCounts,
+    TaskComparison,
+    TaskDifference,
+)
+from late.control.sql.rows import errors_of
+from late.control.status import task as tasks
+from late.control.status.usage import Key, usage_since
+from late.model.histogram import middle
+from late.model.task import ENQUEUED, Usage
+from late.schema.engine import reading
+from late.schema.tables import dead, timer
+
+LIMIT = 50
+"""The differences that are returned, unless another number is asked for."""
+LOOK_MAX = 1_000
+"""The failed tasks of one group that are looked at, the oldest first."""
+CHUNK = 500
+ERROR_CHARS = 500
+_FAILED = ("retry", "unknown")
+_ENDED = {"settled": "done", "unknown": "done", "dead": "dead"}
+"""The end of a task that did not fail there: one whose row is gone was settled by every group."""
+Name = tuple[str, str]
+"""(queue, task name)."""
+
+
+class _Failed(msgspec.Struct, frozen=True):
+    """A task that did not go well in one group."""
+
+    task_id: str
+    name: Name
+    state: str
+    error: str
+    created_at_us: int
+
+
+def compare(engine: Engine, name: str, *, limit: int = LIMIT) -> Comparison:
+    """Compare the shadow `name` with the group that it is a shadow of.
+
+    Args:
+        limit: the most differences that are returned.
+
+    Raises:
+        ConfigError: there is no such group, or it is no shadow.
+    """
+    known = shadow.of(engine, name)
+    usages = _usages(engine, (name, known.of), known.since_us)
+    with reading(engine) as connection:
+        ours = _failed(connection, name, 0)
+        real = _failed(connection, known.of, known.since_us)
+        here = _of(connection, name, real.keys() - ours.keys())
+        there = _of(connection, known.of, ours.keys() - real.keys())
+    # A failed task that was not among the first ones of its group has failed in both.
+    only_ours = [each for task, each in ours.items() if task not in real and task not in there]
+    only_real = [each for task, each in real.items() if task not in ours and task not in here]
+    found = [*_differences(engine, known.of, only_ours, limit, ours=True)]
+    found += _differences(engine, name, only_real, limit - len(found), ours=False)
+    capped = max(len(ours), len(real)) >= LOOK_MAX or len(only_ours) + len(only_real) > limit
+    return Comparison(
+        shadow=name,
+        real=known.of,
+        since_us=known.since_us,
+        until_us=known.until_us,
+        tasks=tuple(_tasks(usages[name], usages[known.of], found)),
+        differences=tuple(found),
+        capped=capped,
+        unread=lag.groups(engine, name=name)[0].lag,
+    )
+
+
+# --- counts ---------------------------------------------------------------------------------------
+
+
+def _usages(engine: Engine, names: Collection[str], since_us: int) -> Mapping[str, list[Usage]]:
+    """Read the usage of these groups since that moment."""
+    found: dict[str, list[Usage]] = defaultdict(list)
+    read: Mapping[Key, int] = {}
+    while True:
+        part = usage_since(engine, since_us, read)
+        if part.anew:
+            found.clear()
+        for group, usage in part.usage:
+            if group in names:
+                found[group].append(usage)
+        read = part.read
+        if part.whole:
+            return found
+
+
+def _tasks(
+    ours: Iterable[Usage], real: Iterable[Usage], found: Iterable[TaskDifference]
+) -> Iterator[TaskComparison]:
+    """Yield one row for each name that the shadow has run, or that ends otherwise there."""
+    mine, theirs = _by_name(ours), _by_name(real)
+    differ = Counter((each.queue, each.name) for each in found)
+    for name in sorted(mine.keys() | differ.keys()):
+        shadow_counts, real_counts = counts(mine.get(name, ())), counts(theirs.get(name, ()))
+        ratio = None
+        if shadow_counts.mean_s is not None and real_counts.mean_s:
+            ratio = shadow_counts.mean_s / real_counts.mean_s
+        yield TaskComparison(*name, shadow_counts, real_counts, ratio, differ[name])
+
+
+def _by_name(usages: Iterable[Usage]) -> dict[Name, list[Usage]]:
+    found: dict[Name, list[Usage]] = defaultdict(list)
+    for usage in usages:
+        if usage.outcome != ENQUEUED:
+            found[usage.queue, usage.name].append(usage)
+    return found
+
+
+def counts(usages: Iterable[Usage]) -> RunCounts:
+    """Add up the usage of one name in one group."""
+    ends: Counter[str] = Counter()
+    busy: Counter[int] = Counter()
+    attempts = busy_us = 0
+    for usage in usages:
+        ends[usage.outcome] += usage.count
+        attempts += usage.attempts
+        busy_us += usage.busy_us
+        busy.update(dict(usage.busy))
+    return RunCounts(
+        done=ends["done"],
+        dead=ends["dead"],
+        other=ends["expired"] + ends["discarded"] + ends["cancelled"],
+        failed=ends["retried"] + ends["stalled"],
+        attempts=attempts,
+        mean_s=busy_us / attempts / 1e6 if attempts else None,
+        p95_s=_percentile(busy, 0.95),
+    )
+
+
+def _percentile(busy: Mapping[int, int], share: float) -> float | None:
+    left = share * sum(busy.values())
+    for bucket in sorted(busy):
+        left -= busy[bucket]
+        if left <= 0:
+            return middle(bucket) / 1e6
+    return None
+
+
+# --- differences ----------------------------------------------------------------------------------
+
+
+def _failed(connection: Connection, group: str, since_us: int) -> dict[str, _Failed]:
+    """Read the tasks of a group that are dead, or whose last attempt failed."""
+    rows = select(dead).where(dead.c.consumer_group == group, dead.c.created_at_us >= since_us)
+    found = [_row(row, "dead") for row in connection.execute(rows.limit(LOOK_MAX))]
+    parked = select(timer).where(
+        timer.c.consumer_group == group,
+        timer.c.created_at_us >= since_us,
+        timer.c.reason.in_(_FAILED),
+    )
+    found += [
+        _row(row, "unknown" if row.reason == "unknown" else "retries")
+        for row in connection.execute(parked.limit(LOOK_MAX))
+    ]
+    found.sort(key=lambda each: (each.created_at_us, each.task_id))
+    return {each.task_id: each for each in found[:LOOK_MAX]}
+
+
+def _row(row: object, state: str) -> _Failed:
+    columns = row._mapping  # type: ignore[attr-defined]
+    errors = errors_of(columns["errors"])
+    text = errors[-1].error[:ERROR_CHARS] if errors else str(columns["reason"])
+    name = (str(columns["queue"]), str(columns["name"]))
+    return _Failed(str(columns["task_id"]), name, state, text, columns["created_at_us"])
+
+
+def _of(connection: Connection, group: str, task_ids: Collection[str]) -> set[str]:
+    """Return those of the tasks that did not go well in a group either."""
+    found: set[str] = set()
+    ids = sorted(task_ids)
+    for start in range(0, len(ids), CHUNK):
+        some = ids[start : start + CHUNK]
+        found.update(_ids(connection, dead, group, some))
+        found.update(_ids(connection, timer, group, some))
+    return found
+
+
+def _ids(connection: Connection, table: Table, group: str, task_ids: list[str]) -> Iterator[str]:
+    query = select(table.c.task_id).where(
+        table.c.consumer_group == group, table.c.task_id.in_(task_ids)
+    )
+    if table is timer:
+        query = query.where(timer.c.reason.in_(_FAILED))
+    for task_id in connection.execute(query).scalars():
+        yield str(task_id)
+
+
+def _differences(
+    engine: Engine, other: str, failed: Iterable[_Failed], limit: int, *, ours: bool
+) -> Iterator[TaskDifference]:
+    """Yield those tasks of one group that have ended well in the `other`, up to `limit`."""
+    for each in failed:
+        if limit <= 0:
+            return
+        (there,) = tasks.show(engine, each.task_id, group=other).groups
+        ended = there.outcome or _ENDED.get(there.state)
+        if ended is None:
+            continue  # it waits there, or is not for that group
+        limit -= 1
+        shadow_state, real = (each.state, ended) if ours else (ended, each.state)
+        yield TaskDifference(each.task_id, *each.name, shadow_state, real, each.error)
