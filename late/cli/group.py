@@ -12,6 +12,7 @@ from late.errors import ConfigError
 
 if TYPE_CHECKING:
     from late.control import Control
+    from late.control.groups.comparison import Comparison, RunCounts
     from late.control.views import GroupView, Reset
 
 app = typer.Typer(
@@ -94,7 +95,7 @@ def table(found: Sequence[GroupView]) -> None:
         [
             (
                 g.name,
-                g.state,
+                _state(g),
                 "all" if g.queues is None else ", ".join(g.queues),
                 g.workers,
                 g.owned,
@@ -107,6 +108,95 @@ def table(found: Sequence[GroupView]) -> None:
             for g in found
         ],
     )
+
+
+def _state(found: GroupView) -> str:
+    if found.shadow_of is None:
+        return found.state
+    return f"{found.state}, shadow of {found.shadow_of}"
+
+
+@app.command("shadow")
+def shadow(
+    name: options.Name,
+    of: Annotated[
+        str, typer.Option("--of", metavar="GROUP", help="The real group.", show_default=False)
+    ],
+    url_option: options.Url = None,
+    start: Annotated[str, typer.Option("--from", metavar="PLACE", help=PLACES)] = "now",
+    queues: Annotated[
+        str | None, typer.Option(metavar="A,B", help="Read these queues only. Default: as GROUP.")
+    ] = None,
+    rate: Annotated[
+        float | None, typer.Option(metavar="N", help="Begin so many tasks in a second, at most.")
+    ] = None,
+    speed: Annotated[
+        float | None,
+        typer.Option(
+            metavar="X", help="With a time as --from: take tasks at X times their own pace."
+        ),
+    ] = None,
+    keep: Annotated[
+        str, typer.Option(metavar="TIME", help="Forget it after that; the log keeps its tasks.")
+    ] = "3d",
+    json: options.Json = False,
+) -> None:
+    """Create a shadow: a group that tries code on real tasks, without effects.
+
+    Its workers (late worker MODULE:APP --group NAME) roll back what handlers do in ctx.begin(),
+    ctx.once() and ctx.session, and call no target. What a handler does beside that happens:
+    ctx.shadow tells it. Compare by late group compare NAME.
+    """
+    chosen = None if queues is None else [queue.strip() for queue in queues.split(",")]
+    keep_s = options.duration_us(keep, "--keep") / 1_000_000
+    with options.watching(url_option) as control:
+        place = place_of(start, "--from", control)
+        found = control.groups.shadow(
+            name, of=of, start=place, queues=chosen, rate=rate, speed=speed, keep_s=keep_s
+        )
+        _one(found, json)
+
+
+@app.command("compare")
+def compare(
+    name: options.Name,
+    url_option: options.Url = None,
+    limit: Annotated[
+        int, typer.Option(metavar="N", help="Show so many differences at most.", min=1, max=1_000)
+    ] = 50,
+    json: options.Json = False,
+) -> None:
+    """Compare a shadow with the real group: ends, errors and run times, by task name."""
+    with options.watching(url_option) as control:
+        found = control.groups.compare(name, limit=limit)
+    output.as_json(found) if json else _comparison(found)
+
+
+def _comparison(found: Comparison) -> None:
+    rows: list[tuple[object, ...]] = []
+    for each in found.tasks:
+        ratio = "" if each.ratio is None else f"{each.ratio:.2f}"
+        rows.append((each.queue, each.name, found.shadow, *_counts(each.shadow), ratio,
+                     each.differ or ""))  # fmt: skip
+        rows.append(("", "", found.real, *_counts(each.real), "", ""))
+    columns = ("queue", "task", "group", "done>", "dead>", "other>", "retried>", "mean>", "p95>",
+               "x>", "differ>")  # fmt: skip
+    output.table(f"Shadow {found.shadow} beside {found.real}", columns, rows)
+    if found.differences:
+        output.table(
+            "Tasks that ended otherwise" + (", the first" if found.capped else ""),
+            ("task", "name", found.shadow, found.real, "error"),
+            [(d.task_id, d.name, d.shadow, d.real, d.error) for d in found.differences],
+        )
+    else:
+        output.line(False, {}, "no task ended otherwise")
+    if found.unread.n:
+        output.line(False, {}, f"{found.unread} tasks are not read yet by {found.shadow}")
+
+
+def _counts(of: RunCounts) -> tuple[object, ...]:
+    times = ("" if s is None else f"{s * 1_000:.1f} ms" for s in (of.mean_s, of.p95_s))
+    return (of.done, of.dead, of.other, of.failed, *times)
 
 
 @app.command("show")
@@ -192,7 +282,8 @@ def _one(found: GroupView, json: bool) -> None:
     output.fields(
         [
             ("group", found.name),
-            ("state", found.state),
+            ("state", _state(found)),
+            ("until", output.moment(found.until_us)),
             ("queues", "all" if found.queues is None else ", ".join(found.queues)),
             ("created", output.moment(found.created_at_us)),
             ("begins at", output.moment(found.from_us)),

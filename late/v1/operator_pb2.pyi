@@ -364,6 +364,32 @@ class CreateGroupRequest(_message.Message):
     at: _timestamp_pb2.Timestamp
     def __init__(self, name: _Optional[str] = ..., queues: _Optional[_Iterable[str]] = ..., place: _Optional[str] = ..., at: _Optional[_Union[datetime.datetime, _timestamp_pb2.Timestamp, _Mapping]] = ...) -> None: ...
 
+class CreateShadowRequest(_message.Message):
+    __slots__ = ("name", "of", "queues", "place", "at", "rate", "speed", "keep_s")
+    NAME_FIELD_NUMBER: _ClassVar[int]
+    OF_FIELD_NUMBER: _ClassVar[int]
+    QUEUES_FIELD_NUMBER: _ClassVar[int]
+    PLACE_FIELD_NUMBER: _ClassVar[int]
+    AT_FIELD_NUMBER: _ClassVar[int]
+    RATE_FIELD_NUMBER: _ClassVar[int]
+    SPEED_FIELD_NUMBER: _ClassVar[int]
+    KEEP_S_FIELD_NUMBER: _ClassVar[int]
+    name: str
+    of: str
+    queues: _containers.RepeatedScalarFieldContainer[str]
+    place: str
+    at: _timestamp_pb2.Timestamp
+    rate: float
+    speed: float
+    keep_s: float
+    def __init__(self, name: _Optional[str] = ..., of: _Optional[str] = ..., queues: _Optional[_Iterable[str]] = ..., place: _Optional[str] = ..., at: _Optional[_Union[datetime.datetime, _timestamp_pb2.Timestamp, _Mapping]] = ..., rate: _Optional[float] = ..., speed: _Optional[float] = ..., keep_s: _Optional[float] = ...) -> None: ...
+
+class CompareGroupRequest(_message.Message):
+    __slots__ = ("group",)
+    GROUP_FIELD_NUMBER: _ClassVar[int]
+    group: str
+    def __init__(self, group: _Optional[str] = ...) -> None: ...
+
 class ShowGroupRequest(_message.Message):
     __slots__ = ("group",)
     GROUP_FIELD_NUMBER: _ClassVar[int]
@@ -924,7 +950,7 @@ class Groups(_message.Message):
     def __init__(self, groups: _Optional[_Iterable[_Union[GroupView, _Mapping]]] = ...) -> None: ...
 
 class GroupView(_message.Message):
-    __slots__ = ("name", "created_at_us", "state", "queues", "from_us", "replay_us", "workers", "owned", "lag", "lag_s", "lagging", "stale_s")
+    __slots__ = ("name", "created_at_us", "state", "queues", "from_us", "replay_us", "workers", "owned", "lag", "lag_s", "lagging", "stale_s", "shadow_of", "until_us")
     NAME_FIELD_NUMBER: _ClassVar[int]
     CREATED_AT_US_FIELD_NUMBER: _ClassVar[int]
     STATE_FIELD_NUMBER: _ClassVar[int]
@@ -937,6 +963,8 @@ class GroupView(_message.Message):
     LAG_S_FIELD_NUMBER: _ClassVar[int]
     LAGGING_FIELD_NUMBER: _ClassVar[int]
     STALE_S_FIELD_NUMBER: _ClassVar[int]
+    SHADOW_OF_FIELD_NUMBER: _ClassVar[int]
+    UNTIL_US_FIELD_NUMBER: _ClassVar[int]
     name: str
     created_at_us: int
     state: str
@@ -949,7 +977,9 @@ class GroupView(_message.Message):
     lag_s: float
     lagging: bool
     stale_s: float
-    def __init__(self, name: _Optional[str] = ..., created_at_us: _Optional[int] = ..., state: _Optional[str] = ..., queues: _Optional[_Iterable[str]] = ..., from_us: _Optional[int] = ..., replay_us: _Optional[int] = ..., workers: _Optional[int] = ..., owned: _Optional[int] = ..., lag: _Optional[_Union[Count, _Mapping]] = ..., lag_s: _Optional[float] = ..., lagging: bool = ..., stale_s: _Optional[float] = ...) -> None: ...
+    shadow_of: str
+    until_us: int
+    def __init__(self, name: _Optional[str] = ..., created_at_us: _Optional[int] = ..., state: _Optional[str] = ..., queues: _Optional[_Iterable[str]] = ..., from_us: _Optional[int] = ..., replay_us: _Optional[int] = ..., workers: _Optional[int] = ..., owned: _Optional[int] = ..., lag: _Optional[_Union[Count, _Mapping]] = ..., lag_s: _Optional[float] = ..., lagging: bool = ..., stale_s: _Optional[float] = ..., shadow_of: _Optional[str] = ..., until_us: _Optional[int] = ...) -> None: ...
 
 class Count(_message.Message):
     __slots__ = ("n", "capped")
@@ -958,6 +988,76 @@ class Count(_message.Message):
     n: int
     capped: bool
     def __init__(self, n: _Optional[int] = ..., capped: bool = ...) -> None: ...
+
+class Comparison(_message.Message):
+    __slots__ = ("shadow", "real", "since_us", "until_us", "tasks", "differences", "capped", "unread")
+    SHADOW_FIELD_NUMBER: _ClassVar[int]
+    REAL_FIELD_NUMBER: _ClassVar[int]
+    SINCE_US_FIELD_NUMBER: _ClassVar[int]
+    UNTIL_US_FIELD_NUMBER: _ClassVar[int]
+    TASKS_FIELD_NUMBER: _ClassVar[int]
+    DIFFERENCES_FIELD_NUMBER: _ClassVar[int]
+    CAPPED_FIELD_NUMBER: _ClassVar[int]
+    UNREAD_FIELD_NUMBER: _ClassVar[int]
+    shadow: str
+    real: str
+    since_us: int
+    until_us: int
+    tasks: _containers.RepeatedCompositeFieldContainer[TaskComparison]
+    differences: _containers.RepeatedCompositeFieldContainer[TaskDifference]
+    capped: bool
+    unread: Count
+    def __init__(self, shadow: _Optional[str] = ..., real: _Optional[str] = ..., since_us: _Optional[int] = ..., until_us: _Optional[int] = ..., tasks: _Optional[_Iterable[_Union[TaskComparison, _Mapping]]] = ..., differences: _Optional[_Iterable[_Union[TaskDifference, _Mapping]]] = ..., capped: bool = ..., unread: _Optional[_Union[Count, _Mapping]] = ...) -> None: ...
+
+class TaskComparison(_message.Message):
+    __slots__ = ("queue", "name", "shadow", "real", "ratio", "differ")
+    QUEUE_FIELD_NUMBER: _ClassVar[int]
+    NAME_FIELD_NUMBER: _ClassVar[int]
+    SHADOW_FIELD_NUMBER: _ClassVar[int]
+    REAL_FIELD_NUMBER: _ClassVar[int]
+    RATIO_FIELD_NUMBER: _ClassVar[int]
+    DIFFER_FIELD_NUMBER: _ClassVar[int]
+    queue: str
+    name: str
+    shadow: RunCounts
+    real: RunCounts
+    ratio: float
+    differ: int
+    def __init__(self, queue: _Optional[str] = ..., name: _Optional[str] = ..., shadow: _Optional[_Union[RunCounts, _Mapping]] = ..., real: _Optional[_Union[RunCounts, _Mapping]] = ..., ratio: _Optional[float] = ..., differ: _Optional[int] = ...) -> None: ...
+
+class RunCounts(_message.Message):
+    __slots__ = ("done", "dead", "other", "failed", "attempts", "mean_s", "p95_s")
+    DONE_FIELD_NUMBER: _ClassVar[int]
+    DEAD_FIELD_NUMBER: _ClassVar[int]
+    OTHER_FIELD_NUMBER: _ClassVar[int]
+    FAILED_FIELD_NUMBER: _ClassVar[int]
+    ATTEMPTS_FIELD_NUMBER: _ClassVar[int]
+    MEAN_S_FIELD_NUMBER: _ClassVar[int]
+    P95_S_FIELD_NUMBER: _ClassVar[int]
+    done: int
+    dead: int
+    other: int
+    failed: int
+    attempts: int
+    mean_s: float
+    p95_s: float
+    def __init__(self, done: _Optional[int] = ..., dead: _Optional[int] = ..., other: _Optional[int] = ..., failed: _Optional[int] = ..., attempts: _Optional[int] = ..., mean_s: _Optional[float] = ..., p95_s: _Optional[float] = ...) -> None: ...
+
+class TaskDifference(_message.Message):
+    __slots__ = ("task_id", "queue", "name", "shadow", "real", "error")
+    TASK_ID_FIELD_NUMBER: _ClassVar[int]
+    QUEUE_FIELD_NUMBER: _ClassVar[int]
+    NAME_FIELD_NUMBER: _ClassVar[int]
+    SHADOW_FIELD_NUMBER: _ClassVar[int]
+    REAL_FIELD_NUMBER: _ClassVar[int]
+    ERROR_FIELD_NUMBER: _ClassVar[int]
+    task_id: str
+    queue: str
+    name: str
+    shadow: str
+    real: str
+    error: str
+    def __init__(self, task_id: _Optional[str] = ..., queue: _Optional[str] = ..., name: _Optional[str] = ..., shadow: _Optional[str] = ..., real: _Optional[str] = ..., error: _Optional[str] = ...) -> None: ...
 
 class Reset(_message.Message):
     __slots__ = ("group", "to", "dry_run", "shards")

@@ -169,6 +169,16 @@ class OperatorStub(object):
                 request_serializer=late_dot_v1_dot_operator__pb2.CreateGroupRequest.SerializeToString,
                 response_deserializer=late_dot_v1_dot_operator__pb2.GroupView.FromString,
                 _registered_method=True)
+        self.CreateShadow = channel.unary_unary(
+                '/late.v1.Operator/CreateShadow',
+                request_serializer=late_dot_v1_dot_operator__pb2.CreateShadowRequest.SerializeToString,
+                response_deserializer=late_dot_v1_dot_operator__pb2.GroupView.FromString,
+                _registered_method=True)
+        self.CompareGroup = channel.unary_unary(
+                '/late.v1.Operator/CompareGroup',
+                request_serializer=late_dot_v1_dot_operator__pb2.CompareGroupRequest.SerializeToString,
+                response_deserializer=late_dot_v1_dot_operator__pb2.Comparison.FromString,
+                _registered_method=True)
         self.ShowGroup = channel.unary_unary(
                 '/late.v1.Operator/ShowGroup',
                 request_serializer=late_dot_v1_dot_operator__pb2.ShowGroupRequest.SerializeToString,
@@ -489,6 +499,22 @@ class OperatorServicer(object):
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
+    def CreateShadow(self, request, context):
+        """Create a shadow: a group that tries code on real tasks, without effects. Takes the role
+        `admin`, for all queues. As `late group shadow`, `POST /v1/shadows`.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+    def CompareGroup(self, request, context):
+        """Compare a shadow with the real group: ends, errors and run times, by task name. Takes the role
+        `view`, for all queues. As `late group compare`, `GET /v1/groups/{group}/compare`.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
     def ShowGroup(self, request, context):
         """Show one group. Takes the role `view`, for all queues. As `late group show`,
         `GET /v1/groups/{group}`.
@@ -786,6 +812,16 @@ def add_OperatorServicer_to_server(servicer, server):
                     servicer.CreateGroup,
                     request_deserializer=late_dot_v1_dot_operator__pb2.CreateGroupRequest.FromString,
                     response_serializer=late_dot_v1_dot_operator__pb2.GroupView.SerializeToString,
+            ),
+            'CreateShadow': grpc.unary_unary_rpc_method_handler(
+                    servicer.CreateShadow,
+                    request_deserializer=late_dot_v1_dot_operator__pb2.CreateShadowRequest.FromString,
+                    response_serializer=late_dot_v1_dot_operator__pb2.GroupView.SerializeToString,
+            ),
+            'CompareGroup': grpc.unary_unary_rpc_method_handler(
+                    servicer.CompareGroup,
+                    request_deserializer=late_dot_v1_dot_operator__pb2.CompareGroupRequest.FromString,
+                    response_serializer=late_dot_v1_dot_operator__pb2.Comparison.SerializeToString,
             ),
             'ShowGroup': grpc.unary_unary_rpc_method_handler(
                     servicer.ShowGroup,
@@ -1617,6 +1653,60 @@ class Operator(object):
             '/late.v1.Operator/CreateGroup',
             late_dot_v1_dot_operator__pb2.CreateGroupRequest.SerializeToString,
             late_dot_v1_dot_operator__pb2.GroupView.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def CreateShadow(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/late.v1.Operator/CreateShadow',
+            late_dot_v1_dot_operator__pb2.CreateShadowRequest.SerializeToString,
+            late_dot_v1_dot_operator__pb2.GroupView.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def CompareGroup(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/late.v1.Operator/CompareGroup',
+            late_dot_v1_dot_operator__pb2.CompareGroupRequest.SerializeToString,
+            late_dot_v1_dot_operator__pb2.Comparison.FromString,
             options,
             channel_credentials,
             insecure,

@@ -9,9 +9,18 @@ from msgspec import Meta
 
 from late.api.operator.operation import Ask, Nothing, Operation, Poll, operation
 from late.api.operator.values import Moment, Name, Place, TaskIdText, WaitS, check_group, place_of
+from late.control.groups.comparison import Comparison
 from late.control.groups.retention import MOST_S
 from late.control.views import GroupView, Reset, Waited
 from late.model.access.rules import ADMIN_WHOLE, WHOLE
+from late.model.shadow import (
+    KEEP_MAX_S,
+    KEEP_S,
+    RATE_MAX,
+    RATE_MIN,
+    SPEED_MAX,
+    SPEED_MIN,
+)
 
 GROUP = "/v1/groups/{group}"
 
@@ -37,6 +46,22 @@ class ResetGroup(msgspec.Struct, forbid_unknown_fields=True, kw_only=True):
     place: Place | None = None
     at: Moment | None = None
     dry_run: bool = False
+
+
+class CreateShadow(msgspec.Struct, forbid_unknown_fields=True, kw_only=True):
+    """A shadow of the group `of` is registered; it begins at one of `place` and `at`, or now."""
+
+    name: Name
+    of: Name
+    queues: Annotated[list[Name], Meta(min_length=1, max_length=1_000)] | None = None
+    place: Place | None = None
+    at: Moment | None = None
+    rate: Annotated[float, Meta(ge=RATE_MIN, le=RATE_MAX)] | None = None
+    """Tasks that it begins in a second, at most."""
+    speed: Annotated[float, Meta(ge=SPEED_MIN, le=SPEED_MAX)] | None = None
+    """It takes tasks at so many times their own pace; only with `at`."""
+    keep_s: Annotated[float, Meta(ge=1, le=KEEP_MAX_S)] = KEEP_S
+    """It is forgotten after so many seconds."""
 
 
 class Deleted(msgspec.Struct):
@@ -79,6 +104,25 @@ def create_group(ask: Ask[CreateGroup]) -> GroupView:
     if asked.place is not None or asked.at is not None:
         start = place_of(ask, asked.place, asked.at)
     return ask.control.groups.create(asked.name, queues=asked.queues, start=start)
+
+
+@operation("POST", "/v1/shadows", ADMIN_WHOLE, "group shadow")
+def create_shadow(ask: Ask[CreateShadow]) -> GroupView:
+    """Create a shadow: a group that tries code on real tasks, without effects."""
+    asked = ask.value
+    start: str | int = "now"
+    if asked.place is not None or asked.at is not None:
+        start = place_of(ask, asked.place, asked.at)
+    return ask.control.groups.shadow(
+        asked.name, of=asked.of, start=start, queues=asked.queues, rate=asked.rate,
+        speed=asked.speed, keep_s=asked.keep_s,
+    )  # fmt: skip
+
+
+@operation("GET", f"{GROUP}/compare", WHOLE, "group compare")
+def compare_group(ask: Ask[Nothing]) -> Comparison:
+    """Compare a shadow with the real group: ends, errors and run times, by task name."""
+    return ask.control.groups.compare(_name(ask))
 
 
 @operation("GET", GROUP, WHOLE, "group show")
@@ -135,6 +179,6 @@ def set_retention(ask: Ask[Retention]) -> Retention:
 
 
 OPERATIONS: tuple[Operation, ...] = (
-    list_groups, create_group, show_group, pause_group, resume_group, reset_group, delete_group,
-    wait_for_group, show_retention, set_retention,
+    list_groups, create_group, create_shadow, compare_group, show_group, pause_group, resume_group,
+    reset_group, delete_group, wait_for_group, show_retention, set_retention,
 )  # fmt: skip
