@@ -11,7 +11,9 @@ import pytest
 
 import late
 from late.control import Control
+from late.control.findings.findings import findings
 from late.control.groups.comparison import Comparison
+from late.control.status import real_groups
 from late.errors import ConfigError, Conflict
 from late.outbox import connect
 from late.testing import drain
@@ -338,3 +340,36 @@ def test_a_shadow_has_an_end(url: str, control: Control) -> None:
         pass
     control.sweep()
     assert [each.name for each in control.groups.all()] == ["default", "kept"]
+
+
+async def test_no_lane_waits_for_a_shadow(tmp_path: Path) -> None:
+    """Keys move when the real groups are done with the old width, whoever works the shadow."""
+    url = sqlite.database(tmp_path / "lanes.db")
+    app = late.App(url)
+    with Control(url) as control:
+        control.groups.shadow("try", of="default", start="beginning")
+        async with working(app):
+            await until(lambda: control.groups.get("default").workers == 1)
+            control.lanes.resize("default", 4)
+            assert control.lanes.layout().extents
+            await until(lambda: not control.lanes.layout().extents)
+
+
+def test_findings_leave_a_shadow_out(tmp_path: Path) -> None:
+    """What it fails at is for `compare`; that it keeps tasks is for the doctor."""
+    url = sqlite.database(tmp_path / "found.db")
+    app = service(url, "try", new=True)
+    with Control(url) as control:
+        control.groups.shadow("try", of="default", start="beginning")
+        enqueue(app, "plain", range(3, 4))
+        assert [each.what for each in findings(control.look()) if "try" in each.what] == [
+            "Nobody works the shadow try"
+        ]
+        assert drain(app, timeout_s=120)["dead"] == 1
+        assert not [each for each in findings(control.look()) if "try" in each.what]
+        seen, shadows = control.status.detailed(limit=100), control.groups.shadows()
+        assert "try" in seen[1]
+        status, signals, paces = real_groups.of_look(*seen, shadows)
+        assert {each.group for each in (*status.queues, *status.shards)} <= {"default"}
+        assert "try" not in signals
+        assert not [key for key in paces if key[0] == "try"]

@@ -24,6 +24,7 @@ from late.model.task import (
     Outcome,
     Parked,
     Policy,
+    Reads,
     Record,
     ShardId,
     TaskId,
@@ -71,6 +72,9 @@ def position_of(cursor: str) -> int:
 
 class World:
     """One shard, one group, one owner at a time. `now_us` moves only when the test says so."""
+
+    reads = Reads()
+    """Of its group."""
 
     def __init__(self, seed: int = 0, settings: CoreSettings = SETTINGS, shard_id: int = 0) -> None:
         self.shard_id = ShardId(shard_id)
@@ -202,6 +206,7 @@ class World:
             held,
             taken_at_us=self.taken_at_us,
             suspects=self.last.suspects,
+            reads=self.reads,
         )
         self.limits = Limits(self.pools)
         self.limits.set(self.queue_settings, {}, self.now_us)

@@ -68,7 +68,7 @@ def _shadows(seen: Snapshot) -> Iterator[Finding]:
         where = f"groups/{quote(group.name, safe='')}"
         text = f"The log keeps {count(group.lag)} for it, the oldest for {age(group.lag_s)}."
         yield Finding("warn", f"Nobody works the shadow {group.name}", text, where,
-                      f"late group delete {group.name}")  # fmt: skip
+                      f"late group show {group.name}")  # fmt: skip
 
 
 def failing(share: float) -> Level:

@@ -14,6 +14,7 @@ from sqlalchemy import Connection, Engine, delete, insert, select, update
 
 from late import outbox
 from late.control import audit
+from late.control.groups.shadow import names_of
 from late.control.lanes import open_transactions
 from late.control.lanes.lanes import found_lane, room
 from late.control.lanes.layout import (
@@ -104,7 +105,8 @@ def _check_pace(connection: Connection, name: str) -> None:
 
 def advance(engine: Engine) -> None:
     """Go on with what resizes have begun: write the closings, answer for groups that will never
-    read theirs, forget the versions that are drained. Nothing to do costs one read."""
+    read theirs, forget the versions that are drained. No lane waits for a shadow. Nothing to do
+    costs one read."""
     with reading(engine) as connection:
         rows = extents_of(connection)
         if not rows:
@@ -112,12 +114,13 @@ def advance(engine: Engine) -> None:
         found = layout_of(connection, rows).extents
         unread = _never_read(connection, rows, found)
         names = group_names(connection)
+        shadows = names_of(connection)
     if unread:
         write(engine, partial(_answer, unread))
     for row, each in zip(rows, found, strict=True):
         if not each.closings:
             write(engine, partial(_close, row))
-        elif _drained(each, names):
+        elif _drained(each, [name for name in names if name not in shadows]):
             write(engine, partial(_forget, row, names))
 
 

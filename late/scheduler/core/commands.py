@@ -76,6 +76,8 @@ class Commands:
         actions: TaskActions,
         revive: Callable[[Revival], None],
         closed: Callable[[TaskId, int], None] = lambda closing, version: None,
+        *,
+        shadow: bool = False,
     ) -> None:
         self._group = group
         self._closed = closed
@@ -84,6 +86,7 @@ class Commands:
         self._keys = keys
         self._actions = actions
         self._revive = revive
+        self._shadow = shadow
         self.waiting: dict[TaskId, _Waiting] = {}
         """By the command's own id, in the order in which they were read."""
         self._reviving: set[TaskId] = set()
@@ -111,7 +114,9 @@ class Commands:
         needs = self._ends + (1 if entry.timer_key is None else 2)
         waiting = _Waiting(entry, command, needs)
         self.waiting[entry.record.task_id] = waiting
-        if command.group not in (None, self._group):
+        # A redrive of a stage is told to its workflow, which is the real group's.
+        refused = self._shadow and command.kind == "redrive"
+        if refused or command.group not in (None, self._group):
             self._done(waiting, "discarded")
         return True
 

@@ -76,7 +76,7 @@ class CoreState:
         self.pending = PendingSettlement(lease, self.settings, self.limits.tenant)
         self.commands = Commands(
             lease.group, self.window, self.timers, self.keys, actions, self.pending.revive,
-            self.drain.read,
+            self.drain.read, shadow=lease.reads.shadow,
         )  # fmt: skip
         self.shared: SharedSettlement | None = None
         """The one that is out, if `pending.out` is of a shared transaction."""

@@ -77,7 +77,7 @@ def _level(shard: ShardStatus, paused: bool) -> Literal["bad", "warn", "ok"]:
 
 def group_level(group: GroupView) -> Literal["bad", "warn", "ok"]:
     """The level of a group: bad, warn or ok."""
-    if group.lagging and group.state != "paused":
+    if group.lagging and group.state != "paused" and group.shadow_of is None:
         return "bad"
     return "ok" if group.state == "working" else "warn"
 
