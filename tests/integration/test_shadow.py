@@ -27,6 +27,7 @@ from tests.integration.test_groups_worker import QUICK
 from tests.support import sqlite
 
 FIRST = late.Retry(max_attempts=1)
+FEW = late.Retry(max_attempts=4, base=0.05, cap=0.1)
 SECRET = "whsec_" + "bGF0ZS1sYXRlLWxhdGUtbGF0ZS1sYXRl"
 OLDER = "select name from late_group where paused = 0"
 """The statement by which older versions find the groups that may be worked."""
@@ -54,7 +55,7 @@ def service(url: str, group: str, *, new: bool = False) -> late.App:
         if new and n == 3:
             raise ValueError("the new code does not know 3")
 
-    @app.task(retry=FIRST, result_ttl=3_600)
+    @app.task(retry=FEW, result_ttl=3_600)
     def plain(ctx: late.Context, n: int) -> int:
         with ctx.begin() as tx:
             do(tx, n)
@@ -65,7 +66,7 @@ def service(url: str, group: str, *, new: bool = False) -> late.App:
         try_it(ctx, n)
         return n
 
-    @app.task(retry=FIRST)
+    @app.task(retry=FEW)
     async def awaited(ctx: late.AsyncContext, n: int) -> None:
         async with ctx.begin() as tx:
             await do(tx, n)
@@ -94,11 +95,12 @@ def test_a_shadow_leaves_nothing_behind(backend: Backend, url: str, control: Con
     control.groups.shadow("try", of="default", start="beginning")
     enqueue(real, "plain", range(1, 6))
     enqueue(real, "awaited", range(1, 6))
-    assert drain(real, timeout_s=120)["done"] == 10 + 5 * 3
+    # Spanner may abort a handler's transaction: then it has run again, with one effect more.
+    assert drain(real, timeout_s=120, wait_s=5.0)["done"] >= 10 + 5 * 3
     before = (effects(backend, url), rows(backend, url, "late_task"))
-    assert len(before[0]) == 20
-    ended = drain(service(url, "try", new=True), timeout_s=120)
-    assert (ended["done"], ended["dead"]) == (8 + 5 * 3, 2)
+    assert len(before[0]) >= 20
+    ended = drain(service(url, "try", new=True), timeout_s=120, wait_s=5.0)
+    assert (ended["done"], ended["dead"]) == (before[1] - 2, 2)
     assert (effects(backend, url), rows(backend, url, "late_task")) == before
     for table in ("late_inbox", "late_result"):
         assert rows(backend, url, table, "consumer_group = 'try'") == 0
@@ -365,7 +367,7 @@ def test_findings_leave_a_shadow_out(tmp_path: Path) -> None:
         assert [each.what for each in findings(control.look()) if "try" in each.what] == [
             "Nobody works the shadow try"
         ]
-        assert drain(app, timeout_s=120)["dead"] == 1
+        assert drain(app, timeout_s=120, wait_s=5.0)["dead"] == 1
         assert not [each for each in findings(control.look()) if "try" in each.what]
         seen, shadows = control.status.detailed(limit=100), control.groups.shadows()
         assert "try" in seen[1]
