@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import copy
 import sys
 from collections.abc import Sequence
-from typing import Annotated
+from functools import cache
+from typing import Annotated, Any
 
 import typer
 
@@ -108,7 +110,8 @@ def help_(
     ] = None,
 ) -> None:
     """Show the help of a command, or of all."""
-    app(args=[*(words or ()), "--help"], prog_name="late", standalone_mode=False)
+    asked = [*(words or ()), "--help"]
+    _program(asked[0])(args=asked, prog_name="late", standalone_mode=False)
 
 
 def _version(wanted: bool) -> None:
@@ -143,8 +146,9 @@ def _run(arguments: Sequence[str] | None) -> int:
     code: int
     try:
         # By itself typer prints a usage of several lines, which no script can tell from output.
-        words = None if arguments is None else list(arguments)
-        code = app(args=words, prog_name="late", standalone_mode=False) or 0
+        words = list(sys.argv[1:] if arguments is None else arguments)
+        program = _program(words[0] if words else "")
+        code = program(args=words, prog_name="late", standalone_mode=False) or 0
     except LateError as error:
         print(f"late: {_one_line(error)}", file=sys.stderr)
         code = code_of(error)
@@ -159,6 +163,19 @@ def _run(arguments: Sequence[str] | None) -> int:
         print(said, file=sys.stderr)
         code = 2
     return code
+
+
+@cache
+def _program(name: str) -> Any:
+    """Return the program with the one command or group of this name, or with all if there is none.
+
+    Typer reads every option of what it builds, and all of them take a quarter of a second.
+    """
+    part = copy.copy(app)
+    part.registered_commands = [each for each in app.registered_commands if each.name == name]
+    part.registered_groups = [each for each in app.registered_groups if each.name == name]
+    found = part.registered_commands or part.registered_groups
+    return typer.main.get_command(part if found else app)
 
 
 def code_of(error: LateError) -> int:

@@ -14,7 +14,7 @@ import typer.main
 
 from late import errors
 from late.cli import options
-from late.cli.main import app, code_of
+from late.cli.main import _program, app, code_of
 from late.config import package_version
 from late.errors import ConfigError
 from tests.unit.cli_kit import Cli
@@ -78,6 +78,16 @@ def test_the_list_above_is_complete() -> None:
         inner = getattr(command, "commands", None)
         found |= {(name, sub) for sub in inner} if inner else {(name,)}
     assert found == set(COMMANDS)
+
+
+@pytest.mark.parametrize("name", sorted({path[0] for path in COMMANDS}))
+def test_a_command_is_built_alone_and_is_the_same(
+    name: str, cli: Cli, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert set(_program(name).commands) == {name}
+    alone = cli.fine(name, "--help").out
+    _program("")(args=[name, "--help"], prog_name="late", standalone_mode=False)
+    assert capsys.readouterr().out == alone
 
 
 def test_help_names_the_exit_codes_and_version_works(cli: Cli) -> None:
