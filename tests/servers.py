@@ -15,7 +15,7 @@ from __future__ import annotations
 
 import os
 import secrets
-from collections.abc import Callable
+from collections.abc import Callable, Generator
 from functools import cache, lru_cache
 from pathlib import Path
 from typing import Any
@@ -42,6 +42,8 @@ _template: dict[tuple[str, Callable[[str], object]], str] = {}
 _emulator: spanner.SpannerEmulator | None = None
 _container: Any = None
 _cockroach: Any = None
+_producers: list[Any] = []
+"""The clients of Spanner that transactions of this process have opened, one for each database."""
 
 
 def postgres_url() -> str | None:
@@ -87,22 +89,51 @@ def spanner_host() -> str | None:
         os.environ[spanner.HOST_VARIABLE] = given
     for name, value in spanner.ENVIRONMENT.items():
         os.environ.setdefault(name, value)
-    _remember_statements()
+    _spare_the_client()
     return given
 
 
 @cache
-def _remember_statements() -> None:
-    """Let the driver of Spanner parse each text once in this process.
+def _spare_the_client() -> None:
+    """Let the client of Spanner do in this process what a test needs, and no more.
 
-    It parses every statement that it executes, only to say of which kind it is: of the tests that
-    ask for many this took most of the processor time. The same text gives the same answer.
+    - The driver parses every statement that it executes, only to say of which kind it is: of the
+      tests that ask for many this took most of the processor time. The same text gives the same
+      answer.
+    - A thread of each client sleeps for ten minutes at a time, to renew a session after a week, and
+      keeps the client and its connections as long.
+    - The client of a producer stays as long as its process. Each test has a database of its own,
+      and so a client, of which each channel looks at its connection five times a second.
     """
     import sqlparse
     from google.cloud.spanner_dbapi import parse_utils
+    from google.cloud.spanner_v1.database_sessions_manager import DatabaseSessionsManager
+
+    from late.outbox.adapters import spanner_session
 
     sqlparse.format = lru_cache(maxsize=2048)(sqlparse.format)
     parse_utils.ensure_where_clause = lru_cache(maxsize=2048)(parse_utils.ensure_where_clause)
+    DatabaseSessionsManager._maintain_multiplexed_session = lambda *_: None
+    open_database = spanner_session.open_database
+
+    def open_remembered(url: str, **options: Any) -> Any:
+        _producers.append(open_database(url, **options))
+        return _producers[-1]
+
+    spanner_session.open_database = open_remembered
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_teardown() -> Generator[None, None, None]:
+    """Close the clients of the test's producers, after its fixtures."""
+    yield
+    if _producers:
+        from late.outbox.adapters import spanner_session
+        from late.store.spanner.client import close_database
+
+        spanner_session._database.cache_clear()
+        while _producers:
+            close_database(_producers.pop())
 
 
 def _spanner_container() -> Any:
