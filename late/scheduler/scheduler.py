@@ -384,11 +384,11 @@ class Scheduler:
                     wake_us = min(wake_us, soon_us)
                     share, marking = self._turns.share(room, left), state.suspects.marking
                     rooms = {name: -(-free // left) for name, free in self._rooms.items()}
-                    below = {n: self._turns.share(k, left) for n, k in self._background.items()}
-                    had = dict(state.background)
+                    had, below = dict(state.background), self._background
                     room -= self._step(shard, core, Grant(now_us, share, care, rooms, below))
-                    for name in self._background.keys() & state.background.keys():
-                        self._background[name] -= state.background[name] - had.get(name, 0)
+                    for name, count in state.background.items():
+                        if name in below:
+                            below[name] -= count - had.get(name, 0)
                     room -= state.suspects.marking - marking
                     care = state.suspects.restricted(care)
                     ready = ready or state.can_start(background=self._background[LOCAL_POOL] > 0)

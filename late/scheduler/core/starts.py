@@ -119,7 +119,7 @@ def park_long_held(core: CoreState) -> None:
     core.looked_at_us = core.now_us
     start_opened(core)
     core.drain.look()
-    pressed = core.is_pressed
+    pressed = len(core.window) > core.settings.window - core.settings.page_size
     since_us = core.now_us - (0 if pressed else core.settings.park_after_us)
     most = core.settings.limited_max
     if core.ready_queues.limited > most or (core.ready_queues.limited and pressed):

@@ -166,11 +166,6 @@ class CoreState:
         return len(window.entries) > room or window.bytes > settings.window_bytes
 
     @property
-    def is_pressed(self) -> bool:
-        """True when there are so many that the next page may not fit."""
-        return len(self.window) > self.settings.window - self.settings.page_size
-
-    @property
     def runs_look_due(self) -> bool:
         """True when it is time to see what has run for long."""
         since_us = self.now_us - self.runs_looked_at_us
@@ -184,7 +179,8 @@ class CoreState:
             return False
         if self.ready_queues.limited or len(self.keys) or self.drain:
             return True
-        return self.is_pressed and self.ready_queues.background > 0
+        free = self.settings.window - len(self.window.entries)
+        return free < self.settings.page_size and self.ready_queues.background > 0
 
     def follow_clock(self, now_us: int) -> None:
         """Take in the present, which may be before the past: the clock can be set back."""

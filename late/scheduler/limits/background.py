@@ -14,6 +14,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Mapping
+from functools import cache
 
 from late.model.task import TRANSACTION_POOL
 from late.scheduler.limits.limits import LOCAL_POOL
@@ -22,6 +23,7 @@ RESERVED = 4
 """One slot of so many is free for the foreground."""
 
 
+@cache
 def reserve(slots: int) -> int:
     """Return how many of a pool's slots the background leaves free."""
     return max(1, slots // RESERVED) if slots > 1 else 0

@@ -29,6 +29,8 @@ class ReadyQueue(Generic[T]):
         """Number of starts of the foreground for one of the background."""
         self._queues: dict[int, deque[T]] = {}
         self._order: list[int] = []  # priorities in use, highest first
+        self.has_background = False
+        """True when an item below priority 0 waits."""
         self._size = 0
         self._streak = 0  # foreground starts since the last background one
         self._due: dict[int, deque[T]] = {}  # by priority, and none of them is empty
@@ -71,6 +73,7 @@ class ReadyQueue(Generic[T]):
         if queue is None:
             queue = self._queues[priority] = deque()
             self._order = sorted(self._queues, reverse=True)
+            self.has_background = self._order[-1] < 0
         return queue
 
     @property
@@ -78,11 +81,6 @@ class ReadyQueue(Generic[T]):
         """The number of items below priority 0."""
         queues = (*self._queues.items(), *self._due.items())
         return sum([len(queue) for priority, queue in queues if priority < 0])
-
-    @property
-    def has_background(self) -> bool:
-        """True when an item below priority 0 waits."""
-        return bool(self._order) and self._order[-1] < 0
 
     def can_pop(self, *, background: bool) -> bool:
         """Return whether something waits; without `background` only the foreground counts."""
@@ -174,6 +172,7 @@ class ReadyQueue(Generic[T]):
     def _drop(self, priority: int) -> None:
         del self._queues[priority]
         self._order = sorted(self._queues, reverse=True)
+        self.has_background = bool(self._order) and self._order[-1] < 0
 
     def _choose(self, *, background: bool = True) -> int:
         first, below = self._order[0], next((p for p in self._order if p < 0), None)
