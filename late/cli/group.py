@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from typing import TYPE_CHECKING, Annotated
 
 import typer
@@ -76,8 +76,8 @@ def groups(
         table(found)
 
 
-def table(found: Sequence[GroupView]) -> None:
-    """Print one row for each group."""
+def table(found: Sequence[GroupView], hide: Collection[str] = ()) -> None:
+    """Print one row for each group, without the columns to `hide`."""
     output.table(
         "Consumer groups",
         (
@@ -107,6 +107,7 @@ def table(found: Sequence[GroupView]) -> None:
             )
             for g in found
         ],
+        hide=hide,
     )
 
 

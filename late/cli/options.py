@@ -5,15 +5,17 @@ from __future__ import annotations
 import functools
 import inspect
 import os
-import re
 import sys
 from collections.abc import Callable
-from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from late.errors import ConfigError
+from late.model.time_text import WHEN as WHEN
+from late.model.time_text import duration_us as duration_us
+from late.model.time_text import instant as instant
+from late.model.time_text import moment_us as moment_us
 
 if TYPE_CHECKING:
     from late.control import Control
@@ -35,6 +37,15 @@ Json = Annotated[bool, typer.Option("--json", help="Print JSON with stable keys.
 Payload = Annotated[
     bool, typer.Option("--payload", help="Include payloads, which may be confidential.")
 ]
+AsOf = Annotated[
+    str | None,
+    typer.Option(
+        "--as-of",
+        metavar="T",
+        help="A past moment: 2026-11-28T07:00Z, or an age such as 2h.",
+        show_default=False,
+    ),
+]
 Name = Annotated[str, typer.Argument(metavar="NAME", show_default=False)]
 TaskId = Annotated[str, typer.Argument(metavar="TASK_ID", show_default=False)]
 Group = Annotated[str | None, typer.Option("--group", help="Only this consumer group.")]
@@ -44,17 +55,6 @@ Force = Annotated[bool, typer.Option("--force", help="Replace what is there.")]
 Host = Annotated[str, typer.Option(help="The address to listen on.")]
 TlsCert = Annotated[str | None, typer.Option(metavar="FILE", help="Certificate, PEM.")]
 TlsKey = Annotated[str | None, typer.Option(metavar="FILE", help="Its key, PEM.")]
-
-_DURATION = re.compile(r"(\d+(?:\.\d+)?)(us|ms|s|m|h|d|w)\Z")
-_UNITS_US = {
-    "us": 1,
-    "ms": 1_000,
-    "s": 1_000_000,
-    "m": 60_000_000,
-    "h": 3_600_000_000,
-    "d": 86_400_000_000,
-    "w": 604_800_000_000,
-}
 
 
 def shared(
@@ -131,56 +131,6 @@ def asked(question: str, effect: str) -> None:
     if not sys.stdin.isatty():
         raise ConfigError(f"{effect}: give --yes")
     typer.confirm(question, abort=True)
-
-
-def duration_us(text: str, what: str) -> int:
-    """Read `90s`, `15m`, `1.5h`, `2d` or plain seconds, and return microseconds.
-
-    Raises:
-        ConfigError: anything else.
-    """
-    match = _DURATION.match(text.strip())
-    try:
-        if match:
-            return round(float(match[1]) * _UNITS_US[match[2]])
-        return round(float(text) * 1_000_000)
-    except (ValueError, OverflowError):
-        raise ConfigError(
-            f"{what} {text[:64]!r}: expected a time such as 90s, 15m, 2h or 7d"
-        ) from None
-
-
-WHEN = "2026-05-01T12:00:00Z, or an age such as 2h"
-
-
-def moment_us(text: str, what: str, now_us: int, *, expected: str = WHEN) -> int:
-    """Read a moment, ISO 8601 with a zone or how long ago (`2h`, `7d`), in microseconds.
-
-    Args:
-        now_us: the database's now, which an age counts back from.
-        expected: what an error says is possible.
-
-    Raises:
-        ConfigError: neither, or no zone: a day's letters must not depend on a laptop's zone.
-    """
-    if _DURATION.match(text.strip()):
-        return now_us - duration_us(text, what)
-    return round(instant(text, what, expected=expected).timestamp() * 1_000_000)
-
-
-def instant(text: str, what: str, *, expected: str = WHEN) -> datetime:
-    """Read an ISO 8601 date and time with its zone.
-
-    Raises:
-        ConfigError: anything else.
-    """
-    try:
-        found = datetime.fromisoformat(text.strip())
-    except ValueError:
-        raise ConfigError(f"{what} {text[:64]!r}: expected {expected}") from None
-    if found.tzinfo is None:
-        raise ConfigError(f"{what} {text[:64]!r} has no time zone: append Z or +02:00")
-    return found.astimezone(UTC)
 
 
 def json_object(text: str, what: str) -> dict[str, Any]:

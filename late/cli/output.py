@@ -4,15 +4,18 @@ from __future__ import annotations
 
 import os
 import sys
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import typer
 
 from late.errors import ConfigError
+
+if TYPE_CHECKING:
+    from late.control.views import AsOf
 
 
 def as_json(value: Any) -> None:
@@ -41,21 +44,31 @@ def listed(
         table(title, columns, rows)
 
 
-def table(title: str, columns: Sequence[str], rows: Iterable[Sequence[object]]) -> None:
+def table(
+    title: str,
+    columns: Sequence[str],
+    rows: Iterable[Sequence[object]],
+    *,
+    hide: Collection[str] = (),
+) -> None:
     """Print a table; columns whose name ends in `>` are aligned to the right.
 
     Into a pipe there is no width to fit: every row stays one line of full cells.
+
+    Args:
+        hide: the columns that are left out.
     """
     from rich import box
     from rich.console import Console
     from rich.table import Table
 
-    listed = [[plain(cell) for cell in row] for row in rows]
+    shown = [place for place, column in enumerate(columns) if column.rstrip(">") not in hide]
+    listed = [[plain(row[place]) for place in shown] for row in rows]
     if not listed:
         typer.echo(f"{title}: none")
         return
     made = Table(title=title, title_justify="left", box=box.SIMPLE, pad_edge=False)
-    for column in columns:
+    for column in (columns[place] for place in shown):
         right = column.endswith(">")
         made.add_column(column.rstrip(">"), justify="right" if right else "left", overflow="fold")
     for row in listed:
@@ -109,6 +122,20 @@ def age(seconds: float | None) -> str | None:
 def note(text: str) -> None:
     """Print a line for people to stderr, so that a pipe gets the result alone."""
     typer.echo(text, err=True)
+
+
+def not_known(as_of: AsOf | None) -> None:
+    """Name the parts that are left out of an answer about the past, by why they are."""
+    fields: dict[str, list[str]] = {}
+    for each in as_of.not_known if as_of else ():
+        fields.setdefault(each.why, []).append(each.field)
+    for why, names in fields.items():
+        note(f"not known for then: {', '.join(names)} ({why})")
+
+
+def hidden(as_of: AsOf | None, columns: Mapping[str, str]) -> set[str]:
+    """Return the columns of a table that are not known; `columns` has the column of each field."""
+    return {columns[e.field] for e in (as_of.not_known if as_of else ()) if e.field in columns}
 
 
 def write_whole(path: Path, text: str) -> None:

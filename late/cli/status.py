@@ -33,6 +33,7 @@ def status(
     owners: Annotated[
         bool, typer.Option("--owners", help="Each shard's owner, its former ones, and refusals.")
     ] = False,
+    as_of: options.AsOf = None,
     json: options.Json = False,
 ) -> None:
     """Show queues (depth, oldest age, in flight, parked, dead), shards, owners and workers.
@@ -43,10 +44,15 @@ def status(
     --owners: who owns each shard since when under which epoch, and who did before, by the journal;
     fenced: settlements of former owners that were refused; late: results that came after the shard
     had gone.
+
+    --as-of: as it was at a past moment, as far as the journal's detail or the versions of the
+    database reach. What nothing tells any more is left out and named.
     """
     if owners:
         if queue is not None:
             raise ConfigError("--owners is about shards: leave --queue out")
+        if as_of is not None:
+            raise ConfigError("--owners lists all former owners: leave --as-of out")
         with options.control_of(url, url_option) as control:
             terms = control.status.owners(limit=limit)
         if json:
@@ -55,15 +61,41 @@ def status(
             _owners(terms)
         return
     with options.watching(url, url_option) as control:
-        found = control.status.read(queue=queue, limit=limit)
+        found = control.status.read(queue=queue, limit=limit, as_of=as_of)
         where = control.url
     if json:
-        output.as_json(found)
+        _as_json(found)
     else:
         _tables(found, where)
 
 
+def _as_json(found: Status | TaskView) -> None:
+    """Print what is known of the moment."""
+    from late.control.past.moment import left_out
+
+    output.as_json(left_out(found))
+
+
+_QUEUES = {
+    "queues.oldest_age_s": "oldest",
+    "queues.in_flight": "in flight",
+    "queues.parked": "parked",
+    "queues.dead": "dead",
+}
+_GROUPS = {
+    "groups.state": "state",
+    "groups.workers": "workers",
+    "groups.owned": "shards",
+    "groups.lag_s": "lag",
+    "groups.stale_s": "stale",
+    "groups.lagging": "alarm",
+}
+_SHARDS = {"shards.lag_s": "lag age"}
+"""Columns by their fields, which may not be known of a past moment."""
+
+
 def _tables(found: Status, where: str) -> None:
+    as_of = found.as_of
     output.note(
         f"{where}  schema {found.schema_version}  deployment {found.deployment}  "
         f"at {output.moment(found.now_us)}"
@@ -75,6 +107,7 @@ def _tables(found: Status, where: str) -> None:
             (q.group, q.queue, q.depth, output.age(q.oldest_age_s), q.in_flight, q.parked, q.dead)
             for q in found.queues
         ],
+        hide=output.hidden(as_of, _QUEUES),
     )
     if found.unhandled:
         output.table(
@@ -88,7 +121,7 @@ def _tables(found: Status, where: str) -> None:
                 for u in found.unhandled
             ],
         )
-    group.table(found.groups)
+    group.table(found.groups, output.hidden(as_of, _GROUPS))
     output.table(
         "Shards",
         ("group", "shard>", "owner", "epoch>", "seq>", "lag>", "lag age>", "in flight>", "settled"),
@@ -96,7 +129,7 @@ def _tables(found: Status, where: str) -> None:
             (
                 s.group,
                 f"{s.shard_id} old" if s.old else s.shard_id,
-                _owner(s),
+                s.owner if as_of and as_of.source == "journal" else _owner(s),
                 s.epoch,
                 s.seq,
                 s.lag,
@@ -106,7 +139,11 @@ def _tables(found: Status, where: str) -> None:
             )
             for s in found.shards
         ],
+        hide=output.hidden(as_of, _SHARDS),
     )
+    output.not_known(as_of)
+    if as_of and as_of.source == "journal":
+        return
     output.table(
         "Workers",
         ("worker", "address", "groups", "shards>", "capacity>", "version", "up>", "expires in>"),
@@ -182,6 +219,7 @@ def show(
         bool,
         typer.Option("--everywhere", help="Look through its shard's whole log, if need be: slow."),
     ] = False,
+    as_of: options.AsOf = None,
     json: options.Json = False,
 ) -> None:
     """Show all that is known of one task. Exit code 1 if nothing is.
@@ -193,13 +231,15 @@ def show(
 
     The row is looked for where the id says: in its shard, within ten minutes of its time. With
     --everywhere it is also found when the producer's clock was wrong, or its transaction long.
+
+    --as-of: as it stood at a past moment, as far as that is known.
     """
     with options.control_of(url_option) as control:
-        found = control.tasks.show(task_id, payload=payload, everywhere=everywhere)
-        runs = {} if json else _runs(control, task_id)
+        found = control.tasks.show(task_id, payload=payload, everywhere=everywhere, as_of=as_of)
+        runs = {} if json or as_of else _runs(control, task_id)
     known = any(group.state != "unknown" for group in found.groups)
     if json:
-        output.as_json(found)
+        _as_json(found)
     else:
         output.fields(
             [
@@ -215,11 +255,17 @@ def show(
                 ("payload", found.payload or _size(found.payload_bytes)),
             ]
         )
+        unclear = {each.field for each in found.as_of.not_known} if found.as_of else ()
         for group in found.groups:
-            _group(group, runs.get(group.group))
+            told = f"groups[{group.group}].state" not in unclear
+            _group(group, runs.get(group.group), told=told)
         _workflow(found)
+        output.not_known(found.as_of)
     if not known:
-        if not everywhere:
+        if as_of and found.created_at_us is not None:
+            if found.as_of and found.as_of.at_us < found.created_at_us:
+                output.note("it was not inserted by then")
+        elif not everywhere:
             output.note(
                 "nothing where its id says; --everywhere looks through its shard's whole log"
             )
@@ -262,12 +308,12 @@ def _workflow(found: TaskView) -> None:
         typer.echo("  ".join(words))
 
 
-def _group(group: TaskInGroup, running: str | None) -> None:
+def _group(group: TaskInGroup, running: str | None, *, told: bool = True) -> None:
     typer.echo("")
     output.fields(
         [
             ("group", group.group),
-            ("state", group.state),
+            ("state", group.state if told else None),
             ("running", running),
             ("ended", group.outcome),
             ("reason", group.reason),

@@ -18,23 +18,29 @@ def verify(
     url_option: options.Url = None,
     group: options.Group = None,
     shard: Annotated[int | None, typer.Option(help="Only this shard.", min=0, max=4095)] = None,
+    as_of: options.AsOf = None,
     json: options.Json = False,
 ) -> None:
     """Check that every task is in exactly one place: waiting, open, parked, dead or settled.
 
     Reads everything at one moment, beside running workers as well, and changes nothing. Names each
     task that breaks the rule, and what to do. Exit code 1 if there is one.
+
+    --as-of: as it was at a past moment. Spanner reads the tables of then; elsewhere the journal of
+    then is judged, and the tasks are not.
     """
     with options.control_of(url, url_option) as control:
-        found = control.verify(group=group, shard_id=shard)
+        found = control.verify(group=group, shard_id=shard, as_of=as_of)
         where = control.url
     if json:
+        from late.control.past.moment import left_out
+
         problems = [
             {"kind": p.kind, "group": p.group, "shard_id": p.shard_id, "task_id": p.task_id,
              "what": p.what, "remedy": p.remedy}
             for p in found.problems
         ]  # fmt: skip
-        output.as_json({**msgspec.structs.asdict(found), "problems": problems})
+        output.as_json(left_out(msgspec.structs.replace(found, problems=problems)))
     else:
         _tables(found, where)
     if not found.ok:
@@ -43,6 +49,8 @@ def verify(
 
 def _tables(found: Verified, where: str) -> None:
     output.note(f"{where}  at {output.moment(found.at_us)}")
+    names = ("waiting", "parked", "dead", "settled")
+    hide = output.hidden(found.as_of, {"totals.log": "in log"} | {f"totals.{n}": n for n in names})
     columns = ("waiting", "open", "parked", "dead", "settled")
     rows: list[tuple[object, ...]] = [
         (each.group, each.shard_id, f"{each.totals.log:,}",
@@ -53,7 +61,10 @@ def _tables(found: Verified, where: str) -> None:
         total = found.totals
         rows.append(("all", "", f"{total.log:,}",
                      *(f"{getattr(total, name):,}" for name in columns)))  # fmt: skip
-    output.table("Tasks", ("group", "shard>", "in log>", *(f"{c}>" for c in columns)), rows)
+    output.table(
+        "Tasks", ("group", "shard>", "in log>", *(f"{c}>" for c in columns)), rows, hide=hide
+    )
+    output.not_known(found.as_of)
     for text in found.notes:
         output.note(f"note: {text}")
     if found.ok:

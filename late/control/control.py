@@ -20,6 +20,7 @@ from late.control.groups import lag, shadow
 from late.control.groups.commands import GroupControl
 from late.control.lanes.commands import LaneControl
 from late.control.offers import OfferControl
+from late.control.past.moment import moment_of
 from late.control.queue_settings import QueueControl
 from late.control.reports import ReportControl
 from late.control.schedules import ScheduleControl
@@ -108,9 +109,18 @@ class Control(AbstractContextManager["Control"]):
         """Look at queues, groups, shards, workers and their reports, once."""
         return snapshot.look(self)
 
-    def verify(self, *, group: str | None = None, shard_id: int | None = None) -> Verified:
-        """Check that every task of the log is in exactly one place. This reads all tables."""
-        return verify.verify(self._database.engine, group_name=group, shard_id=shard_id)
+    def verify(
+        self, *, group: str | None = None, shard_id: int | None = None, as_of: str | None = None
+    ) -> Verified:
+        """Check that every task of the log is in exactly one place. This reads all tables.
+
+        Args:
+            as_of: a past moment, as a time or an age; see `moment_of` for what it raises. Where
+                the database keeps no versions, only the journal of then is judged.
+        """
+        engine = self._database.engine
+        moment = None if as_of is None else moment_of(engine, as_of)
+        return verify.verify(engine, group_name=group, shard_id=shard_id, moment=moment)
 
     def conflicts(self, for_s: float) -> analyze.Seen:
         """Ask the server who waits for whom; see `late.control.analyze.analyze.look`."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from functools import partial
+from typing import Any
 
 import msgspec
 from sqlalchemy import Connection, Engine, select
@@ -10,6 +11,8 @@ from sqlalchemy import Connection, Engine, select
 from late import outbox
 from late.control import audit
 from late.control.database import Part, on_engine
+from late.control.past import task as past
+from late.control.past.moment import moment_of
 from late.control.sql.rows import object_of
 from late.control.status import task
 from late.control.task_list import commands, pages
@@ -80,7 +83,30 @@ def why_useless(found: TaskView, *, cancels: bool = False) -> str | None:
 class TaskControl(Part):
     """One task: its state, and commands about it. See `Control` for what all methods raise."""
 
-    show = on_engine(task.show)
+    def show(
+        self,
+        task_id: str,
+        *,
+        payload: bool = False,
+        group: str | None = None,
+        everywhere: bool = False,
+        as_of: str | None = None,
+    ) -> TaskView:
+        """Read what is known of a task; see `late.control.status.task.show`.
+
+        Args:
+            as_of: a past moment, as a time or an age; see `moment_of` for what it raises.
+        """
+        engine = self._database.engine
+        asked: Any = {"payload": payload, "group": group, "everywhere": everywhere}
+        if as_of is None:
+            return task.show(engine, task_id, **asked)
+        moment = moment_of(engine, as_of)
+        if not moment.versions:
+            return past.show(moment, task_id, **asked)
+        found = task.show(moment.engine, task_id, **asked)
+        return msgspec.structs.replace(found, as_of=moment.as_of())
+
     result = on_engine(task.result)
     holder = on_engine(task.holder)
     find = on_engine(pages.read_page)

@@ -27,6 +27,25 @@ class Count(msgspec.Struct, frozen=True):
         return f">= {self.n:,}" if self.capped else f"{self.n:,}"
 
 
+class NotKnown(msgspec.Struct, frozen=True):
+    """A part of an answer about the past that nothing tells any more, so it is left out."""
+
+    field: str
+    """Its path in the answer, such as `queues.parked`."""
+    why: str
+
+
+class AsOf(msgspec.Struct, frozen=True):
+    """The moment of an answer about the past."""
+
+    at_us: int
+    source: Literal["journal", "versions"]
+    """`journal`: worked out from the settlements since. `versions`: the database has kept what its
+    tables held then."""
+    not_known: tuple[NotKnown, ...] = ()
+    """The parts that are left out. In Python a count of them says at least 0, and others None."""
+
+
 class QueueStatus(msgspec.Struct, frozen=True):
     """One queue as one consumer group sees it. The first four counts do not overlap."""
 
@@ -155,6 +174,8 @@ class Status(msgspec.Struct, frozen=True):
     limited: tuple[LimitedTasks, ...] = ()
     suspects: tuple[SuspectTask, ...] = ()
     """The tasks under which most workers died, at most 100, the most deaths first."""
+    as_of: AsOf | None = None
+    """The past moment that was asked for; None: now."""
 
     def stale_s(self, group: str) -> float | None:
         """Return the staleness of a group's stalest shard; None if the group has no shard."""
@@ -284,6 +305,8 @@ class TaskView(msgspec.Struct, frozen=True):
     options: dict[str, object] | None = None
     workflow: tuple[StageView, ...] = ()
     """The stages of its workflow; none if it belongs to no workflow."""
+    as_of: AsOf | None = None
+    """The past moment that was asked for; None: now."""
 
 
 class DeadView(msgspec.Struct, frozen=True):

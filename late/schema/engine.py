@@ -12,7 +12,7 @@ import sqlite3
 import time
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager, nullcontext, suppress
-from datetime import timedelta
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -51,6 +51,7 @@ _DRIVERS = {
     "spanner": "spanner+spanner",
     "spanner+spanner": "spanner+spanner",
 }
+EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 _SECRETS = ("password", "passwd", "sslpassword")
 _POSTGRES_MIN = (13,)
 _SQLITE_MIN = (3, 35, 0)
@@ -253,8 +254,12 @@ def _turn(url: str) -> AbstractContextManager[None]:
 
 @contextmanager
 def reading(engine: Engine) -> Iterator[Connection]:
-    """Open a connection in one read-only transaction that sees one snapshot of the database."""
+    """Open a connection in one read-only transaction that sees one snapshot of the database.
+
+    The option `late_at_us` of the engine says of which moment, on Spanner and CockroachDB.
+    """
     options: dict[str, Any] = {}
+    at_us: int | None = engine.get_execution_options().get("late_at_us")
     if engine.dialect.name == "postgresql":
         options = {"isolation_level": "REPEATABLE READ", "postgresql_readonly": True}
     if engine.dialect.name == "cockroachdb":  # its default, which a role can change
@@ -263,12 +268,17 @@ def reading(engine: Engine) -> Iterator[Connection]:
         options = {"read_only": True}
         if stale_s := engine.get_execution_options().get("late_stale_s"):
             options["staleness"] = {"exact_staleness": timedelta(seconds=stale_s)}
+        if at_us is not None:
+            options["staleness"] = {"read_timestamp": EPOCH + timedelta(microseconds=at_us)}
     with (
         translated(),
         engine.connect().execution_options(**options) as connection,
         connection.begin(),
     ):
         check_server(connection)
+        if engine.dialect.name == "cockroachdb" and at_us is not None:
+            moment = f"{at_us // 1_000_000}.{at_us % 1_000_000:06d}"
+            connection.exec_driver_sql(f"set transaction as of system time '{moment}'")
         if engine.dialect.name == "postgresql":
             # PostgreSQL compiles queries that it estimates as large, which takes longer than any of
             # these statements. The setting is for this transaction only: behind a pooler the

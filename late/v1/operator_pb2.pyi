@@ -11,18 +11,20 @@ from typing import ClassVar as _ClassVar, Optional as _Optional, Union as _Union
 DESCRIPTOR: _descriptor.FileDescriptor
 
 class ShowTaskRequest(_message.Message):
-    __slots__ = ("task_id", "group", "wait_s", "payload", "everywhere")
+    __slots__ = ("task_id", "group", "wait_s", "payload", "everywhere", "as_of")
     TASK_ID_FIELD_NUMBER: _ClassVar[int]
     GROUP_FIELD_NUMBER: _ClassVar[int]
     WAIT_S_FIELD_NUMBER: _ClassVar[int]
     PAYLOAD_FIELD_NUMBER: _ClassVar[int]
     EVERYWHERE_FIELD_NUMBER: _ClassVar[int]
+    AS_OF_FIELD_NUMBER: _ClassVar[int]
     task_id: str
     group: str
     wait_s: float
     payload: bool
     everywhere: bool
-    def __init__(self, task_id: _Optional[str] = ..., group: _Optional[str] = ..., wait_s: _Optional[float] = ..., payload: bool = ..., everywhere: bool = ...) -> None: ...
+    as_of: str
+    def __init__(self, task_id: _Optional[str] = ..., group: _Optional[str] = ..., wait_s: _Optional[float] = ..., payload: bool = ..., everywhere: bool = ..., as_of: _Optional[str] = ...) -> None: ...
 
 class TaskResultRequest(_message.Message):
     __slots__ = ("task_id", "group", "wait_s")
@@ -475,12 +477,14 @@ class RemoveScheduleRequest(_message.Message):
     def __init__(self, schedule: _Optional[str] = ...) -> None: ...
 
 class ShowStatusRequest(_message.Message):
-    __slots__ = ("queue", "limit")
+    __slots__ = ("queue", "limit", "as_of")
     QUEUE_FIELD_NUMBER: _ClassVar[int]
     LIMIT_FIELD_NUMBER: _ClassVar[int]
+    AS_OF_FIELD_NUMBER: _ClassVar[int]
     queue: str
     limit: int
-    def __init__(self, queue: _Optional[str] = ..., limit: _Optional[int] = ...) -> None: ...
+    as_of: str
+    def __init__(self, queue: _Optional[str] = ..., limit: _Optional[int] = ..., as_of: _Optional[str] = ...) -> None: ...
 
 class ShowOwnersRequest(_message.Message):
     __slots__ = ("limit",)
@@ -519,7 +523,7 @@ class ListDecisionsRequest(_message.Message):
     def __init__(self, name: _Optional[str] = ..., changes: bool = ..., limit: _Optional[int] = ...) -> None: ...
 
 class TaskView(_message.Message):
-    __slots__ = ("task_id", "shard_id", "made_at_us", "groups", "queue", "name", "position", "created_at_us", "payload_bytes", "payload", "headers", "options", "workflow")
+    __slots__ = ("task_id", "shard_id", "made_at_us", "groups", "queue", "name", "position", "created_at_us", "payload_bytes", "payload", "headers", "options", "workflow", "as_of")
     class HeadersEntry(_message.Message):
         __slots__ = ("key", "value")
         KEY_FIELD_NUMBER: _ClassVar[int]
@@ -540,6 +544,7 @@ class TaskView(_message.Message):
     HEADERS_FIELD_NUMBER: _ClassVar[int]
     OPTIONS_FIELD_NUMBER: _ClassVar[int]
     WORKFLOW_FIELD_NUMBER: _ClassVar[int]
+    AS_OF_FIELD_NUMBER: _ClassVar[int]
     task_id: str
     shard_id: int
     made_at_us: int
@@ -553,7 +558,8 @@ class TaskView(_message.Message):
     headers: _containers.ScalarMap[str, str]
     options: str
     workflow: _containers.RepeatedCompositeFieldContainer[StageView]
-    def __init__(self, task_id: _Optional[str] = ..., shard_id: _Optional[int] = ..., made_at_us: _Optional[int] = ..., groups: _Optional[_Iterable[_Union[TaskInGroup, _Mapping]]] = ..., queue: _Optional[str] = ..., name: _Optional[str] = ..., position: _Optional[int] = ..., created_at_us: _Optional[int] = ..., payload_bytes: _Optional[int] = ..., payload: _Optional[str] = ..., headers: _Optional[_Mapping[str, str]] = ..., options: _Optional[str] = ..., workflow: _Optional[_Iterable[_Union[StageView, _Mapping]]] = ...) -> None: ...
+    as_of: AsOf
+    def __init__(self, task_id: _Optional[str] = ..., shard_id: _Optional[int] = ..., made_at_us: _Optional[int] = ..., groups: _Optional[_Iterable[_Union[TaskInGroup, _Mapping]]] = ..., queue: _Optional[str] = ..., name: _Optional[str] = ..., position: _Optional[int] = ..., created_at_us: _Optional[int] = ..., payload_bytes: _Optional[int] = ..., payload: _Optional[str] = ..., headers: _Optional[_Mapping[str, str]] = ..., options: _Optional[str] = ..., workflow: _Optional[_Iterable[_Union[StageView, _Mapping]]] = ..., as_of: _Optional[_Union[AsOf, _Mapping]] = ...) -> None: ...
 
 class TaskInGroup(_message.Message):
     __slots__ = ("group", "state", "reason", "due_at_us", "dead_at_us", "held_key", "attempts", "deaths", "suspect", "errors", "owner", "history", "payload", "outcome")
@@ -650,6 +656,24 @@ class StageView(_message.Message):
     ended_at_us: int
     on_failure: bool
     def __init__(self, stage: _Optional[int] = ..., task_id: _Optional[str] = ..., name: _Optional[str] = ..., queue: _Optional[str] = ..., state: _Optional[str] = ..., after: _Optional[_Iterable[int]] = ..., ended_at_us: _Optional[int] = ..., on_failure: bool = ...) -> None: ...
+
+class AsOf(_message.Message):
+    __slots__ = ("at_us", "source", "not_known")
+    AT_US_FIELD_NUMBER: _ClassVar[int]
+    SOURCE_FIELD_NUMBER: _ClassVar[int]
+    NOT_KNOWN_FIELD_NUMBER: _ClassVar[int]
+    at_us: int
+    source: str
+    not_known: _containers.RepeatedCompositeFieldContainer[NotKnown]
+    def __init__(self, at_us: _Optional[int] = ..., source: _Optional[str] = ..., not_known: _Optional[_Iterable[_Union[NotKnown, _Mapping]]] = ...) -> None: ...
+
+class NotKnown(_message.Message):
+    __slots__ = ("field", "why")
+    FIELD_FIELD_NUMBER: _ClassVar[int]
+    WHY_FIELD_NUMBER: _ClassVar[int]
+    field: str
+    why: str
+    def __init__(self, field: _Optional[str] = ..., why: _Optional[str] = ...) -> None: ...
 
 class TaskResult(_message.Message):
     __slots__ = ("task_id", "group", "outcome", "value")
@@ -1166,7 +1190,7 @@ class Removed(_message.Message):
     def __init__(self, removed: _Optional[str] = ...) -> None: ...
 
 class Status(_message.Message):
-    __slots__ = ("now_us", "schema_version", "deployment", "queues", "shards", "workers", "groups", "unhandled", "limited", "suspects")
+    __slots__ = ("now_us", "schema_version", "deployment", "queues", "shards", "workers", "groups", "unhandled", "limited", "suspects", "as_of")
     NOW_US_FIELD_NUMBER: _ClassVar[int]
     SCHEMA_VERSION_FIELD_NUMBER: _ClassVar[int]
     DEPLOYMENT_FIELD_NUMBER: _ClassVar[int]
@@ -1177,6 +1201,7 @@ class Status(_message.Message):
     UNHANDLED_FIELD_NUMBER: _ClassVar[int]
     LIMITED_FIELD_NUMBER: _ClassVar[int]
     SUSPECTS_FIELD_NUMBER: _ClassVar[int]
+    AS_OF_FIELD_NUMBER: _ClassVar[int]
     now_us: int
     schema_version: str
     deployment: str
@@ -1187,7 +1212,8 @@ class Status(_message.Message):
     unhandled: _containers.RepeatedCompositeFieldContainer[UnhandledTasks]
     limited: _containers.RepeatedCompositeFieldContainer[LimitedTasks]
     suspects: _containers.RepeatedCompositeFieldContainer[SuspectTask]
-    def __init__(self, now_us: _Optional[int] = ..., schema_version: _Optional[str] = ..., deployment: _Optional[str] = ..., queues: _Optional[_Iterable[_Union[QueueStatus, _Mapping]]] = ..., shards: _Optional[_Iterable[_Union[ShardStatus, _Mapping]]] = ..., workers: _Optional[_Iterable[_Union[WorkerStatus, _Mapping]]] = ..., groups: _Optional[_Iterable[_Union[GroupView, _Mapping]]] = ..., unhandled: _Optional[_Iterable[_Union[UnhandledTasks, _Mapping]]] = ..., limited: _Optional[_Iterable[_Union[LimitedTasks, _Mapping]]] = ..., suspects: _Optional[_Iterable[_Union[SuspectTask, _Mapping]]] = ...) -> None: ...
+    as_of: AsOf
+    def __init__(self, now_us: _Optional[int] = ..., schema_version: _Optional[str] = ..., deployment: _Optional[str] = ..., queues: _Optional[_Iterable[_Union[QueueStatus, _Mapping]]] = ..., shards: _Optional[_Iterable[_Union[ShardStatus, _Mapping]]] = ..., workers: _Optional[_Iterable[_Union[WorkerStatus, _Mapping]]] = ..., groups: _Optional[_Iterable[_Union[GroupView, _Mapping]]] = ..., unhandled: _Optional[_Iterable[_Union[UnhandledTasks, _Mapping]]] = ..., limited: _Optional[_Iterable[_Union[LimitedTasks, _Mapping]]] = ..., suspects: _Optional[_Iterable[_Union[SuspectTask, _Mapping]]] = ..., as_of: _Optional[_Union[AsOf, _Mapping]] = ...) -> None: ...
 
 class QueueStatus(_message.Message):
     __slots__ = ("group", "queue", "depth", "in_flight", "parked", "dead", "oldest_age_s", "held")

@@ -90,6 +90,8 @@ async def knobs_and_groups(call: Any) -> None:
     status = await call("ShowStatus")
     assert len(status.workers) == 1
     assert {each.owner for each in status.shards} == {status.workers[0].worker_id}
+    then = await call("ShowStatus", as_of="0s")
+    assert (then.now_us, then.as_of.at_us >= status.now_us) == (then.as_of.at_us, True)
     owners = await call("ShowOwners")
     assert {each.owner for each in owners.shards} == {status.workers[0].worker_id}
     actions = {each.action for each in (await call("ListChanges")).changes}

@@ -8,7 +8,7 @@ import msgspec
 from msgspec import Meta
 
 from late.api.operator.operation import Ask, Nothing, Operation, operation
-from late.api.operator.values import Listed, Name
+from late.api.operator.values import AsOf, Listed, Name, known
 from late.control.analyze.reported import Conflicts
 from late.control.autoscale_journal import ControllerView, DecisionView
 from late.control.views import LaneView, Owners, Status
@@ -20,10 +20,12 @@ Counted = Annotated[int, Meta(ge=1, le=COUNTED_MAX)]
 
 
 class AskStatus(msgspec.Struct, forbid_unknown_fields=True):
-    """The state is asked for; each count of a group and shard stops at `limit`."""
+    """The state is asked for, of now or of `as_of`, a time or an age such as `2h`; each count of a
+    group and shard stops at `limit`."""
 
     queue: Name | None = None
     limit: Counted = 1_000
+    as_of: AsOf | None = None
 
 
 class AskOwners(msgspec.Struct, forbid_unknown_fields=True):
@@ -70,10 +72,10 @@ def show_status(ask: Ask[AskStatus]) -> Status:
     queue, sees_all = ask.value.queue, ask.caller.may_all("view")
     if queue is not None:
         check_queue(ask.caller, queue)
-    found = ask.control.status.read(queue=queue, limit=ask.value.limit)
-    if sees_all:
-        return found
-    return msgspec.structs.replace(narrowed_status(found, ask.caller), workers=())
+    found = ask.control.status.read(queue=queue, limit=ask.value.limit, as_of=ask.value.as_of)
+    if not sees_all:
+        found = msgspec.structs.replace(narrowed_status(found, ask.caller), workers=())
+    return known(found)
 
 
 @operation("GET", "/v1/owners", WHOLE, "status")

@@ -9,7 +9,7 @@ import msgspec
 from late.api import limits
 from late.api.errors import NotFound
 from late.api.operator.operation import Ask, Operation, Poll, operation
-from late.api.operator.values import Moment, Name, WaitS, check_group, moment_us
+from late.api.operator.values import AsOf, Moment, Name, WaitS, check_group, known, moment_us
 from late.app import results
 from late.control.task_commands import why_useless
 from late.control.views import TaskView
@@ -23,12 +23,14 @@ GOING_ON = ("waiting", "logged", "open", "parked")
 
 
 class ShowTask(msgspec.Struct, forbid_unknown_fields=True, kw_only=True):
-    """A task is looked at; with `wait_s` until it has ended in each group."""
+    """A task is looked at; with `wait_s` until it has ended in each group, with `as_of` as it stood
+    then (a time, or an age such as `2h`)."""
 
     group: Name | None = None
     wait_s: WaitS = 0.0
     payload: bool = False
     everywhere: bool = False
+    as_of: AsOf | None = None
 
 
 class AskResult(msgspec.Struct, forbid_unknown_fields=True, kw_only=True):
@@ -101,6 +103,8 @@ def _found(ask: Ask[Any], role: Role, group: str | None, *, everywhere: bool = F
 def show_task(ask: Ask[ShowTask]) -> Poll[TaskView]:
     """Tell where a task stands in each group."""
     asked = ask.value
+    if asked.as_of is not None and asked.wait_s:
+        raise ConfigError("a past moment does not change: leave wait_s out")
     role: Role = "operate" if asked.payload or asked.everywhere else "view"
     found = _found(ask, role, asked.group, everywhere=asked.everywhere)
     if all(each.state == "unknown" for each in found.groups):
@@ -108,14 +112,18 @@ def show_task(ask: Ask[ShowTask]) -> Poll[TaskView]:
 
     def look() -> TaskView:
         view = ask.control.tasks.show(
-            found.task_id, group=asked.group, payload=asked.payload, everywhere=asked.everywhere
+            found.task_id,
+            group=asked.group,
+            payload=asked.payload,
+            everywhere=asked.everywhere,
+            as_of=asked.as_of,
         )
-        return seen_by(ask.caller, view)
+        return known(seen_by(ask.caller, view))
 
     def over(view: TaskView) -> bool:
         return not any(each.state in GOING_ON for each in view.groups)
 
-    return Poll(look, over, asked.wait_s)
+    return Poll(look, over, asked.wait_s) if asked.as_of is None else Poll(look, bool, 0.0)
 
 
 @operation("GET", "/v1/tasks/{task_id}/result", OPERATE)

@@ -3,19 +3,23 @@
 from __future__ import annotations
 
 from datetime import datetime
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, Literal, TypeVar
 
-from msgspec import Meta
+from msgspec import Meta, Struct
 
 from late.api import limits
 from late.api.errors import NotFound
 from late.api.operator.operation import Ask
+from late.control.past.moment import left_out
 from late.errors import ConfigError, InvalidTask
 from late.model import validation as validate
 
+T = TypeVar("T", bound=Struct)
 NAME = r"^[A-Za-z0-9._:-]{1,128}$"
 Name = Annotated[str, Meta(pattern=NAME)]
 TaskIdText = Annotated[str, Meta(min_length=1, max_length=64)]
+AsOf = Annotated[str, Meta(min_length=1, max_length=64)]
+"""A past moment: a time with its zone, or an age such as `2h`."""
 Moment = Annotated[datetime, Meta(tz=True)]
 Place = Literal["beginning", "now"]
 Listed = Annotated[int, Meta(ge=1, le=limits.LISTED_MAX)]
@@ -46,6 +50,12 @@ def place_of(ask: Ask[Any], place: Place | None, at: datetime | None) -> str | i
     if moment > ask.control.now():
         raise ConfigError("that time has not come: tasks that are not written cannot be left out")
     return moment
+
+
+def known(answer: T) -> T:
+    """Return an answer about the past without what is not known, for the encoder."""
+    plain: T = left_out(answer)
+    return plain
 
 
 def check_group(ask: Ask[Any], name: str) -> None:

@@ -25,7 +25,7 @@ class GroupControl(Part):
 
     def __init__(self, database: Database, *, alarm_s: float) -> None:
         super().__init__(database)
-        self._alarm_s = alarm_s
+        self.alarm_s = alarm_s
 
     def all(self, *, limit: int = lag.LIMIT, seen: Status | None = None) -> list[GroupView]:
         """Return the consumer groups with their lag, ascending by name.
@@ -34,11 +34,11 @@ class GroupControl(Part):
             limit: counting stops at so many records of one shard.
             seen: a status that was just read. Its counts are used, and nothing is counted.
         """
-        return lag.groups(self._database.engine, alarm_s=self._alarm_s, limit=limit, seen=seen)
+        return lag.groups(self._database.engine, alarm_s=self.alarm_s, limit=limit, seen=seen)
 
     def get(self, name: str) -> GroupView:
         """Return one consumer group with its lag."""
-        return lag.groups(self._database.engine, name=name, alarm_s=self._alarm_s)[0]
+        return lag.groups(self._database.engine, name=name, alarm_s=self.alarm_s)[0]
 
     def create(
         self, name: str, *, queues: Sequence[str] | None = None, start: str | int | None

@@ -49,9 +49,12 @@ _logs = _readable()
 
 
 def now_us(connection: Connection) -> int:
-    """The database's clock, microseconds. In a stale read it is the time of what is read."""
+    """The database's clock, microseconds. In a read of the past it is the time of what is read."""
+    options = connection.get_execution_options()
+    if (at_us := options.get("late_at_us")) is not None:
+        return int(at_us)
     clock: ColumnElement[int] = literal_column(NOW_US[connection.dialect.name])
-    stale_s: float = connection.get_execution_options().get("late_stale_s", 0.0)
+    stale_s: float = options.get("late_stale_s", 0.0)
     return int(connection.execute(select(clock)).scalar_one()) - round(stale_s * 1_000_000)
 
 

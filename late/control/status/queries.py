@@ -3,9 +3,13 @@
 from __future__ import annotations
 
 import msgspec
+from sqlalchemy import Engine
 
 from late.control.database import Database, Part, on_engine
+from late.control.groups import lag
 from late.control.groups.commands import GroupControl
+from late.control.past import status as past
+from late.control.past.moment import moment_of
 from late.control.status import (
     disk,
     locks,
@@ -27,12 +31,27 @@ class StatusControl(Part):
         super().__init__(database)
         self._groups = groups
 
-    def read(self, *, queue: str | None = None, limit: int = status.LIMIT) -> Status:
-        """Queues, groups, shards and workers; each count stops at `limit` per group and shard."""
-        found = status.status(self._database.engine, queue=queue, limit=limit)
+    def read(
+        self, *, queue: str | None = None, limit: int = status.LIMIT, as_of: str | None = None
+    ) -> Status:
+        """Queues, groups, shards and workers; each count stops at `limit` per group and shard.
+
+        Args:
+            as_of: a past moment, as a time or an age; see `moment_of` for what it raises.
+        """
+        if as_of is None:
+            return self._now(self._database.engine, queue, limit)
+        moment = moment_of(self._database.engine, as_of)
+        if not moment.versions:
+            return past.status(moment, queue=queue, limit=limit)
+        found = self._now(moment.engine, queue, limit)
+        return msgspec.structs.replace(found, as_of=moment.as_of())
+
+    def _now(self, engine: Engine, queue: str | None, limit: int) -> Status:
+        found = status.status(engine, queue=queue, limit=limit)
         groups = [
             msgspec.structs.replace(each, stale_s=found.stale_s(each.name))
-            for each in self._groups.all(seen=found)
+            for each in lag.groups(engine, alarm_s=self._groups.alarm_s, seen=found)
         ]
         return msgspec.structs.replace(found, groups=tuple(groups))
 

@@ -12,7 +12,7 @@ a setting) counts again from its new due time.
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
 
 import msgspec
@@ -74,7 +74,6 @@ def seen(connection: Connection, *, queue: str | None = None, limit: int = LIMIT
     tally.parked(connection, due, limit)
     tally.dead(connection, died, limit)
     tally.held(connection, due, limit)
-    suspects = sorted(_suspects(places), key=lambda each: -each.deaths)
     holds: dict[str | None, int] = defaultdict(int)
     for shard in shards:
         holds[shard.owner] += 1
@@ -93,16 +92,21 @@ def seen(connection: Connection, *, queue: str | None = None, limit: int = LIMIT
             for key, n in sorted(tally.limited.items())
             if queue in (None, key[1])
         ),
-        suspects=tuple(suspects[:SUSPECTS]) if queue is None else (),
+        suspects=suspects_in(((e.group, e.shard_id), e.journal) for e in places)
+        if queue is None
+        else (),
     )
 
 
-def _suspects(places: Sequence[_Place]) -> Iterator[SuspectTask]:
-    """Yield the tasks that the last settlements mark because a worker died under them."""
-    for place in places:
-        for each in suspects_of(place.journal.suspects):
-            if each.deaths:
-                yield SuspectTask(place.group, place.shard_id, each.task_id, each.deaths)
+def suspects_in(last: Iterable[tuple[Shard, Journal]]) -> tuple[SuspectTask, ...]:
+    """Return the tasks that these last settlements mark because a worker died under them."""
+    found = [
+        SuspectTask(*key, each.task_id, each.deaths)
+        for key, journal in last
+        for each in suspects_of(journal.suspects)
+        if each.deaths
+    ]
+    return tuple(sorted(found, key=lambda each: -each.deaths)[:SUSPECTS])
 
 
 def _unhandled(

@@ -62,7 +62,7 @@ def usage_since(
             if last.settled_at_us is not None and last.settled_at_us >= since_us
         }
         begun = {key: last for key, last in today.items() if key not in reached}
-        reached |= _before(connection, begun, since_us)
+        reached |= last_before(connection, begun, since_us)
         counts: Counter[Key] = Counter()
         for key, row in _following(connection, [(key, reached[key]) for key in today], rows):
             if row.first_seq is not None and row.first_seq <= read.get(key, 0):
@@ -104,7 +104,7 @@ def _following(
         yield places[row.leg][0], row
 
 
-def _before(connection: Connection, last: Mapping[Key, int], since_us: int) -> dict[Key, int]:
+def last_before(connection: Connection, last: Mapping[Key, int], since_us: int) -> dict[Key, int]:
     """Find for each shard the last settlement before `since_us`, or the one before the first kept.
 
     The shard's last settlement is given. All shards are halved at the same time.

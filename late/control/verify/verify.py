@@ -12,6 +12,8 @@ from typing import Any
 import msgspec
 from sqlalchemy import Connection, Engine, func, select
 
+from late.control.past.journal import Past, past_of
+from late.control.past.moment import Moment
 from late.control.sql.positions import registered
 from late.control.sql.rows import now_us
 from late.control.sql.shards import Shard, groups_of
@@ -19,6 +21,7 @@ from late.control.verify.journal_check import Journal, Settled
 from late.control.verify.problems import Problem, Problems
 from late.control.verify.rows_to_check import rows_of, shards_of, streamed
 from late.control.verify.task_account import Account, Totals
+from late.control.views import AsOf, NotKnown
 from late.errors import ConfigError, StoreError
 from late.model.task import Reads
 from late.schema.engine import reading
@@ -52,46 +55,68 @@ class Verified(msgspec.Struct, frozen=True):
     problems: tuple[Problem, ...]
     """The first `problems.LISTED`."""
     notes: tuple[str, ...]
+    as_of: AsOf | None = None
+    """The past moment that was asked for; None: now."""
 
 
-def verify(engine: Engine, *, group_name: str | None, shard_id: int | None) -> Verified:
+GONE = tuple(
+    NotKnown(f"{of}.{place}", "the tables of then are gone: only the journal was judged")
+    for of in ("totals", "ledgers.totals")
+    for place in ("log", "waiting", "parked", "dead", "settled")
+)
+"""The parts that a journal does not tell of a past moment."""
+
+
+def verify(
+    engine: Engine, *, group_name: str | None, shard_id: int | None, moment: Moment | None = None
+) -> Verified:
     """Make all accounts, ascending by (group, shard), and find what is wrong with them.
 
     Args:
         group_name: only this group.
         shard_id: only this shard.
+        moment: a past moment. Where the database has kept no versions, the journal of then is
+            judged and nothing else.
 
     Raises:
-        ConfigError: no such group.
+        ConfigError: no such group, or the detail of the journal does not reach back so far.
     """
     findings = Problems()
     ledgers = []
-    with reading(engine) as connection:
+    journal_only = moment is not None and not moment.versions
+    with reading(moment.engine if moment else engine) as connection:
+        past = past_of(connection, moment.at_us) if moment and journal_only else None
         at_us = now_us(connection)
         leases = {
             (row.consumer_group, row.shard_id): row for row in connection.execute(select(lease))
         }
         known = set(groups_of(connection))
         reads = registered(connection)
-        shards = shards_of(connection, known)
+        shards = set(past.stood) if past else shards_of(connection, known)
         if group_name is not None and group_name not in known | {name for name, _ in shards}:
             raise ConfigError(f"no consumer group {group_name[:128]!r}")
         for name, number in sorted(shards):
-            if group_name in (None, name) and shard_id in (None, number):
+            if group_name not in (None, name) or shard_id not in (None, number):
+                continue
+            if past:
+                ledgers.append(_journal_ledger(connection, (name, number), past, findings))
+            else:
                 held = leases.get((name, number))
                 taken = reads.get(name, Reads())
                 ledgers.append(_ledger(connection, (name, number), held, taken, findings))
-        _groups(shards, known, group_name, shard_id, findings)
-        _outside(connection, ledgers, findings)
+        if not past:
+            _groups(shards, known, group_name, shard_id, findings)
+            _outside(connection, ledgers, findings)
     _unchecked(ledgers, findings)
     return Verified(
-        at_us=at_us,
+        at_us=moment.at_us if moment else at_us,
         ok=not findings.total,
         totals=sum((each.totals for each in ledgers), Totals()),
         ledgers=tuple(ledgers),
         problems_total=findings.total,
         problems=tuple(findings.problems),
         notes=tuple(findings.notes),
+        as_of=moment.as_of(*(GONE if journal_only else ())) if moment else None,
     )
 
 
@@ -128,19 +153,41 @@ def _ledger(
     )
 
 
-def _journal(connection: Connection, shard: Shard, findings: Problems) -> Journal:
+def _journal_ledger(connection: Connection, shard: Shard, past: Past, findings: Problems) -> Ledger:
+    """Judge the journal of a past moment. The lease is of now, and not compared."""
+    then = past.stood[shard].then
+    journal = _journal(connection, shard, findings, through=then.seq)
+    try:
+        count = outline_of(then.open).count
+    except msgspec.MsgspecError as error:
+        findings.add("checkpoint", shard, f"settlement {then.seq}: {error}")
+        count = 0
+    return Ledger(
+        *shard,
+        owner=past.stood[shard].owner,
+        seq=then.seq,
+        since_seq=journal.first.seq if journal.first else 0,
+        totals=Totals(open=count),
+        ended=dict(sorted(journal.ended.items())),
+    )
+
+
+def _journal(
+    connection: Connection, shard: Shard, findings: Problems, *, through: int | None = None
+) -> Journal:
     journal = Journal(shard, findings)
+    upto = () if through is None else (settlement.c.seq <= through,)
     columns = Settled.__struct_fields__
     statement = (
         select(*(settlement.c[name] for name in columns))
-        .where(settlement.c.consumer_group == shard[0], settlement.c.shard_id == shard[1])
+        .where(settlement.c.consumer_group == shard[0], settlement.c.shard_id == shard[1], *upto)
         .order_by(settlement.c.seq)
     )
     for row in streamed(connection, statement):
         journal.take(Settled(*row))
     again = (
         select(settlement.c.settlement_id, func.min(settlement.c.seq), func.max(settlement.c.seq))
-        .where(settlement.c.consumer_group == shard[0], settlement.c.shard_id == shard[1])
+        .where(settlement.c.consumer_group == shard[0], settlement.c.shard_id == shard[1], *upto)
         .group_by(settlement.c.settlement_id)
         .having(func.count() > 1)
     )
