@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from late.cli import options, output
-from late.errors import ConfigError
+from late.errors import ConfigError, LateError
 
 if TYPE_CHECKING:
-    from late.control.views import DrainView
+    from late.control import Control
+    from late.control.views import Check, DrainView
 
 
 SECRETS = "0013"
@@ -73,7 +75,7 @@ def doctor(
     # What a store warns of when it opens is among the checks.
     logging.getLogger("late").addHandler(logging.NullHandler())
     with options.control_of(url, url_option) as control:
-        checks = control.doctor()
+        checks = [*control.doctor(), *_replica(control)]
     failed = sum(check.result == "failed" for check in checks)
     warned = sum(check.result == "warning" for check in checks)
     ok = not failed and not (strict and warned)
@@ -86,6 +88,20 @@ def doctor(
         typer.echo(f"{len(checks)} checks, {failed} failed, {warned} warnings")
     if not ok:
         raise typer.Exit(1)
+
+
+def _replica(control: Control) -> Iterator[Check]:
+    """Check the replica of LATE_READ_URL, if there is one."""
+    from late.control.views import Check
+
+    try:
+        found = options.freshness(control)
+    except LateError as error:
+        yield Check("replica", "warning", str(error))
+        return
+    if found is not None:
+        lag = f"looks of the page are answered {found} (LATE_READ_LAG_S={found.bound_s:g})"
+        yield Check("replica", "ok" if found.trouble is None else "warning", lag)
 
 
 def rebase(

@@ -10,7 +10,7 @@ import msgspec
 import typer
 
 from late.cli import options, output
-from late.cli.status import errors
+from late.cli.show import errors
 from late.errors import ConfigError
 
 if TYPE_CHECKING:

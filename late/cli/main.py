@@ -27,6 +27,7 @@ from late.cli import (
     roles,
     schedule,
     serve,
+    show,
     size,
     status,
     targets,
@@ -67,7 +68,7 @@ app.command("enqueue")(worker.enqueue)
 app.command("status")(status.status)
 app.command("top")(top.top)
 app.command("analyze")(analyze.analyze)
-app.command("show")(status.show)
+app.command("show")(show.show)
 app.command("metrics")(metrics.metrics)
 app.command("cancel")(cancel.cancel)
 app.command("reschedule")(cancel.reschedule)

@@ -7,6 +7,7 @@ import inspect
 import os
 import sys
 from collections.abc import Callable
+from contextlib import closing
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
@@ -19,6 +20,7 @@ from late.model.time_text import moment_us as moment_us
 
 if TYPE_CHECKING:
     from late.control import Control
+    from late.control.status.replication import Freshness
 
 UrlArgument = Annotated[
     str | None,
@@ -117,6 +119,26 @@ def watching(*given: str | None) -> Control:
     from late.control import Control
 
     return Control(url, alarm_s=config.load().lag_alarm_s)
+
+
+def freshness(control: Control) -> Freshness | None:
+    """Ask the replica of LATE_READ_URL once, how near it is; None without one.
+
+    Raises:
+        ConfigError: it is no replica of this database, or a setting cannot be read.
+    """
+    from late import config
+    from late.control.replica import ReplicaReads
+
+    settings = config.load()
+    if settings.read_url is None:
+        return None
+    bound_s = settings.read_lag_s
+    with closing(
+        ReplicaReads(control, settings.read_url, max_lag_s=bound_s, alarm_s=settings.lag_alarm_s)
+    ) as reads:
+        reads.check()
+        return reads.freshness
 
 
 def asked(question: str, effect: str) -> None:

@@ -15,7 +15,7 @@ import typer
 from late.errors import ConfigError
 
 if TYPE_CHECKING:
-    from late.control.views import AsOf
+    from late.control.past.as_of import AsOf
 
 
 def as_json(value: Any) -> None:
@@ -24,6 +24,13 @@ def as_json(value: Any) -> None:
 
     text = msgspec.json.format(msgspec.json.encode(value), indent=2)
     sys.stdout.write(text.decode() + "\n")
+
+
+def as_known_json(answer: Any) -> None:
+    """Print one JSON document without what is not known of its moment."""
+    from late.control.past.moment import left_out
+
+    as_json(left_out(answer))
 
 
 def line(json: bool, value: Any, text: str) -> None:

@@ -33,14 +33,12 @@ def verify(
         found = control.verify(group=group, shard_id=shard, as_of=as_of)
         where = control.url
     if json:
-        from late.control.past.moment import left_out
-
         problems = [
             {"kind": p.kind, "group": p.group, "shard_id": p.shard_id, "task_id": p.task_id,
              "what": p.what, "remedy": p.remedy}
             for p in found.problems
         ]  # fmt: skip
-        output.as_json(left_out(msgspec.structs.replace(found, problems=problems)))
+        output.as_known_json(msgspec.structs.replace(found, problems=problems))
     else:
         _tables(found, where)
     if not found.ok:

@@ -15,7 +15,7 @@ from typing import TypeVar
 
 from late.clock import Monotonic
 from late.control.control import Control
-from late.control.status.replication import LagMeter
+from late.control.status.replication import Freshness, LagMeter
 from late.errors import ConfigError, StoreError
 from late.schema.engine import parse, shown
 
@@ -73,6 +73,8 @@ class ReplicaReads:
         self._replica = Control(url, alarm_s=alarm_s, stale_s=0.0 if self._asks else max_lag_s)
         self._not_before = 0.0
         self._near: bool | None = None
+        self.freshness = Freshness(self._where, max_lag_s)
+        """The last read."""
 
     def read(self, work: Callable[[Control], T], *, fresh: bool = False) -> T:
         """Return `work(control)`, on the replica where that is near enough.
@@ -106,6 +108,10 @@ class ReplicaReads:
 
     def _is_near(self, *, fresh: bool) -> bool:
         if not self._asks:
+            if fresh:
+                self._note(None, "a change was just made")
+            else:
+                self._note(self.max_lag_s, None)
             return not fresh
         with self._lock:
             if self._monotonic() < self._not_before:
@@ -119,6 +125,7 @@ class ReplicaReads:
                 return False
         bound_s = 0.0 if fresh else self.max_lag_s
         near = lag_s is not None and lag_s <= bound_s
+        self._note(lag_s, None if near else f"it is over {bound_s:g} s behind")
         if not fresh:
             self._tell(None if near else f"it is over {bound_s:g} s behind")
         return near
@@ -139,7 +146,11 @@ class ReplicaReads:
 
     def _leave(self, error: StoreError) -> None:
         self._not_before = self._monotonic() + AGAIN_S
+        self._note(None, "it does not answer")
         self._tell(str(error))
+
+    def _note(self, lag_s: float | None, trouble: str | None) -> None:
+        self.freshness = Freshness(self._where, self.max_lag_s, lag_s, trouble)
 
     def _tell(self, trouble: str | None) -> None:
         """Log each change; `trouble` is why the replica is not read."""

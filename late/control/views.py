@@ -10,6 +10,7 @@ from typing import Literal
 
 import msgspec
 
+from late.control.past.as_of import AsOf
 from late.model.task import AttemptError, Schedule, StepDetail
 from late.model.worker_report import WorkerReport
 
@@ -25,25 +26,6 @@ class Count(msgspec.Struct, frozen=True):
 
     def __str__(self) -> str:
         return f">= {self.n:,}" if self.capped else f"{self.n:,}"
-
-
-class NotKnown(msgspec.Struct, frozen=True):
-    """A part of an answer about the past that nothing tells any more, so it is left out."""
-
-    field: str
-    """Its path in the answer, such as `queues.parked`."""
-    why: str
-
-
-class AsOf(msgspec.Struct, frozen=True):
-    """The moment of an answer about the past."""
-
-    at_us: int
-    source: Literal["journal", "versions"]
-    """`journal`: worked out from the settlements since. `versions`: the database has kept what its
-    tables held then."""
-    not_known: tuple[NotKnown, ...] = ()
-    """The parts that are left out. In Python a count of them says at least 0, and others None."""
 
 
 class QueueStatus(msgspec.Struct, frozen=True):

@@ -180,6 +180,7 @@ class PageContext:
             # The trouble of the snapshot. Data that a screen has read itself is of now.
             "trouble": self.snapshots.trouble if live and "seen_us" in model else "",
             "look_age_s": self.snapshots.age_s,
+            "freshness": self.snapshots.freshness if live and "seen_us" in model else "",
             "seen_us": None,
             "done": told(request.query_params),
             "problem": problem,

@@ -85,6 +85,12 @@ class SnapshotReader:
         return 0.0 if self._seen is None else max(0.0, time.monotonic() - self._at)
 
     @property
+    def freshness(self) -> str:
+        """By what the last look was answered, if a replica was asked for it; else empty."""
+        told = None if self._seen is None else self._seen.freshness
+        return "" if told is None else f", {told}"
+
+    @property
     def from_celery(self) -> bool:
         """Tasks were on their way from Celery at the last look."""
         if self._seen is None:

@@ -9,7 +9,7 @@ import pytest
 from sqlalchemy import insert as insert_into
 
 from late.cli.output import moment
-from late.cli.status import show
+from late.cli.show import show
 from late.control import Control
 from late.control.task_list import commands as together
 from late.control.task_list import pages

@@ -98,11 +98,43 @@ def test_the_look_of_the_page_is_served_by_the_replica_while_it_is_near(pair: Pa
         assert waiting(look(control, reads=reads)) == before + 1
 
 
+def test_how_near_the_replica_is_is_told(pair: Pair, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("LATE_READ_URL", pair.read_url)
+    with Control(pair.url) as control, closing(pair.reads(control)) as reads:
+        until_near(reads)
+        (near,) = [look(control, reads=reads).freshness]
+        assert near is not None
+        assert (near.lag_s, near.trouble) == (0.0, None)
+        pair.replay("pause")
+        try:
+            with postgres_kit.producer(pair.url) as tx:
+                postgres_kit.enqueue(tx)
+            behind = look(control, reads=reads).freshness
+            assert behind is not None
+            assert behind.trouble is None
+            assert behind.lag_s is not None
+            assert behind.lag_s > 0
+            with closing(pair.reads(control, max_lag_s=0.001)) as strict:
+                late_one = look(control, reads=strict).freshness
+            assert late_one is not None
+            assert late_one.trouble == "it is over 0.001 s behind"
+            told = CliRunner().invoke(command, ["status", "--url", pair.url])
+            assert "answered by the database, not by its replica: it is over 2 s" in told.stderr
+            checked = CliRunner().invoke(command, ["doctor", "--url", pair.url])
+            assert "WARNING  replica" in checked.stdout
+        finally:
+            pair.replay("resume")
+        until_near(reads)
+        told = CliRunner().invoke(command, ["status", "--url", pair.url])
+        assert "looks of the page are answered by a replica" in told.stderr
+
+
 def test_a_replica_that_is_away_costs_nothing_but_the_replica(pair: Pair) -> None:
     with Control(pair.url) as control, closing(pair.reads(control)) as reads:
         pair.replica.stop()
         try:
             assert not reads.read(on_replica)
+            assert reads.freshness.trouble == "it does not answer"
             assert waiting(look(control, reads=reads)) >= 0
         finally:
             pair.replica.start()
@@ -155,6 +187,7 @@ def test_a_stale_read_of_spanner_asks_for_its_age_and_judges_by_it() -> None:
             assert before_us <= reads.read(Control.now, fresh=True)
             stale_us = reads.read(Control.now)
             assert before_us <= stale_us + 15_000_000 <= control.now()
+            assert (reads.freshness.lag_s, reads.freshness.bound_s) == (15.0, 15.0)
             asked = [call.request for call in proxy.heard]
     options = [request.options for request in asked if hasattr(request, "options")]
     options += [request.transaction.begin for request in asked if hasattr(request, "transaction")]

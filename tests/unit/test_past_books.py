@@ -6,10 +6,11 @@ from collections import Counter
 
 import pytest
 
+from late.control.past.as_of import AsOf, NotKnown
 from late.control.past.books import Unfinished, split, unfinished_then
 from late.control.past.journal import Since
 from late.control.past.moment import left_out
-from late.control.views import AsOf, Count, NotKnown, TaskInGroup, TaskView
+from late.control.views import Count, TaskInGroup, TaskView
 from late.model.histogram import bucket
 from late.model.task import ENQUEUED, Usage
 

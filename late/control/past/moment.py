@@ -10,8 +10,9 @@ from typing import Any
 import msgspec
 from sqlalchemy import ColumnElement, Connection, Engine, func, literal_column, select, table
 
+from late.control.past.as_of import AsOf, NotKnown
 from late.control.sql.rows import COCKROACH, SPANNER, now_us
-from late.control.views import AsOf, NotKnown, Status, TaskView
+from late.control.views import Status, TaskView
 from late.errors import ConfigError
 from late.model.time_text import WHEN, duration_us
 from late.model.time_text import moment_us as read_moment

@@ -9,6 +9,7 @@ from typing import Any
 import msgspec
 from sqlalchemy import Connection, Row, select
 
+from late.control.past.as_of import NotKnown
 from late.control.past.books import Unfinished
 from late.control.past.journal import Past, past_of
 from late.control.past.moment import Moment
@@ -16,7 +17,7 @@ from late.control.past.shards import ShardThen, shards_then
 from late.control.sql.rows import seconds
 from late.control.sql.shards import groups_of
 from late.control.status.status import suspects_in
-from late.control.views import Count, GroupView, NotKnown, QueueStatus, ShardStatus, Status
+from late.control.views import Count, GroupView, QueueStatus, ShardStatus, Status
 from late.errors import ConfigError
 from late.schema.engine import reading
 from late.schema.tables import group, meta

@@ -7,13 +7,14 @@ from typing import get_args
 import msgspec
 from sqlalchemy import Connection, select
 
+from late.control.past.as_of import NotKnown
 from late.control.past.journal import Past, Stood, past_of
 from late.control.past.moment import Moment
 from late.control.sql.beyond_cursor import beyond
 from late.control.sql.log_lookup import Row, find_in_log, key_of
 from late.control.sql.rows import log_of, open_of
 from late.control.status import task
-from late.control.views import NotKnown, State, StepView, TaskInGroup, TaskView
+from late.control.views import State, StepView, TaskInGroup, TaskView
 from late.model.task import Final, TaskId
 from late.schema.engine import reading
 from late.store.common.open_tasks import outline_of

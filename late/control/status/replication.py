@@ -51,6 +51,27 @@ def _ask(engine: Engine, statement: TextClause) -> Position:
         return Position(*connection.execute(statement).one())
 
 
+class Freshness(msgspec.Struct, frozen=True):
+    """The source of the last read for which a replica was asked, and how late it can be."""
+
+    where: str
+    """The replica, without a password."""
+    bound_s: float
+    """The longest time by which a read on it may be late."""
+    lag_s: float | None = None
+    """The most by which it was late; None if that is not known."""
+    trouble: str | None = None
+    """The reason for which the database was read and not the replica."""
+
+    def __str__(self) -> str:
+        """Return a phrase for people."""
+        if self.trouble is not None:
+            return f"by the database, not by its replica: {self.trouble}"
+        if self.lag_s is None:
+            return "by a replica"
+        return f"by a replica, {self.lag_s:.1f} s behind" if self.lag_s else "by a replica with all"
+
+
 class LagMeter:
     """The lag of one replica, from the positions that the primary had at moments. Pure."""
 

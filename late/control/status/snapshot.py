@@ -13,6 +13,7 @@ from late.autoscaler.keda.demand import Signals
 from late.control.analyze.reported import NOTHING, Conflicts, conflicts
 from late.control.status.disk import Disk
 from late.control.status.locks import LockHolder
+from late.control.status.replication import Freshness
 from late.control.views import GroupView, Reported, Status
 from late.errors import StoreError
 from late.model.queue_settings import QueueSettings
@@ -47,6 +48,8 @@ class Snapshot(msgspec.Struct, frozen=True):
     """The transactions in each other's way, as workers report them."""
     disk: Disk | None = None
     """The disk of a database in a file."""
+    freshness: Freshness | None = None
+    """The source of the look, if a replica was asked for it."""
     partial: bool = False
     """True if the tables could not be read, as somebody holds them: then `status` is empty."""
 
@@ -67,6 +70,7 @@ def look(
             seen = _whole(control, limit)
         else:
             seen = reads.read(partial(_whole, limit=limit), fresh=fresh)
+            seen = msgspec.structs.replace(seen, freshness=reads.freshness)
     except StoreError:
         # Who holds them now: the first look may have been before.
         holders = control.status.lock_holders()

@@ -12,6 +12,7 @@ from typing import Any
 import msgspec
 from sqlalchemy import Connection, Engine, func, select
 
+from late.control.past.as_of import AsOf, NotKnown
 from late.control.past.journal import Past, past_of
 from late.control.past.moment import Moment
 from late.control.sql.positions import registered
@@ -21,7 +22,6 @@ from late.control.verify.journal_check import Journal, Settled
 from late.control.verify.problems import Problem, Problems
 from late.control.verify.rows_to_check import rows_of, shards_of, streamed
 from late.control.verify.task_account import Account, Totals
-from late.control.views import AsOf, NotKnown
 from late.errors import ConfigError, StoreError
 from late.model.task import Reads
 from late.schema.engine import reading
