@@ -285,38 +285,6 @@ def test_a_services_database_is_tagged_with_one_line(url: str, proxy: GrpcProxy)
     assert statement.request_options.transaction_tag == "shop"
 
 
-def test_a_callers_background_transaction_has_low_priority_in_each_request(
-    url: str, proxy: GrpcProxy
-) -> None:
-    place = spanner_client.place_of(url)
-    client: Any = spanner.Client(project=place.project, disable_builtin_metrics=True)
-    theirs = client.instance(place.instance).database(place.database)
-    late.watch(theirs, "shop")
-
-    def work(tx: Any) -> None:
-        list(tx.execute_sql("select id from trip"))
-        list(tx.read("trip", ["id"], spanner.KeySet(all_=True)))
-        tx.execute_update("insert into trip (id) values (1)")
-        greet.enqueue(tx, "Ada")
-
-    # Of a service's own client, and of a connection of `late`.
-    with late.tag("nightly", background=True):
-        theirs.run_in_transaction(work)
-        with connect(url) as tx:
-            list(tx.execute_sql("select id from trip"))
-            greet.enqueue(tx, "Ada")
-    methods = ("ExecuteStreamingSql", "StreamingRead", "ExecuteSql", "Commit")
-    requests = [request for method in methods for request in proxy.calls(method)]
-    assert [len(proxy.calls(method)) for method in methods] == [2, 1, 1, 2]
-    for request in requests:
-        assert request.request_options.priority == PRIORITY.PRIORITY_LOW
-        assert request.request_options.transaction_tag == "late-background:nightly"
-    proxy.heard.clear()
-    theirs.run_in_transaction(insert_trip_2)
-    [commit] = proxy.calls("Commit")
-    assert commit.request_options.priority == PRIORITY.PRIORITY_UNSPECIFIED
-
-
 def test_a_deadline_is_recorded_with_its_tag_and_row(
     url: str, proxy: GrpcProxy, conflicts: list[dict[str, Any]]
 ) -> None:

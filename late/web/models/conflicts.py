@@ -18,7 +18,7 @@ WORSE, BETTER = 1.5, 0.67
 Trend = Literal["new", "worse", "alike", "better", "gone"]
 
 
-class Row(msgspec.Struct, frozen=True):
+class PairRow(msgspec.Struct, frozen=True):
     """One pair, now and before."""
 
     tags: tuple[str, str]
@@ -38,7 +38,7 @@ class Row(msgspec.Struct, frozen=True):
 
     @property
     def kinds(self) -> str:
-        """How often what happened."""
+        """Return the number of conflicts of each kind, for people."""
         if self.pair is None:
             return ""
         return ", ".join(f"{kind} {n:,}" for kind, n in self.pair.kinds.items())
@@ -50,7 +50,7 @@ class Page(msgspec.Struct, frozen=True):
     for_s: float
     lost_s: float
     before_s: float
-    rows: tuple[Row, ...]
+    rows: tuple[PairRow, ...]
     detailed: tuple[Pair, ...]
     more: int
     """Pairs that are not listed."""
@@ -73,9 +73,9 @@ def page(found: Conflicts) -> Page:
     )
 
 
-def _row(tags: tuple[str, str], pair: Pair | None, before_s: float) -> Row:
+def _row(tags: tuple[str, str], pair: Pair | None, before_s: float) -> PairRow:
     lost_s = 0.0 if pair is None else pair.lost_s
-    return Row(tags, lost_s, before_s, _trend(lost_s, before_s, pair is None), pair)
+    return PairRow(tags, lost_s, before_s, _trend(lost_s, before_s, pair is None), pair)
 
 
 def _trend(lost_s: float, before_s: float, gone: bool) -> Trend:
