@@ -129,8 +129,13 @@ def test_a_statement_that_is_prepared_costs_one_message(
         shared.next()
         waits: list[object] = []
         wait = psycopg.Connection.wait
+
+        def counting(*arguments: Any) -> Any:
+            waits.append(arguments)
+            return wait(*arguments)
+
         with monkeypatch.context() as patched:
-            patched.setattr(psycopg.Connection, "wait", lambda *a: waits.append(a) or wait(*a))
+            patched.setattr(psycopg.Connection, "wait", counting)
             cursor = shared.connection.execute(INSERT, (2,))
             assert (cursor.rowcount, cursor.statusmessage, waits) == (1, "INSERT 0 1", [])
             shared.connection.execute(INSERT, (3,))

@@ -49,7 +49,7 @@ class DeferringConnection(psycopg.Connection[Any]):
 
     # psycopg has an attribute here. Who takes the session may use it past this class.
     @property
-    def pgconn(self) -> PGconn:  # type: ignore[override]
+    def pgconn(self) -> PGconn:
         if self.deferred:
             self._send_deferred()
         return self._session
@@ -104,14 +104,12 @@ class DeferringConnection(psycopg.Connection[Any]):
 class DeferringCursor(TaggedCursor):
     """A cursor of such a connection."""
 
-    def execute(
-        self, query: Any, params: Any = None, *, prepare: bool | None = None, binary: Any = None
-    ) -> Self:
+    def execute(self, query: Any, params: Any = None, **more: Any) -> Self:
         tx: Any = self._conn
         if (
             tx.deferred
-            and prepare is not False
-            and not binary
+            and more.get("prepare") is not False
+            and not more.get("binary")
             and self.format == Format.TEXT
             and not self.closed
             and isinstance(query, str)
@@ -122,7 +120,7 @@ class DeferringCursor(TaggedCursor):
             if result is not None:
                 self._set_results([result])
                 return self
-        return super().execute(query, params, prepare=prepare, binary=binary)
+        return super().execute(query, params, **more)
 
     def as_call(self, query: str, params: Any) -> bytes | None:
         """Return the SQL that runs a statement which is prepared already; None: it is not."""

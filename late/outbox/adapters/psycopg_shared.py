@@ -246,7 +246,8 @@ class PsycopgShared(SharedPart):
         Cheaper than a cursor by some 30 us."""
         result = self.connection.pgconn.exec_(statements)
         if result.status == ExecStatus.TUPLES_OK:
-            return result.get_value(0, 0)
+            value: bytes | None = result.get_value(0, 0)
+            return value
         if result.status != ExecStatus.COMMAND_OK:
             raise psycopg_session.error_of(result, self.connection)
         return None
