@@ -146,6 +146,12 @@ def test_a_statement_that_is_prepared_costs_one_message(
     assert shown.endswith("_pg3_1(1)")
 
 
+def test_no_text_of_a_handler_stands_in_a_message(shared: PsycopgShared) -> None:
+    who = "select current_query() where %s::text is not null and 1 = %s"
+    [shown] = repeated(shared, who, ("a secret", 1)).fetchone()
+    assert shown == who.replace("%s", "$1", 1).replace("%s", "$2")
+
+
 VALUES = [
     None, True, 0, -7, 2**31, 2**62, 1.5, float("-inf"), Decimal("12.50"), "", "it's 100 %",
     "back\\slash", "ü */ /* é", b"\x00\xff'", date(2026, 2, 28), datetime(2026, 1, 1, tzinfo=UTC),

@@ -2,8 +2,9 @@
 
 The statements between two handlers of a shared transaction (`defer`) wait until the connection is
 used. If its first statement is prepared in this transaction, both go in one message, with SQL's
-EXECUTE: a round trip less. psycopg's pipeline mode would send each of them for itself, which costs
-more than a round trip. All other uses of the connection send them first.
+EXECUTE: a round trip less. Such a message has ids in it, and no texts. psycopg's pipeline mode would
+send each statement for itself, which costs more than a round trip. All other uses of the connection
+send them first.
 """
 
 from __future__ import annotations
@@ -11,6 +12,7 @@ from __future__ import annotations
 import re
 import threading
 from typing import Any, Self
+from uuid import UUID
 
 import psycopg
 from psycopg.adapt import Transformer
@@ -23,6 +25,8 @@ from late.outbox.adapters.psycopg_tags import TaggedCursor, with_tag
 _NONE = b""
 _PLANNED = re.compile(r"\s*(select|insert|update|delete|merge|with|values)\b", re.I).match
 """Other statements are not what EXECUTE is for."""
+_IDS = {int, bool, UUID, type(None)}
+"""Only such values are written into a message: the server shows it, and logs it with an error."""
 SHOWN_LENGTH = 200
 """So much of the handler's statement stands in a comment before it, for `pg_stat_activity`."""
 
@@ -132,10 +136,11 @@ class DeferringCursor(TaggedCursor):
         name = None if known.prepare_threshold is None else known._names.get(known.key(made))
         if name is None:
             return None
-        known._names.move_to_end(known.key(made))
         if not params:
             return b"execute " + name
         values = made.validate_and_reorder_params(made._parts, params, made._order)
+        if not _IDS.issuperset(map(type, values)):
+            return None
         return b"execute %b(%b)" % (name, b",".join(map(self._tx.as_literal, values)))
 
 
