@@ -74,7 +74,6 @@ class World:
     """One shard, one group, one owner at a time. `now_us` moves only when the test says so."""
 
     reads = Reads()
-    """Of its group."""
 
     def __init__(self, seed: int = 0, settings: CoreSettings = SETTINGS, shard_id: int = 0) -> None:
         self.shard_id = ShardId(shard_id)

@@ -128,6 +128,12 @@ class DeferringCursor(TaggedCursor):
 
     def as_call(self, query: str, params: Any) -> bytes | None:
         """Return the SQL that runs a statement which is prepared already; None: it is not."""
+        try:
+            return self._as_call(query, params)
+        except AttributeError:  # psycopg keeps it elsewhere in another version: no gain, no harm
+            return None
+
+    def _as_call(self, query: str, params: Any) -> bytes | None:
         self._reset()
         self._last_query = None
         self._tx = Transformer(self)
