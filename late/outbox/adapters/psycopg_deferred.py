@@ -2,7 +2,7 @@
 
 The statements between two handlers of a shared transaction (`defer`) wait until the connection is
 used. If its first statement is prepared in this transaction, both go in one message, with SQL's
-EXECUTE: a round trip less. Such a message has ids in it, and no texts. psycopg's pipeline mode would
+EXECUTE: a round trip less. Such a message has ids in it and no texts. psycopg's pipeline mode would
 send each statement for itself, which costs more than a round trip. All other uses of the connection
 send them first.
 """
