@@ -174,7 +174,7 @@ def test_values_arrive_as_they_do_in_any_statement(shared: PsycopgShared, value:
 def test_a_handler_that_fails_before_its_first_statement_takes_nothing_back(
     shared: PsycopgShared,
 ) -> None:
-    repeated(shared, INSERT, (1,))
+    shared.connection.execute(INSERT, (1,))
     shared.next()
     assert shared.undo()
     assert numbers(shared) == {1}
