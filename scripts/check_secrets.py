@@ -38,6 +38,7 @@ KNOWN = {
     "secret": MADE_UP,
     "sesame": MADE_UP,
     "tiger": MADE_UP,
+    "whsec_": "the beginning of every key of webhooks",
     "whsec_...": "the beginning of every key of webhooks",
     "whsec_MfKQ9r8GKYqrTwjUPD8ILPZIo2LaLaSw": EXAMPLE,
 }
