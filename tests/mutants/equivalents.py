@@ -392,11 +392,6 @@ EQUIVALENTS: dict[tuple[str, str, str], str] = {
         "self._ends_us[me] = own_end_us or -1",
     ): "both are over since 1970",
     (
-        "late/scheduler/limits/priority_queue.py",
-        "most = most if priority >= 0 else 1",
-        "most = most if priority > 0 else 1",
-    ): "it takes as many of that priority one by one",
-    (
         "late/store/sqlite/wake_ups.py",
         "self._pause = 1",
         "self._pause = 0",

@@ -157,7 +157,7 @@ def make(*given: Any, **settings: Any) -> Callable[[], object]:
         (lambda: Cache(APP, nothing).get("a", max_age_s=float("inf")), "max_age_s"),
     ],
 )
-def test_wrong_settings_are_refused(wrong: Callable[[], object], says: str) -> None:
+def test_wrong_settings_of_a_cache_are_refused(wrong: Callable[[], object], says: str) -> None:
     with pytest.raises(ConfigError, match=says) as refused:
         wrong()
     assert "\n" not in str(refused.value)
