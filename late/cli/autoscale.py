@@ -231,7 +231,8 @@ def _of_lane(
         return found.shards
 
     def signals() -> list[Signals]:
-        return control.status.signals([(each.name, None) for each in control.groups.all()])
+        real = [each.name for each in control.groups.all() if each.shadow_of is None]
+        return control.status.signals([(name, None) for name in real])
 
     source = LaneSource(width, signals, shard_rate=shard_rate, drain_s=drain_s)
     return LaneSizer(name, width, lambda shards: control.lanes.resize(name, shards)), source

@@ -145,6 +145,8 @@ class ShadowMode:
             due_us = shadow.due_us(record.created_at_us)
             if due_us <= now_us and bucket is not None:
                 due_us = bucket.next_at_us(now_us)
+                if due_us > now_us:  # for as many as may start at once: each look reads a page
+                    due_us = bucket.next_at_us(now_us, max(0, int(bucket.burst) - 1))
             if due_us > now_us:
                 self._waits[key] = min(max(due_us, now_us + SHORTEST_US), now_us + LONGEST_US)
                 self._wake_later(now_us)

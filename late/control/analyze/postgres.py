@@ -26,13 +26,15 @@ HIDDEN = (
     "statements of other roles are hidden from this one, and with them their tags: grant pg_monitor"
 )
 
-# `waitstart` came with PostgreSQL 14. Who waits for a row has the lock on the row itself, or waits
-# for it as well: from it come relation and ctid, as the wait itself is for a transaction.
+# `waitstart` came with PostgreSQL 14, and a role that is no member of pg_monitor does not see
+# `query_start` of others: then a wait is new at each look. Who waits for a row has the lock on the
+# row itself, or waits for it as well: from it come relation and ctid, as the wait itself is for a
+# transaction.
 _SAMPLE = text("""
 select w.pid, b.pid as blocker, a.query, b.query as blocking, a.application_name as name,
        b.application_name as blocker_name, b.state like 'idle in transaction%' as idle,
-       extract(epoch from clock_timestamp() - coalesce(
-           (to_jsonb(w) ->> 'waitstart')::timestamptz, a.query_start))::float8 as waited_s,
+       coalesce(extract(epoch from clock_timestamp() - coalesce(
+           (to_jsonb(w) ->> 'waitstart')::timestamptz, a.query_start))::float8, 0) as waited_s,
        coalesce(t.relation, w.relation)::regclass::text as relation,
        coalesce(t.page, w.page) as page, coalesce(t.tuple, w.tuple) as number
   from pg_locks w

@@ -35,7 +35,10 @@ class Alert(msgspec.Struct, frozen=True):
 
 
 _QUEUE = "max by (group, queue) (late_queue_oldest_age_seconds{{{queues}}})"
-_LOST = "sum by (tag, other) (increase(late_conflict_seconds_total[10m]))"
+_LOST = (
+    "max by (tag, other) (sum by (kind, tag, other) (increase(late_conflict_seconds_total[10m])))"
+)
+"""A deadlock is seen by its victim and as a wait: the larger of the two is the time lost."""
 _BAD = "max by (group) (late_freshness_seconds) > bool {seconds}"
 
 
