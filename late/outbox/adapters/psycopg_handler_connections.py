@@ -6,13 +6,16 @@ from typing import Any, NoReturn
 
 import psycopg
 
-from late.outbox.adapters.psycopg_deferred import DeferringConnection
 from late.outbox.adapters.psycopg_tags import TaggedAsyncCursor, TaggedCursor
 from late.outbox.base import COMMIT_REFUSED, ROLLBACK_REFUSED
 
 
-class SharedConnection(DeferringConnection):
+class SharedConnection(psycopg.Connection[Any]):
     """The connection that handlers get: its transaction is not theirs to end."""
+
+    def __init__(self, *args: Any, **kwargs: Any) -> None:
+        super().__init__(*args, **kwargs)
+        self.cursor_factory = TaggedCursor
 
     def commit(self) -> NoReturn:
         raise psycopg.ProgrammingError(COMMIT_REFUSED)

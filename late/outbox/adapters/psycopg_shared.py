@@ -120,11 +120,13 @@ class PsycopgShared(SharedPart):
         self.connection.late_held = True
 
     def next(self) -> None:
-        """Keep what the last handler did, and begin the part of the next one. The statements for
-        it go with the next handler's first one, which fails if the last one has spoilt the
-        transaction."""
-        self._renew(SharedConnection)
-        self.connection.defer(_NEXT)
+        """Keep what the last handler did, and begin the part of the next one.
+
+        Raises:
+            psycopg.Error: the last one has spoilt the transaction.
+        """
+        self._execute(_NEXT)
+        self._renew(self._kind)
 
     async def next_async(self) -> None:
         """Do the same as `next`, on the loop."""
@@ -137,13 +139,11 @@ class PsycopgShared(SharedPart):
         Raises:
             psycopg.Error: it has spoilt the transaction.
         """
-        self._forget()
         self._execute(_LAST)
         self._renew(SharedConnection)
 
     def _renew(self, kind: Any) -> None:
         """Take a new object around the session."""
-        self._forget()
         self._wakes.close()
         self._shards |= self._noted
         self.connection = psycopg_session.renewed(self.connection, kind, self._prepare_after)
@@ -151,8 +151,6 @@ class PsycopgShared(SharedPart):
 
     def undo(self) -> bool:
         """Take back what the present handler did; return whether the transaction goes on."""
-        if self._forget():
-            return True  # It has done nothing.
         try:
             self._execute(_UNDO)
         except psycopg.Error:
@@ -200,7 +198,6 @@ class PsycopgShared(SharedPart):
 
     def roll_back(self) -> None:
         """Take back what all handlers did, and keep the connection if it is sound."""
-        self._forget()
         with suppress(psycopg.Error):
             self._execute(b"rollback")
 
@@ -208,7 +205,6 @@ class PsycopgShared(SharedPart):
         """Give the connection back. What was not committed is rolled back. It waits for nobody."""
         self._wakes.close()
         self._session = None
-        self._forget()
         psycopg_session.put(self.connection, self._idle)
         if committed and (shards := self._shards | self._noted):
             tell(frozenset(shards))
@@ -232,14 +228,6 @@ class PsycopgShared(SharedPart):
         """See `break_off`."""
         with suppress(psycopg.Error):
             self._cancel.cancel()
-
-    def _forget(self) -> bool:
-        """Return whether the present handler has not used its connection; what comes next does
-        without the statements that wait for that."""
-        waits = not self._is_async and self.connection.deferred
-        if waits:
-            self.connection.forget()
-        return bool(waits)
 
     def _execute(self, statements: bytes) -> bytes | None:
         """Run them in one round trip, and return the one value that the last one has, if any.
