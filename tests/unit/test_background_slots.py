@@ -11,7 +11,7 @@ from msgspec.structs import replace
 
 from late.dispatcher.local.slot import line_up
 from late.model.queue_settings import QueueSettings
-from late.model.task import TRANSACTION_POOL, Attempt, Cursor, Options, Outcome, Policy
+from late.model.task import TRANSACTION_POOL, Attempt, Cursor, Options, Outcome, Policy, TaskId
 from late.scheduler.limits.background import background_room, reserve
 from late.scheduler.limits.limits import Limits
 from late.scheduler.limits.priority_queue import ReadyQueue
@@ -246,9 +246,13 @@ def test_a_limited_queue_keeps_to_the_room_of_the_background() -> None:
     assert queues.next() is not None, "who names no bound has none"
 
 
-def test_the_foreground_behind_a_backlog_is_read() -> None:
-    """The only background slot has a task that does not end."""
+def backlog(*, foreground_before: bool) -> tuple[World, TaskId]:
+    """Read a backlog of background with one foreground task behind it, whose id is returned. The
+    only background slot has a task that does not end."""
     world = World()
+    if foreground_before:
+        world.enqueue()
+        world.drain()
     for _ in range(5 * world.settings.window):
         world.enqueue(priority=-1)
     wanted = world.enqueue()
@@ -258,7 +262,19 @@ def test_the_foreground_behind_a_backlog_is_read() -> None:
         world.write()
         world.acknowledge()
         world.now_us += SECOND // 10
+    return world, wanted
+
+
+def test_the_foreground_behind_a_backlog_is_read() -> None:
+    world, wanted = backlog(foreground_before=True)
     assert [a.record.task_id for a in world.running if not a.is_background] == [wanted]
+    world.drain()
+
+
+def test_a_backlog_of_background_alone_is_not_parked() -> None:
+    world, _ = backlog(foreground_before=False)
+    assert not world.core.state.timers.parked
+    assert all(each.is_background for each in world.running)
     world.drain()
 
 

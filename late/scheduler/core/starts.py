@@ -13,6 +13,9 @@ from late.scheduler.core.transitions import come_due, expire, park, release_key
 from late.scheduler.limits.limits import LOCAL_POOL
 from late.scheduler.task_state import Entry
 
+FOREGROUND_US = 600_000_000
+"""A shard in which foreground has run within this time makes room for more of it."""
+
 
 def grant(
     core: CoreState,
@@ -48,6 +51,8 @@ def grant(
         start(core, next_one, started)
     for entry in suspects.next_trial(care):  # one more than there is room, or it might never start
         start_if(core, ready.admit(entry, extra=True), entry, started)
+    if core.running > (sum(core.background.values()) if core.background else 0):
+        core.foreground_at_us = core.now_us
     dispatch(core, started, effects)
 
 
@@ -125,7 +130,9 @@ def park_long_held(core: CoreState) -> None:
     if core.ready_queues.limited > most or (core.ready_queues.limited and pressed):
         for entry, again_us, reason in core.ready_queues.surplus(most // 2):
             park(core, entry, again_us, reason, holds=True)
-    if pressed:  # else the foreground behind it would not be read
+    # Else the foreground behind it would not be read. Where none came for long, the log may wait:
+    # a large backlog of background alone costs no row of the timer table.
+    if pressed and core.now_us - core.foreground_at_us < FOREGROUND_US:
         for entry, again_us, reason in core.ready_queues.background_surplus(most // 2):
             park(core, entry, again_us, reason, holds=True)
     for entry in core.keys.park_waiting(since_us, core.now_us, core.is_ready):

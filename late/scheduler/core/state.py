@@ -86,6 +86,8 @@ class CoreState:
         self.running = 0
         self.background: Counter[str] = Counter()
         """Those that run and are background, by pool; empty where none ever was."""
+        self.foreground_at_us = -NEVER_US
+        """The last time at which foreground ran."""
         self.late_results = 0
         """Outcomes of attempts that this core did not wait for (any more)."""
         self.wary_until_us = -1 if lease.taken_at_us is None else lease.taken_at_us
