@@ -8,7 +8,6 @@ import random
 import threading
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from contextlib import suppress
 from typing import Any, Generic, Self, TypeVar
 
 import msgspec
@@ -20,8 +19,8 @@ from late.cache.changes import checked_keys
 from late.cache.database import connect, head_of
 from late.cache.loads import Loads
 from late.cache.moment import Moment
+from late.cache.refill import Refill
 from late.cache.versions import Answer, Versions
-from late.concurrency import in_thread
 from late.errors import ConfigError, LateError, StoreClosed
 from late.model import validation as validate
 from late.model.backoff import Backoff
@@ -118,11 +117,11 @@ class Cache(Generic[V]):
         self._url = app.url.partition("?")[0] if app.url.startswith("spanner") else app.url
         self._max_age_s = _seconds(max_age_s, "max_age_s", 0.0, MAX_AGE_S_MOST)
         self._poll_s = _seconds(poll_s, "poll_s", 0.005, POLL_S_MOST)
-        self._refill = refill
         self._guard = threading.Lock()
         self._starting = threading.Lock()
         self._versions = Versions(size_bytes)
         self._loads = Loads(load, self._versions, self._guard)
+        self._refill = Refill(self._loads) if refill else None
         self._thread: threading.Thread | None = None
         self._engine: Engine | None = None
         self._closed = threading.Event()
@@ -188,7 +187,10 @@ class Cache(Generic[V]):
     ) -> Answer:
         wanted = () if after is None else (after,)
         known = self._known(keys, max_age_s, wanted)
-        return known if known is not None else await in_thread(self._load, keys, wanted)
+        if known is not None:
+            return known
+        # A caller that is cancelled leaves; the load goes on for those that wait for it.
+        return await asyncio.to_thread(self._load, keys, wanted)
 
     def _known(
         self, keys: tuple[str, ...], max_age_s: float | None, after: tuple[TaskId, ...]
@@ -226,6 +228,8 @@ class Cache(Generic[V]):
         thread, engine = self._thread, self._engine
         if thread is not None:
             thread.join(STOP_S)
+        if self._refill is not None:
+            self._refill.close(STOP_S)
         if engine is not None:
             engine.dispose()
         with self._guard:
@@ -315,7 +319,7 @@ class Cache(Generic[V]):
             await store.close()
 
     def _take(self, engine: Engine, found: Round, *, first: bool) -> None:
-        """Take in what the log says, and load again what it has ended and was asked for."""
+        """Take in what the log says; what it has ended and was asked for is loaded again."""
         with self._guard:
             if first:
                 self._restarts += self._versions.frontier is not None
@@ -323,9 +327,8 @@ class Cache(Generic[V]):
                 return
             self._changes += len(found.changes)
             ended = self._versions.advance(found.moment, found.moment_s, found.changes)
-        if ended and self._refill:
-            with suppress(Exception):  # Whoever reads it gets the error.
-                self._loads.get(engine, ended)
+        if self._refill is not None:
+            self._refill.ask(engine, ended)
 
 
 def _shown(keys: tuple[str, ...], answer: Answer) -> Snapshot[Any]:

@@ -307,3 +307,32 @@ def test_a_process_that_ends_without_close_ends(app: late.App, engine: Engine) -
     assert (done.returncode, done.stdout) == (0, "1\n")
     assert "late.cache" not in done.stderr
     assert "Traceback" not in done.stderr
+
+
+@only("sqlite")
+def test_a_slow_load_holds_up_neither_the_log_nor_who_leaves(app: late.App, engine: Engine) -> None:
+    slow, go_on, loading = threading.Event(), threading.Event(), threading.Event()
+
+    def loads(connection: Connection, keys: Sequence[str]) -> dict[str, int]:
+        if slow.is_set():
+            loading.set()
+            assert go_on.wait(PATIENCE_S)
+        return load(connection, keys)
+
+    async def leave(cache: Cache[int]) -> None:
+        async with asyncio.timeout(0.01):
+            await cache.aget("k4")
+
+    with Cache(app, loads, poll_s=0.01, max_age_s=60.0) as cache:
+        followed(cache)
+        assert [cache.get("k1"), cache.get("k1")] == [250, 250]
+        slow.set()
+        move(app, engine, "k1", "k2", 50)
+        assert loading.wait(PATIENCE_S), "what has changed is loaded again"
+        move(app, engine, "k2", "k3", 50)
+        wait(lambda: cache.statistics().changes == 2)  # the log is read on meanwhile
+        with asyncio.Runner() as runner:
+            with pytest.raises(TimeoutError):
+                runner.run(leave(cache))
+            go_on.set()  # the runner waits for its threads
+        wait(lambda: cache.get("k1", max_age_s=60.0) == 200)
