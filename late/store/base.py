@@ -48,6 +48,8 @@ JOURNAL_MINUTE_S = 86_400.0
 """The age from which those of an hour are."""
 CHANGES = "changes.1"
 """A worker with this in its version counts its changes of the fleet (`store/common/fleet_view`)."""
+TELLS = "tells.1"
+"""A worker with this in its version tells of them too, where the store can (`tailer/beat_pace`)."""
 WHOLE_WINDOW = 2**64
 """Above every position: the window is read to its end."""
 

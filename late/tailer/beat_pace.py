@@ -5,7 +5,8 @@ Heartbeats are most of what an idle fleet costs. Where the database tells of cha
 learn of them. So while nothing has changed for `CALM_AFTER_S` it beats half as often. A notice ends
 that: the next heartbeat comes at the usual pace after the last one, or at once if that is over. So
 a change is seen as soon as by a worker that is not calm, and a flood of notices costs no more than
-the usual pace. A notice that is lost costs the rest of the longer pause.
+the usual pace. A notice that is lost costs the rest of the longer pause. While a worker of an older
+version is in view, which tells nobody, nobody is calm.
 """
 
 from __future__ import annotations
@@ -13,7 +14,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable
 
-from late.store.base import LeaseView, WorkerInfo
+from late.store.base import TELLS, LeaseView, WorkerInfo
 
 CALM_AFTER_S = 8.0
 """Longer than a release waits for all peers to know of it (`release_notice.py`)."""
@@ -36,6 +37,7 @@ class BeatPace:
         self._calm_s = max(every_s, min(every_s * CALM_SHARE, trust_s / 2))
         self._told = told
         self._changed_s = -math.inf
+        self._all_tell = False
         self._seen: tuple[tuple[WorkerInfo, ...], tuple[LeaseView, ...]] = ((), ())
 
     def saw(
@@ -45,6 +47,7 @@ class BeatPace:
         if (workers, leases) != self._seen:
             self._seen = (workers, leases)
             self._changed_s = now_s
+            self._all_tell = all(TELLS in each.version for each in workers)
 
     def heard(self, now_s: float) -> None:
         """Take in a notice of a change."""
@@ -52,5 +55,6 @@ class BeatPace:
 
     def pause_s(self, now_s: float) -> float:
         """Return the time from one heartbeat to the next."""
-        calm = now_s >= self._changed_s + CALM_AFTER_S and self._told()
+        is_quiet = self._all_tell and now_s >= self._changed_s + CALM_AFTER_S
+        calm = is_quiet and self._told()
         return self._calm_s if calm else self.every_s

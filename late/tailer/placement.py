@@ -46,7 +46,7 @@ from functools import lru_cache
 
 import xxhash
 
-from late.store.base import CHANGES
+from late.store.base import CHANGES, TELLS
 
 HIGHEST_SCORE = 1
 """The placement of workers that announce none."""
@@ -61,11 +61,12 @@ _ANNOUNCED = re.compile(r"[+.](?:(standby)\.|place\.([^+|]+)\.)?placement\.(\d{1
 def announced(version: str, *, standby: bool = False, place: str = "") -> str:
     """Return the version of a worker as its row shows it.
 
-    With it go the number of its placement, that it counts its changes of the fleet
-    (`late.store.base.CHANGES`), and that it waits on standby or has taken a `place` not its own.
+    With it go the number of its placement, that it counts and tells its changes of the fleet
+    (`late.store.base.CHANGES` and `TELLS`), and that it waits on standby or has taken a `place`
+    not its own.
     """
     role = "standby." if standby else f"place.{place}." if place else ""
-    return f"{version}{'.' if '+' in version else '+'}{CHANGES}.{role}placement.{PLACES}"
+    return f"{version}{'.' if '+' in version else '+'}{CHANGES}.{TELLS}.{role}placement.{PLACES}"
 
 
 def agreed(versions: Iterable[str]) -> int:

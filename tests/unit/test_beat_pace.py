@@ -6,8 +6,10 @@ import pytest
 
 from late.store.base import LeaseView, WorkerInfo
 from late.tailer.beat_pace import CALM_AFTER_S, BeatPace
+from late.tailer.placement import announced
 
-ME, OTHER = (WorkerInfo(name, "host:1", ("default",)) for name in ("me", "other"))
+NOW = announced("1")
+ME, OTHER = (WorkerInfo(name, "host:1", ("default",), version=NOW) for name in ("me", "other"))
 LEASE = LeaseView("default", 0, "me", 1)
 LONG_S = 1_000.0
 
@@ -30,7 +32,7 @@ def test_it_is_the_usual_one_for_whom_nobody_tells() -> None:
 
 def test_an_equal_view_changes_nothing() -> None:
     pace = calm()
-    pace.saw((WorkerInfo("me", "host:1", ("default",)),), (LEASE,), LONG_S)
+    pace.saw((WorkerInfo("me", "host:1", ("default",), version=NOW),), (LEASE,), LONG_S)
     assert pace.pause_s(LONG_S) == 2.0
 
 
@@ -46,6 +48,12 @@ def test_a_change_brings_the_usual_pace_back(seen: tuple[tuple[WorkerInfo, ...],
     assert pace.pause_s(LONG_S + CALM_AFTER_S) == 2.0
 
 
+def test_nobody_is_calm_beside_a_worker_that_tells_nobody() -> None:
+    pace = calm()
+    pace.saw((ME, WorkerInfo("old", "host:1", ("default",), version="0.1")), (LEASE,), LONG_S)
+    assert pace.pause_s(2 * LONG_S) == 1.0
+
+
 def test_so_does_a_notice() -> None:
     pace = calm()
     pace.heard(LONG_S)
@@ -55,4 +63,5 @@ def test_so_does_a_notice() -> None:
 @pytest.mark.parametrize(("every_s", "trust_s"), [(1.0, 4.5), (1.0, 2.7), (1.0, 1.5), (20.0, 54.0)])
 def test_one_of_two_may_be_lost(every_s: float, trust_s: float) -> None:
     pace = BeatPace(every_s, trust_s, lambda: True)
+    pace.saw((ME,), (), 0.0)
     assert every_s <= pace.pause_s(LONG_S) <= max(every_s, trust_s / 2)

@@ -172,8 +172,8 @@ GOLDEN = ["c", "b", "c", "b", "c", "c", "c", "a", "a", "c", "b", "a"]
 
 
 def test_workers_go_by_the_lowest_placement_among_them() -> None:
-    assert announced("0.1.0") == "0.1.0+changes.1.placement.3"
-    assert announced("0.1.0+dirty") == "0.1.0+dirty.changes.1.placement.3"
+    assert announced("0.1.0") == "0.1.0+changes.1.tells.1.placement.3"
+    assert announced("0.1.0+dirty") == "0.1.0+dirty.changes.1.tells.1.placement.3"
     assert agreed([announced("0.1.0"), announced("0.2.0+x")]) == PLACES
     assert agreed([announced("0.1.0"), "0.1.0+changes.1.placement.2"]) == BOUNDED
     assert agreed([announced("0.1.0"), "0.1.0"]) == HIGHEST_SCORE
@@ -184,8 +184,8 @@ def test_workers_go_by_the_lowest_placement_among_them() -> None:
 
 def test_a_version_tells_of_the_standby_and_of_the_place() -> None:
     waiting, placed = announced("0.1.0", standby=True), announced("0.1.0", place="w-7.a")
-    assert waiting == "0.1.0+changes.1.standby.placement.3"
-    assert placed == "0.1.0+changes.1.place.w-7.a.placement.3"
+    assert waiting == "0.1.0+changes.1.tells.1.standby.placement.3"
+    assert placed == "0.1.0+changes.1.tells.1.place.w-7.a.placement.3"
     assert agreed([waiting, placed]) == PLACES
     assert [waits(each) for each in (waiting, placed, "0.1.0", announced("1"))] == [True] + 3 * [
         False

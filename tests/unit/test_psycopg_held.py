@@ -21,6 +21,9 @@ from late.outbox.adapters.psycopg_held import refuse_end
         "rollback work and chain",
         "abort",
         "prepare   transaction 'x'",
+        r"select E'it\'s'; commit; select 'x'",
+        "select 1 -- now\r; commit",
+        "select a$b$; commit; select c$b$",
         sql.SQL("commit"),
     ],
 )

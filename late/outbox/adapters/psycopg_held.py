@@ -23,7 +23,10 @@ REFUSED = "this is a shadow: its transaction is rolled back, and no statement ma
 _BEGIN = "select 1"
 _CONSTRAINTS = "set constraints all immediate"
 """It checks what a commit would check."""
-_QUOTED = re.compile(r"--[^\n]*|/\*.*?\*/|'(?:[^']|'')*'|\"[^\"]*\"|\$(\w*)\$.*?\$\1\$", re.DOTALL)
+_REST = r"--[^\n\r]*|/\*.*?\*/|\"[^\"]*\"|(?<![\w$])\$(\w*)\$.*?\$\1\$"
+_PLAIN, _ESCAPED = r"'(?:[^']|'')*'", r"'(?:[^'\\]|\\.|'')*'"
+_QUOTED = [re.compile(f"{_REST}|{text}", re.DOTALL) for text in (_PLAIN, _ESCAPED)]
+"""Texts without and with escapes by a backslash: a statement is refused by either."""
 _ENDS = re.compile(
     r"(?:commit|end|abort|prepare\s+transaction|rollback(?!\s+(?:work\s+|transaction\s+)?to\b))\b",
     re.IGNORECASE,
@@ -42,7 +45,7 @@ def refuse_end(query: Any) -> None:
         query = query.decode(errors="replace")
     if not isinstance(query, str):
         return
-    statements = _QUOTED.sub(" ", query).split(";")
+    statements = [each for quoted in _QUOTED for each in quoted.sub(" ", query).split(";")]
     if any(_ENDS.match(each.strip()) for each in statements):
         raise psycopg.ProgrammingError(REFUSED)
 
