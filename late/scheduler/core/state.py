@@ -59,9 +59,8 @@ class CoreState:
         self.limits = limits or Limits()
         self.gate = gate or Gate()
         self.window = Window(lease.cursor)
-        self.timers = Timers(
-            horizon_us=self.settings.horizon_us, timers_max=self.settings.timers_max
-        )
+        timers = self.settings.horizon_us, self.settings.timers_max
+        self.timers = Timers(horizon_us=timers[0], timers_max=timers[1])
         self.unclaimed = UnclaimedTasks(self.timers)
         self.keys = OrderingKeys(
             lease.held_keys,
@@ -86,8 +85,7 @@ class CoreState:
         self.running = 0
         self.background: Counter[str] = Counter()
         """Those that run and are background, by pool; empty where none ever was."""
-        self.foreground_at_us = -NEVER_US
-        """The last time at which foreground ran."""
+        self.foreground_at_us = -NEVER_US  # the last time at which foreground ran
         self.late_results = 0
         """Outcomes of attempts that this core did not wait for (any more)."""
         self.wary_until_us = -1 if lease.taken_at_us is None else lease.taken_at_us
