@@ -97,9 +97,9 @@ def scalar_checkpoint() -> None:
 def settled_before_run() -> None:
     """A task counts as settled once it was handed to a slot."""
 
-    def grant(core: Any, rooms: Any, care: str, effects: list[Any]) -> None:
+    def grant(core: Any, rooms: Any, background: Any, care: str, effects: list[Any]) -> None:
         known = len(effects)
-        old(core, rooms, care, effects)
+        old(core, rooms, background, care, effects)
         for effect in effects[known:]:
             for attempt in effect.attempts:
                 core.window.forget_all([attempt.record.task_id])

@@ -69,6 +69,8 @@ EXPECTED: dict[str, tuple[tuple[int, ...], dict[str, Any] | None]] = {
     "POST /v1/targets/{target}/undo": (ADMIN, {"change": "target:local"}),
     "GET /v1/groups": (WHOLE, None),
     "POST /v1/groups": (ADMIN, {"name": "audit", "place": "now"}),
+    "POST /v1/shadows": (ADMIN, {"name": "shadow", "of": "default"}),
+    "GET /v1/groups/{group}/compare": (WHOLE, None),
     "GET /v1/groups/{group}": (WHOLE, None),
     "POST /v1/groups/{group}/pause": (ADMIN, {}),
     "POST /v1/groups/{group}/resume": (ADMIN, {}),
@@ -105,6 +107,7 @@ def prepare(url: str) -> None:
     declare_schedule(url)
     with Control(url) as control:
         control.groups.create("audit", queues=None, start="now")
+        control.groups.shadow("trial", of="default", start="now")
         control.queues.change("queue", "mail", {"rate": 1.0})
         control.queues.change("target", "local", {"rate": 1.0})
 
@@ -122,6 +125,8 @@ async def ask(
         task_id=records[3].task_id, queue="mail", target="local", group="default",
         schedule="nightly", lane="default",
     )  # fmt: skip
+    if where.endswith("/compare"):
+        where = where.replace("groups/default", "groups/trial")
     if method == "DELETE":
         where = where.replace("groups/default", "groups/audit")
     if name == "POST /v1/groups" and body is not None:
