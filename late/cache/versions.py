@@ -175,12 +175,27 @@ class Versions:
         versions.sort(key=lambda each: each.first.order)
         self._keys.move_to_end(key)
         self.bytes += version.bytes
+        self._drop_covered(versions)
         if len(versions) > VERSIONS_MAX:
             self.bytes -= versions.pop(0).bytes
         while self.bytes > self._bytes_max:
             _, gone = self._keys.popitem(last=False)
             self.bytes -= sum(each.bytes for each in gone)
             self.evictions += 1
+
+    def _drop_covered(self, versions: list[Version]) -> None:
+        """Drop each version that is true only while the one before it is: it tells nothing more.
+
+        Without this, loads of an unchanged value would push out the value before the change.
+        """
+        kept = versions[0]
+        for version in versions[1:]:
+            if self._last(version).order > self._last(kept).order:
+                kept = version
+                continue
+            kept.used = kept.used or version.used
+            versions.remove(version)
+            self.bytes -= version.bytes
 
     def answer(
         self, keys: Sequence[str], *, oldest_s: float, after: Iterable[TaskId] = ()
@@ -228,8 +243,11 @@ class Versions:
 
     def _true(self, version: Version, moment: Moment) -> bool:
         """Return True if the version is known to be true at `moment`."""
-        last = version.last or later(version.first, self.frontier)
-        return version.first.order <= moment.order <= last.order
+        return version.first.order <= moment.order <= self._last(version).order
+
+    def _last(self, version: Version) -> Moment:
+        """Return the last moment at which the version is known to be true."""
+        return version.last or later(version.first, self.frontier)
 
     def _covers(self, moment: Moment, task_id: TaskId) -> bool:
         seen = self._seen.get(task_id)

@@ -44,6 +44,8 @@ async def ask(it: Served, call: Rpc, records: list[Record], name: str) -> tuple[
     fields |= {**(EXPECTED[name][1] or {}), **QUERIES.get(method, {})}
     if method == "DeleteGroup":
         fields["group"] = "audit"
+    if method == "CompareGroup":
+        fields["group"] = "trial"
     if method == "CreateGroup":
         fields["name"] = "another"
     if method == "WaitForGroup":

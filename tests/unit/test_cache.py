@@ -69,6 +69,24 @@ def test_the_last_few_versions_of_a_key_are_known() -> None:
     assert versions.at(["k"], Moment(5)) == {"k": 5}
 
 
+def test_loads_of_an_unchanged_value_push_out_no_earlier_one() -> None:
+    versions = Versions(1_000_000)
+    versions.follow(Moment(1), 0.0)
+
+    def load(at: int, value: str) -> None:
+        begun = versions.begin(["k"], (), float(at))
+        versions.keep(begun, Moment(at), {"k": (value, 10)})
+
+    load(1, "old")
+    versions.advance(Moment(3), 3.0, [Change(TaskId("1"), 1, ("k",))])
+    for _ in range(2 * VERSIONS_MAX):
+        load(3, "new")
+    assert [versions.at(["k"], Moment(at)) for at in (1, 3)] == [{"k": "old"}, {"k": "new"}]
+    size = versions.bytes
+    load(3, "new")
+    assert versions.bytes == size
+
+
 class Slotted:
     __slots__ = ("name", "values")
 
