@@ -44,3 +44,23 @@ def test_no_moment_of_a_wait_is_the_wrong_one_for_a_signal() -> None:
         [sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True, timeout=120
     )
     assert (ran.returncode, ran.stdout) == (0, f"all {LINES}\n"), ran.stderr
+
+
+OF_ANOTHER_THREAD = """
+import os, signal, threading
+from late.cli.signals import stop_event
+
+stop = stop_event()
+signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGTERM})
+# That thread inherits the block, so the one that waits for signals is the only one to take it.
+threading.Thread(target=os.kill, args=(os.getpid(), signal.SIGTERM)).start()
+print(stop.wait(30))
+"""
+
+
+def test_a_signal_that_another_thread_gets_wakes_the_main_thread() -> None:
+    ran = subprocess.run(
+        [sys.executable, "-c", OF_ANOTHER_THREAD],
+        cwd=ROOT, capture_output=True, text=True, timeout=120,
+    )  # fmt: skip
+    assert (ran.returncode, ran.stdout) == (0, "True\n"), ran.stderr
