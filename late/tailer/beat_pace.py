@@ -11,10 +11,13 @@ version is in view, which tells nobody, nobody is calm.
 
 from __future__ import annotations
 
+import logging
 import math
 from collections.abc import Callable
 
 from late.store.base import TELLS, LeaseView, WorkerInfo
+
+_log = logging.getLogger("late.heartbeat")
 
 CALM_AFTER_S = 8.0
 """Longer than a release waits for all peers to know of it (`release_notice.py`)."""
@@ -56,5 +59,13 @@ class BeatPace:
     def pause_s(self, now_s: float) -> float:
         """Return the time from one heartbeat to the next."""
         is_quiet = self._all_tell and now_s >= self._changed_s + CALM_AFTER_S
-        calm = is_quiet and self._told()
+        calm = is_quiet and self._is_told()
         return self._calm_s if calm else self.every_s
+
+    def _is_told(self) -> bool:
+        """Ask `told`. Its error must not end the heartbeat: the usual pace is always right."""
+        try:
+            return self._told()
+        except Exception:
+            _log.exception("not known whether this worker is told of changes")
+            return False

@@ -65,3 +65,12 @@ def test_one_of_two_may_be_lost(every_s: float, trust_s: float) -> None:
     pace = BeatPace(every_s, trust_s, lambda: True)
     pace.saw((ME,), (), 0.0)
     assert every_s <= pace.pause_s(LONG_S) <= max(every_s, trust_s / 2)
+
+
+def test_it_is_the_usual_one_if_nobody_knows_who_tells() -> None:
+    def fails() -> bool:
+        raise RuntimeError("defect")
+
+    pace = BeatPace(1.0, 4.5, fails)
+    pace.saw((ME,), (LEASE,), 0.0)
+    assert pace.pause_s(LONG_S) == 1.0
