@@ -56,6 +56,8 @@ class ConflictTally:
         self._clock = clock
         self._lock = threading.Lock()
         self._lines: dict[Key, _Line] = {}
+        self._forgotten: int | None = None
+        """The minute in which what was too old was dropped last."""
 
     def add(
         self,
@@ -86,8 +88,11 @@ class ConflictTally:
         return tuple(heapq.nlargest(TOLD_MAX, found, key=lambda each: each.lost_s + each.before_s))
 
     def _forget(self) -> int:
-        """Drop what is older than two spans; return the present minute."""
+        """Drop what is older than two spans, once in each minute; return the present one."""
         now = int(self._clock() // _STEP_S)
+        if now == self._forgotten:
+            return now
+        self._forgotten = now
         oldest = now - 2 * _STEPS + 1
         for key, line in list(self._lines.items()):
             line.steps = {step: each for step, each in line.steps.items() if step >= oldest}

@@ -80,6 +80,25 @@ def test_a_tally_has_a_bound_and_loses_no_time() -> None:
     assert [line.lost_s for line in tally.told()][:1] > [1.0]
 
 
+def test_a_tally_looks_at_all_its_lines_once_in_a_minute() -> None:
+    class Lines(dict[Any, Any]):
+        looks = 0
+
+        def items(self) -> Any:
+            self.looks += 1
+            return super().items()
+
+    now = 0.0
+    tally = ConflictTally(lambda: now)
+    lines = tally._lines = Lines()
+    for number in range(2 * KEPT_MAX):
+        tally.add(("waiting", PAY, REFUND, f"account(id={number})"), 1.0, 1)
+    assert lines.looks == 1
+    now = 2 * SPAN_S
+    tally.add(("waiting", PAY, REFUND, ROW), 1.0, 1)
+    assert (lines.looks, list(lines)) == (2, [("waiting", PAY, REFUND, ROW)])
+
+
 def test_what_has_no_line_in_the_log_is_in_the_report() -> None:
     recorder = Recorder(events.Emitter(), lambda: 0.0)
     for _ in range(500):
