@@ -23,7 +23,8 @@ REFUSED = "this is a shadow: its transaction is rolled back, and no statement ma
 _BEGIN = "select 1"
 _CONSTRAINTS = "set constraints all immediate"
 """It checks what a commit would check."""
-_REST = r"--[^\n\r]*|/\*.*?\*/|\"[^\"]*\"|(?<![\w$])\$(\w*)\$.*?\$\1\$"
+_REST = r"--[^\n\r]*|/\*|\"[^\"]*\"|(?<![\w$])\$(\w*)\$.*?\$\1\$"
+_COMMENT = re.compile(r"/\*|\*/")
 _PLAIN, _ESCAPED = r"'(?:[^']|'')*'", r"'(?:[^'\\]|\\.|'')*'"
 _QUOTED = [re.compile(f"{_REST}|{text}", re.DOTALL) for text in (_PLAIN, _ESCAPED)]
 """Texts without and with escapes by a backslash: a statement is refused by either."""
@@ -31,6 +32,25 @@ _ENDS = re.compile(
     r"(?:commit|end|abort|prepare\s+transaction|rollback(?!\s+(?:work\s+|transaction\s+)?to\b))\b",
     re.IGNORECASE,
 )
+
+
+def _bare(query: str, quoted: re.Pattern[str]) -> str:
+    """Return the statements without texts and comments."""
+    parts, at = [], 0
+    while found := quoted.search(query, at):
+        parts.append(query[at : found.start()])
+        at = _comment_end(query, found.end()) if found[0] == "/*" else found.end()
+    return " ".join([*parts, query[at:]])
+
+
+def _comment_end(query: str, at: int) -> int:
+    """Return the end of the comment that has begun before `at`. Comments nest in PostgreSQL."""
+    depth = 1
+    for mark in _COMMENT.finditer(query, at):
+        depth += 1 if mark[0] == "/*" else -1
+        if not depth:
+            return mark.end()
+    return len(query)
 
 
 def refuse_end(query: Any) -> None:
@@ -45,7 +65,7 @@ def refuse_end(query: Any) -> None:
         query = query.decode(errors="replace")
     if not isinstance(query, str):
         return
-    statements = [each for quoted in _QUOTED for each in quoted.sub(" ", query).split(";")]
+    statements = [each for quoted in _QUOTED for each in _bare(query, quoted).split(";")]
     if any(_ENDS.match(each.strip()) for each in statements):
         raise psycopg.ProgrammingError(REFUSED)
 
