@@ -36,9 +36,9 @@ if TYPE_CHECKING:
 
 
 def tag_of(attempt: Attempt) -> str:
-    """Return the tag of the transactions of an attempt: its class and the task's name."""
+    """Return the tag of an attempt's transactions: its class, a shadow's mark, the task's name."""
     role: conflicts.Role = "background" if attempt.is_background else "foreground"
-    return conflicts.tag_of(role, attempt.record.name)
+    return conflicts.tag_of(role, attempt.record.name, shadow=attempt.shadow)
 
 
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)

@@ -1,8 +1,9 @@
 """Tags of transactions, and a small record of those that the database ended for others.
 
 A **tag** says whose a transaction is: `late-foreground:mail.send` for a transaction of that task,
-`late-foreground:settle` for one of `late` itself, and what a service chooses (`late.tag`). Spanner
-gets it as the transaction's tag, PostgreSQL as a comment before each statement.
+`late-foreground-shadow:mail.send` for one of a shadow of it, `late-foreground:settle` for one of
+`late` itself, and what a service chooses (`late.tag`). Spanner gets it as the transaction's tag,
+PostgreSQL as a comment before each statement.
 
 A **conflict** is a transaction that was aborted, waited too long or lost a deadlock. It is told as
 the event `conflict`, at most `LINES_MAX` times in `PERIOD_S`; what is left out is counted in the
@@ -80,9 +81,9 @@ def clean(name: str) -> str:
 
 
 @lru_cache(1024)
-def tag_of(role: Role, name: str) -> str:
-    """Return the tag of a transaction of `late`; its beginning says the class."""
-    prefix = f"late-{role}:"
+def tag_of(role: Role, name: str, *, shadow: bool = False) -> str:
+    """Return the tag of a transaction of `late`; its beginning says the class, and a shadow."""
+    prefix = f"late-{role}-shadow:" if shadow else f"late-{role}:"
     return prefix + _UNSAFE.sub("_", name)[-(TAG_LENGTH_MAX - len(prefix)) :]
 
 

@@ -211,6 +211,10 @@ def test_tags_are_short_and_safe_in_a_comment() -> None:
     assert conflicts.role_of(tag) == "background"
     assert conflicts.role_of(conflicts.tag_of("foreground", "a")) == "foreground"
     assert conflicts.role_of("checkout") is None
+    shadow = conflicts.tag_of("background", "shop.orders." + "x" * 60, shadow=True)
+    assert shadow.startswith("late-background-shadow:")
+    assert len(shadow) == conflicts.TAG_LENGTH_MAX
+    assert conflicts.role_of(shadow) == "background"
     assert conflicts.tag_in(conflicts.comment(tag) + "select 1") == tag
     with conflicts.tag("outer"), conflicts.tag("GET /orders"):
         assert conflicts.current() == "GET_/orders"

@@ -8,12 +8,13 @@ from contextlib import closing
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
+import msgspec
 import pytest
 
 import late.handler.context
 from late.app.app import App
 from late.errors import InvalidTask
-from late.handler.context import AsyncContext, Context
+from late.handler.context import AsyncContext, Context, tag_of
 from late.model.task import Attempt, TaskId
 from late.schema.migrate import upgrade
 from tests.unit.dispatcher_kit import NOW_US, attempt, rig
@@ -51,6 +52,13 @@ def logged(url: str) -> set[str]:
     """Ids in the task log."""
     with closing(sqlite3.connect(url.removeprefix("sqlite:///"))) as connection:
         return {task_id for (task_id,) in connection.execute("select task_id from late_task")}
+
+
+def test_the_tag_of_its_transactions_says_that_it_is_a_shadow() -> None:
+    real = attempt("charge")
+    tried = msgspec.structs.replace(real, shadow=True)
+    assert tag_of(real) == "late-foreground:charge"
+    assert tag_of(tried) == "late-foreground-shadow:charge"
 
 
 def test_it_tells_what_the_attempt_is() -> None:
