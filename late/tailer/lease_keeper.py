@@ -188,6 +188,11 @@ class LeaseKeeper:
             return 0
         return len(seen.shards) * len({group for each in seen.workers for group in each.groups})
 
+    @property
+    def fleet(self) -> Membership | None:
+        """The fleet as it was seen last, without groups that nobody may work."""
+        return self._membership
+
     def others(self, group: str) -> frozenset[str]:
         """The live workers of a group, without this one."""
         workers = self._membership.workers if self._membership else ()

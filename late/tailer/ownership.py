@@ -90,6 +90,20 @@ def plan(
     return Plan(tuple(acquire), tuple(release), tuple(awaited))
 
 
+def first_holder(membership: Membership) -> str | None:
+    """Return the worker that does what one must do for the whole database; None: nobody.
+
+    It has the lowest (group, shard) of all that live workers hold in groups that are no shadows.
+    """
+    live = {worker.worker_id for worker in membership.workers}
+    held = [
+        (lease.group, lease.shard_id, lease.owner)
+        for lease in membership.leases
+        if lease.owner in live and lease.group not in membership.shadows
+    ]
+    return min(held)[2] if held else None
+
+
 def has_heirs(me: str, membership: Membership) -> bool:
     """Return whether another worker could own what `me` holds."""
     groups = next((w.groups for w in membership.workers if w.worker_id == me), ())

@@ -36,7 +36,8 @@ def jobs_of(worker: Worker, store: Prunable) -> Iterator[BackgroundJob]:
         in_thread, lambda: worker.control().sweep(history_keep_s=settings.journal_keep_s)
     )
     yield sweep_job(sweep, is_maintainer=worker.is_maintainer, recheck_s=settings.prune_every_s)
-    yield lock_waits_job(worker, worker.app.url)
+    if worker.app.url.startswith("postgresql"):
+        yield lock_waits_job(worker)
     if settings.lag_alarm_s:
         alarm = LagAlarm(worker.groups)
         yield lag_alarm_job(alarm, worker.control, is_maintainer=worker.is_maintainer)

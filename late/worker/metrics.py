@@ -37,6 +37,7 @@ if TYPE_CHECKING:
     from late.dispatcher.settler import Settler
     from late.scheduler.pools import Pool
     from late.scheduler.scheduler import Scheduler
+    from late.tailer.lease_keeper import LeaseKeeper
     from late.tailer.tailer import Tailer
     from late.worker.shadow import ShadowMode
 
@@ -86,6 +87,8 @@ class WorkerView(Protocol):
     def trusted(self) -> bool: ...
     @property
     def shadow(self) -> ShadowMode: ...
+    @property
+    def keeper(self) -> LeaseKeeper: ...
     def is_maintainer(self) -> bool: ...
 
 

@@ -5,13 +5,14 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterable
 
+import msgspec
 from hypothesis import given
 from hypothesis import strategies as st
 
 from late.model.task import Epoch, ShardId
 from late.store.base import LeaseView, Membership, WorkerInfo
 from late.tailer.membership import QUARANTINE_US, Roster, weights
-from late.tailer.ownership import Key, Plan, has_heirs, lost, orphans, plan
+from late.tailer.ownership import Key, Plan, first_holder, has_heirs, lost, orphans, plan
 from late.tailer.placement import agreed, announced, owners, place
 
 GROUP = "default"
@@ -261,3 +262,18 @@ def test_an_heir_serves_a_group_of_mine_and_takes_shards() -> None:
     assert not has_heirs("a", view([me, worker("b", "x", capacity=0.0)]))
     assert not has_heirs("a", view([me]))
     assert not has_heirs("a", view([worker("b", "x")])), "nobody knows what it serves"
+
+
+def test_one_worker_of_all_groups_has_the_lowest_shard() -> None:
+    fleet = [worker("a", "mail"), worker("b", "index"), worker("c", "audit"), worker("d", "mail")]
+    leases = [
+        ("mail", 0, "a", 1),
+        ("index", 1, "b", 1),
+        ("index", 0, "gone", 1),
+        ("audit", 0, None, 1),
+    ]
+    seen = view(fleet, leases)
+    assert first_holder(seen) == "b", "gone is not live, and nobody has audit"
+    shadows = msgspec.structs.replace(seen, shadows=frozenset({"index"}))
+    assert first_holder(shadows) == "a", "a shadow does nothing for others"
+    assert first_holder(view(fleet)) is None

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
+from unittest.mock import MagicMock
 
 import msgspec
 import pytest
@@ -17,11 +19,15 @@ from late.control.analyze.postgres import Sampler
 from late.control.analyze.reported import NOTHING, conflicts
 from late.control.findings.findings import findings
 from late.control.views import Reported
+from late.model.task import Epoch, ShardId
 from late.model.worker_report import ConflictReport, WorkerReport, decode, encode
 from late.observability.conflict_tally import KEPT_MAX, SPAN_S, TOLD_MAX, ConflictTally
 from late.observability.conflicts import Recorder
+from late.store.base import LeaseView, Membership, WorkerInfo
 from late.web.access.rules import narrowed
 from late.web.models.conflicts import page as page_of
+from late.worker.background import BackgroundJob
+from late.worker.maintenance import jobs_of
 from late.worker.watch.lock_waits import TELL_EVERY_S, LockWaits, lock_waits_job
 from tests.security.test_operator_routes import PEOPLE, ask
 from tests.security.test_operator_routes import as_person as as_caller
@@ -274,20 +280,62 @@ async def test_the_api_gives_rows_and_statements_to_operators_alone(tmp_path: Pa
             assert answer["changes"]
 
 
+def fleet(*workers: WorkerInfo, shadows: Sequence[str] = ()) -> Membership:
+    """A fleet in which each worker holds one shard of each of its groups."""
+    leases = [
+        LeaseView(group, ShardId(n), each.worker_id, Epoch(1))
+        for n, each in enumerate(workers)
+        for group in each.groups
+    ]
+    return Membership(0, workers, tuple(leases), (), shadows=frozenset(shadows))
+
+
+A, B = WorkerInfo("a", "host:1", ("index",)), WorkerInfo("b", "host:2", ("mail",))
+PEER = WorkerInfo("c", "host:3", ("index",))
+
+
 @pytest.mark.parametrize(
-    ("url", "mine", "running", "looks"),
+    ("seen", "running", "looks"),
     [
-        ("postgresql://", True, 1, True),
-        ("postgresql://", True, 0, False),
-        ("postgresql://", False, 1, False),
-        ("sqlite:///x", True, 1, False),
+        (fleet(A, PEER), 1, True),
+        (fleet(A, PEER), 0, False),
+        (fleet(PEER, A), 1, False),
+        (fleet(B, A), 0, True),
+        (fleet(A, B, shadows=["index"]), 1, False),
+        (fleet(A, B, shadows=["mail"]), 0, False),
+        (None, 1, False),
     ],
+    ids=["busy", "idle", "second", "others", "shadow", "other shadow", "no view"],
 )
-def test_one_worker_looks_at_locks_while_it_runs_something(
-    url: str, mine: bool, running: int, looks: bool
-) -> None:
+def test_one_worker_looks_at_locks(seen: Membership | None, running: int, looks: bool) -> None:
+    assert lock_waits_job(looker(A, seen, running)).condition() is looks
+
+
+def test_of_two_groups_with_separate_workers_one_looks_at_locks() -> None:
+    seen = fleet(B, A)
+    jobs = {each.worker_id: lock_waits_job(looker(each, seen, 1)) for each in (A, B)}
+    assert [name for name, job in jobs.items() if job.condition()] == ["a"]
+
+
+def looker(me: WorkerInfo, seen: Membership | None, running: int) -> Any:
     cores = {key: SimpleNamespace(state=SimpleNamespace(running=running * key)) for key in (0, 1)}
-    worker: Any = SimpleNamespace(
-        control=None, scheduler=SimpleNamespace(cores=cores), is_maintainer=lambda: mine
+    return SimpleNamespace(
+        id=me.worker_id,
+        groups=me.groups,
+        control=None,
+        scheduler=SimpleNamespace(cores=cores),
+        keeper=SimpleNamespace(fleet=seen),
     )
-    assert lock_waits_job(worker, url).condition() is looks
+
+
+@pytest.mark.parametrize(
+    ("url", "made"),
+    [("postgresql://host/shop", True), ("sqlite:///shop.db", False), ("spanner:///p/i/d", False)],
+)
+def test_nobody_looks_at_locks_where_the_store_cannot_tell(url: str, made: bool) -> None:
+    worker: Any = MagicMock(
+        app=SimpleNamespace(url=url), settings=SimpleNamespace(prune_every_s=60.0, lag_alarm_s=0.0)
+    )
+    names = {job.name for job in jobs_of(worker, worker.store) if isinstance(job, BackgroundJob)}
+    assert ("lock waits" in names) is made
+    assert "prune" in names

@@ -1,9 +1,10 @@
-"""Look at who waits for whose locks, on PostgreSQL, by one worker for all.
+"""Look at who waits for whose locks, on PostgreSQL, by one worker for all groups.
 
 A deadlock is seen by its victim, which does not know the other one, and a wait that ends well is
 seen by nobody. A look every second finds both: PostgreSQL ends a deadlock after one second. What
-waits for less is mostly missed. An idle fleet does not look: nobody there is in another's way. The
-waits are recorded like all other conflicts.
+waits for less is mostly missed. An idle fleet does not look: nobody there is in another's way. But
+a fleet whose groups have separate workers looks always: the one that looks knows only whether it is
+idle itself. The waits are recorded like all other conflicts.
 """
 
 from __future__ import annotations
@@ -14,11 +15,13 @@ from typing import TYPE_CHECKING
 
 from late.concurrency import in_thread
 from late.observability import conflicts
+from late.tailer.ownership import first_holder
 from late.worker.background import BackgroundJob
 
 if TYPE_CHECKING:
     from late.control import Control
     from late.control.analyze.postgres import Sampler
+    from late.store.base import Membership
     from late.worker.metrics import WorkerView
 
 LOOK_EVERY_S = 1.0
@@ -77,18 +80,26 @@ class LockWaits:
             )
 
 
-def lock_waits_job(worker: WorkerView, url: str) -> BackgroundJob:
-    """Look while this worker is the maintainer and runs something; on other databases never."""
-    waits, on_postgres = LockWaits(worker.control), url.startswith("postgresql")
+def lock_waits_job(worker: WorkerView) -> BackgroundJob:
+    """Look while this worker is the one that does so for all groups."""
 
     def looks() -> bool:
+        fleet = worker.keeper.fleet
+        if fleet is None or first_holder(fleet) != worker.id:
+            return False
         cores = worker.scheduler.cores.values()
-        return on_postgres and worker.is_maintainer() and any(each.state.running for each in cores)
+        return _serves_less(worker, fleet) or any(each.state.running for each in cores)
 
     return BackgroundJob(
         name="lock waits",
-        run=waits.look,
+        run=LockWaits(worker.control).look,
         period_s=LOOK_EVERY_S,
         recheck_s=2 * LOOK_EVERY_S,
         condition=looks,
     )
+
+
+def _serves_less(worker: WorkerView, fleet: Membership) -> bool:
+    """Return whether others serve groups that this worker does not: it cannot see them at work."""
+    mine = {*worker.groups, *fleet.shadows}
+    return any(not mine.issuperset(other.groups) for other in fleet.workers)
