@@ -14,6 +14,7 @@ from psycopg.errors import InsufficientPrivilege
 import late
 from late.cli import main
 from late.control import Control, Filter
+from late.control.views import Check
 from late.errors import ConfigError
 from late.model.ids import new_id
 from late.outbox import connect
@@ -239,3 +240,23 @@ def test_names_are_not_statements(capsys: pytest.CaptureFixture[str]) -> None:
     with pytest.raises(SystemExit):
         main(["roles", "sql", "--prefix", "shop_"])
     assert "CREATE ROLE shop_enqueuer" in capsys.readouterr().out
+
+
+def test_the_doctor_says_what_a_role_lacks_that_may_not_notify(owner: str, as_: As) -> None:
+    def notices() -> Check:
+        with Control(as_("worker")) as control:
+            [found] = [check for check in control.doctor() if check.name == "notices"]
+        return found
+
+    assert notices().result == "ok"
+    with closing(_connect(owner)) as connection:
+        connection.execute("revoke execute on function pg_notify(text, text) from public")
+        connection.execute(f"alter function late_wake() owner to {PREFIX}viewer")
+        found = notices()
+        assert found.result == "failed"
+        assert found.detail.endswith(f"to {PREFIX}viewer, {PREFIX}worker")
+        with pytest.raises(InsufficientPrivilege), connect(as_("worker")) as tx:
+            tx.execute("select pg_notify('late_wake', '')")
+        connection.execute(found.detail.split("Run: ")[1])
+        connection.execute("alter function late_wake() owner to current_user")
+    assert notices().result == "ok"

@@ -46,6 +46,7 @@ def examine(connection: Connection) -> Iterator[Check]:
         yield _durability(connection)
         yield _connections(connection)
         yield _waking(connection)
+        yield _notices(connection)
 
 
 def _live(connection: Connection) -> list[tuple[str, frozenset[str]]]:
@@ -276,3 +277,24 @@ def _waking(connection: Connection) -> Check:
             "commits while they sleep (docs/waking.md)",
         )  # fmt: skip
     return Check("wake-ups", "ok", "workers that sleep are told of commits")
+
+
+def _notices(connection: Connection) -> Check:
+    """Heartbeats send notices as this role, and inserts of tasks as the owner of the trigger."""
+    lacking = connection.scalars(
+        text(
+            "select quote_ident(rolname) from pg_roles"
+            " where (rolname = current_user or oid = (select proowner from pg_proc"
+            " where oid = to_regproc('late_wake')))"
+            " and not has_function_privilege(oid, 'pg_notify(text,text)', 'execute') order by 1"
+        )
+    ).all()
+    if not lacking:
+        return Check("notices", "ok", "pg_notify may be executed")
+    roles = ", ".join(lacking)
+    return Check(
+        "notices", "failed",
+        f"{roles} may not execute pg_notify: workers of this role cannot beat, or nobody can "
+        "enqueue if the owner may not. Run: grant execute on function pg_notify(text, text) to "
+        f"{roles}",
+    )  # fmt: skip
