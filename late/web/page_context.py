@@ -14,11 +14,11 @@ from late.control import Control
 from late.control.dead_letters.commands import RATE_MAX, RATE_MIN
 from late.control.replica import ReplicaReads
 from late.model.access.rights import Caller, Role
-from late.model.access.rules import Denied, Hidden
+from late.web import navigation
 from late.web import static_files as files
 from late.web.access import csrf
 from late.web.access.csrf import Gate
-from late.web.access.rules import RULES, narrowed
+from late.web.access.rules import narrowed
 from late.web.formats import age, short
 from late.web.render import Renderer
 from late.web.snapshot import Snapshot, SnapshotReader
@@ -26,23 +26,6 @@ from late.web.usage.cost_report import Reports
 from late.web.usage.today import Today
 
 ROOT = "/ui/"
-SCREENS = (
-    ("", "Overview", "o"),
-    ("queues", "Queues", "q"),
-    ("targets", "Targets", "r"),
-    ("groups", "Groups", "g"),
-    ("shards", "Shards", "s"),
-    ("tasks", "Tasks", "t"),
-    ("dead", "Dead letters", "d"),
-    ("schedules", "Schedules", "c"),
-    ("workers", "Workers", "w"),
-    ("conflicts", "Conflicts", "x"),
-    ("autoscaler", "Autoscaler", "a"),
-    ("cost", "Usage", "u"),
-    ("celery", "From Celery", "y"),
-)
-"""The screens: path, name, and the keyboard key that leads there. The last one is named where tasks
-come from Celery."""
 DONE: Mapping[str, str] = {
     "turned": "Changed. Workers follow within five seconds.",
     "same": "Nothing to change: these are the values that it has.",
@@ -140,10 +123,6 @@ class PageContext:
             has_session=has_session,
         )
 
-    def _screens(self, caller: Caller) -> list[tuple[str, str, str]]:
-        hidden = set() if self.snapshots.from_celery else {"celery"}
-        return [each for each in SCREENS if each[0] not in hidden and _may_open(each[0], caller)]
-
     def page(
         self,
         request: Request,
@@ -162,11 +141,16 @@ class PageContext:
             live: the browser fetches the page again at every new look.
             problem: an error message, shown at the top.
         """
-        here = request.url.path.removeprefix(ROOT).partition("/")[0]
+        here = navigation.here(
+            request.url.path.removeprefix(ROOT), request.query_params.get("state", "")
+        )
+        hidden = () if self.snapshots.from_celery else ("celery",)
+        sections = navigation.sections(visitor.caller, here, hidden)
         again = request.url.path + (f"?{request.url.query}" if request.url.query else "")
         frame = {
             "title": short(title, 160),
-            "screens": self._screens(visitor.caller),
+            "sections": sections,
+            "below": next((each for each in sections if each.is_current), None),
             "here": here,
             "caller": visitor.caller.actor if visitor.caller.outside else visitor.caller.name,
             "read_only": not visitor.may_change(),
@@ -187,14 +171,6 @@ class PageContext:
             "form": "",
         }
         return HTMLResponse(self._renderer.page(template, **{**frame, **model}), status)
-
-
-def _may_open(screen: str, caller: Caller) -> bool:
-    try:
-        RULES[screen].check(caller, {})
-    except (Denied, Hidden):
-        return False
-    return True
 
 
 def back(path: str, done: str, *, count: int | None = None, rate: float | None = None) -> Response:

@@ -47,6 +47,10 @@ FAULTS = """
     if (!each.innerText.trim()) faults.push(`no name: ${each.outerHTML}`);
   for (const each of document.querySelectorAll(":not([role=img] *):is(th):not([scope])"))
     faults.push(`a head of nothing: ${each.outerHTML}`);
+  const current = [...document.querySelectorAll("header [aria-current]")];
+  if (current.length && current.filter((each) => each.ariaCurrent === "page").length !== 1)
+    faults.push("not one current screen");
+  if (document.querySelectorAll(".sections a").length > 6) faults.push("more than six entries");
   for (const each of document.querySelectorAll("button, input:not([type=hidden]), select, nav a")) {
     const box = each.getBoundingClientRect();
     if (box.width < 24 || box.height < 24) faults.push(`too small: ${each.outerHTML}`);
@@ -113,6 +117,16 @@ def test_screens_are_reached_by_keys(tab: Tab, served: Served, scene: Scene) -> 
         tab.key("g")
         tab.follow(lambda key=key: tab.key(key))  # type: ignore[misc]
         assert tab.text("h1") == name
+    # The rows of entries are links in their order: the tab key alone reaches each.
+    tab.go(served.root + "dead")
+    reached = tab.evaluate(
+        "[...document.querySelectorAll('header nav a')].filter((each) => each.tabIndex === 0 &&"
+        " each.checkVisibility()).map((each) => each.innerText)"
+    )
+    assert reached == [
+        "Overview", "Queues", "Tasks", "Schedules", "Workers", "Cost",
+        "Tasks", "Parked", "Dead letters", "Conflicts",
+    ]  # fmt: skip
     tab.key("/")
     assert tab.evaluate("document.activeElement.name") == "id"
     # In a field the keys are letters.

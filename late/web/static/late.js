@@ -119,7 +119,7 @@
       const find = document.querySelector(".find input");
       if (find) { event.preventDefault(); find.focus(); }
     } else if (going) {
-      const link = document.querySelector(`nav a[data-key="${CSS.escape(event.key)}"]`);
+      const link = document.querySelector(`a[data-key="${CSS.escape(event.key)}"]`);
       if (link) link.click();
     }
     going = !going && event.key === "g";
