@@ -23,6 +23,7 @@ from late.web.formats import age, short
 from late.web.render import Renderer
 from late.web.snapshot import Snapshot, SnapshotReader
 from late.web.usage.cost_report import Reports
+from late.web.usage.last_hour import LastHour
 from late.web.usage.today import Today
 
 ROOT = "/ui/"
@@ -105,6 +106,7 @@ class PageContext:
         self.reports = reports
         self.snapshots = SnapshotReader(control, reads=reads)
         self.today = Today(control)
+        self.last_hour = LastHour(control)
         self.stopping = asyncio.Event()
         self.files, names = files.load()
         self._renderer = Renderer(names, ROOT)

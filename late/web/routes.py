@@ -61,6 +61,7 @@ class OperatorPage:
         """Wait for running reads of the database."""
         await self._context.snapshots.close()
         await self._context.today.close()
+        await self._context.last_hour.close()
 
     def routes(self) -> list[Route]:
         """The routes for a Starlette application, which may have others."""

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from contextlib import suppress
+from functools import partial
 from typing import Any
 from urllib.parse import quote
 
@@ -12,12 +14,13 @@ from late.concurrency import in_thread
 from late.control.dead_letters.dry_run import LOOKED
 from late.control.findings.targets import parked_by_task, targets_of
 from late.control.findings.workers import standing
-from late.errors import ConfigError
+from late.errors import ConfigError, StoreError
 from late.model.access.rules import check_queue, seen_by
 from late.model.queue_settings import LOCAL, REMOTE, Kind, QueueSettings, encode
 from late.web.models import (
     conflicts,
     cost,
+    last_hour,
     overview,
     queues,
     task,
@@ -30,6 +33,7 @@ from late.web.models import (
 )
 from late.web.page_context import ROOT, PageContext, Visitor
 from late.web.queries import group_asked, groups_of, seen_at
+from late.web.snapshot import Snapshot
 from late.web.usage.cost_report import HEADERS
 
 DECISIONS = 100
@@ -46,13 +50,29 @@ class Screens:
 
     async def overview(self, request: Request, visitor: Visitor) -> Response:
         seen = await self._context.seen(visitor)
+        with suppress(StoreError):  # what the look knows is shown all the same
+            await self._context.last_hour.look()
         return self._context.page(
             request, visitor, "overview.html", "Overview", live=True, charts=True,
-            model=overview.overview(seen),
-            # The chart is of all queues.
-            points=list(self._context.snapshots.points) if visitor.sees_all else [],
-            **seen_at(seen),
+            model=overview.overview(seen), **self._hour(seen, visitor), **seen_at(seen),
         )  # fmt: skip
+
+    def _hour(self, seen: Snapshot, visitor: Visitor) -> dict[str, Any]:
+        """The last hour of what the visitor may see."""
+        hour, now = self._context.last_hour, seen.status.now_us
+        sees = partial(visitor.caller.may, "view")
+        oldest = [q.oldest_age_s for q in seen.status.queues if q.oldest_age_s is not None]
+        rows = last_hour.rows(
+            hour.minutes, now_us=now, known=(hour.since_us, hour.until_us),
+            oldest_s=max(oldest, default=None), sees=sees,
+        )  # fmt: skip
+        marks = last_hour.marks(hour.changes, sees_all=visitor.sees_all, sees=sees)
+        return {
+            "labels": last_hour.labels(rows),
+            "columns": last_hour.columns(rows),
+            "marks": marks,
+            "marks_at": [(mark.at_us // 1_000_000, mark.kind) for mark in marks],
+        }
 
     async def queues(self, request: Request, visitor: Visitor) -> Response:
         seen = await self._context.seen(visitor)

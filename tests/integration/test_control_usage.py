@@ -8,7 +8,7 @@ from late.control.status.usage import usage_since
 from late.model.task import Usage
 from late.schema.engine import make_engine
 from late.store import open_store
-from tests.conformance.kit import own
+from tests.conformance.kit import own, worker
 from tests.integration.control_kit import execute
 
 
@@ -40,11 +40,34 @@ async def test_every_settlement_since_a_moment_is_read_once(url: str) -> None:
         while not whole:
             found = usage_since(engine, now - 10**10, read, rows=2)
             counts += [each.count for _, each in found.usage]
+            assert all(now - 10**10 <= at <= found.now_us for at in found.times)
+            assert len(found.times) == len(found.usage)
             read, whole = dict(found.read), found.whole
         assert sorted(counts) == [5, 10**4, 10**5, 10**6]
         assert usage_since(engine, now - 10**10, read).usage == ()
     finally:
         engine.dispose()
+
+
+async def test_changes_are_acts_and_workers_that_came_or_died(url: str) -> None:
+    store = open_store(url)
+    await store.open()
+    await store.heartbeat(worker("gone"), 60.0)
+    await store.heartbeat(worker("alive"), 3_600.0)
+    await store.close()
+    with Control(url) as control:
+        for name in ("mail", "old"):
+            control.queues.change("queue", name, {"paused": True})
+        now = control.now()
+        past = now - 7_200_000_000
+        execute(url, "update late_worker set started_at_us = :past, expires_at_us = :at"
+                " where worker_id = 'gone'", past=past, at=now - 1)  # fmt: skip
+        execute(url, "update late_audit set at_us = :past where subject = 'queue:old'", past=past)
+        found = control.status.changes_since(now - 3_600_000_000)
+        assert sorted((each.kind, each.subject) for each in found) == [
+            ("change", "queue:mail"), ("death", "gone"), ("join", "alive"),
+        ]  # fmt: skip
+        assert control.status.changes_since(now + 60_000_000) == ()
 
 
 async def test_one_shard_is_asked_for_alone(url: str) -> None:

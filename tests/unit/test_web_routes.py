@@ -23,7 +23,7 @@ from late.model.task import AttemptError, Record
 from late.schema.tables import dead as letters
 from late.schema.tables import schedule
 from late.store import open_store
-from late.web.usage import today
+from late.web.usage import shared_read
 from tests.conformance.kit import dead, own, read_all, task
 from tests.integration.control_kit import insert, transaction
 from tests.unit.web_kit import HOSTILE, Page, fields_of, fill, page
@@ -56,7 +56,7 @@ def token(name: str, *scopes: Scope, queues: tuple[str, ...] = ("*",)) -> tuple[
 async def test_every_screen_is_there_empty_and_full(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(today, "GLANCE_S", 60.0)
+    monkeypatch.setattr(shared_read, "GLANCE_S", 60.0)
     async with page(tmp_path) as it:
         for path in SCREENS:
             assert (await it.get(path)).status_code == 200, path

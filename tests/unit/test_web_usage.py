@@ -15,7 +15,7 @@ from late.control.status.usage import Key, UsageRead
 from late.errors import StoreUnavailable
 from late.model.task import Usage
 from late.web.models.cost import DAY_US
-from late.web.usage import today
+from late.web.usage import shared_read, today
 from late.web.usage.today import Today
 from tests.unit.web_kit import page
 
@@ -107,7 +107,7 @@ async def test_a_stop_waits_for_no_more_than_a_step() -> None:
     await asyncio.sleep(0)
     journal.answers.set()
     await closing
-    assert (seen.reading, ended(seen)) == (False, today.ROWS // today.STEPS)
+    assert (seen.reading, ended(seen)) == (False, today.ROWS // shared_read.STEPS)
 
 
 async def test_a_long_day_holds_up_no_page_and_comes_by_itself(
@@ -125,7 +125,7 @@ async def test_a_long_day_holds_up_no_page_and_comes_by_itself(
         assert "The day is still being read." in text
         assert 'hx-get="/ui/cost" hx-trigger="load delay' in text
         answers.set()
-        monkeypatch.setattr(today, "GLANCE_S", 60.0)
+        monkeypatch.setattr(shared_read, "GLANCE_S", 60.0)
         text = await it.shown("cost")
         assert ("Nothing has been settled today." in text, "being read" in text) == (True, False)
 

@@ -20,6 +20,7 @@ from late.schema.tables import controller, decision
 from late.store import open_store
 from late.store.base import Store, cursor_within
 from tests.conformance.kit import Owner, dead, open_of, parked, task, worker
+from tests.integration.control_kit import execute
 
 SECOND = 1_000_000
 MINUTE = 60 * SECOND
@@ -30,6 +31,10 @@ WORKERS = ("worker-a1", "worker-b2")
 VANISHED = "worker-c3"
 A_SHARD = 12
 """Tasks of each shard."""
+
+
+PAST = 58
+"""Minutes of `past`."""
 
 
 @dataclass
@@ -58,6 +63,61 @@ def fill(url: str) -> Scene:
                                 _schedule("sweep", "every 90s", control.now())])  # fmt: skip
     _autoscaled(url)
     return scene
+
+
+def past(url: str) -> None:
+    """Give the first shard an hour behind it: failures for eight minutes, waits after a worker's
+    death, and knobs that somebody changed then; blocks."""
+    asyncio.run(_past(url))
+
+
+async def _past(url: str) -> None:
+    store = open_store(url)
+    await store.open()
+    try:
+        (lease,) = await store.acquire(WORKERS[0], [("default", 0)])  # type: ignore[list-item]
+        owner, now, begun = Owner(store, lease), await store.now(), lease.seq
+        for ago in range(PAST, 0, -1):
+            await owner.settle(usage=tuple(_minute(ago)))
+    finally:
+        await store.close()
+    shifts = {
+        "update late_settlement set settled_at_us = :at + max(0, seq - :begun) * :minute where"
+        " consumer_group = 'default' and shard_id = 0": {
+            "at": now - (PAST + 1) * MINUTE, "begun": begun, "minute": MINUTE,
+        },
+        "update late_audit set at_us = :at where subject = 'queue:payments' and actor = 'eve'": {
+            "at": now - 30 * MINUTE,
+        },
+        "update late_audit set at_us = :at where subject != 'queue:payments' or actor != 'eve'": {
+            "at": now - 90 * MINUTE,
+        },
+        "update late_worker set started_at_us = :at where worker_id != :new": {
+            "at": now - 130 * MINUTE, "new": WORKERS[1],
+        },
+        "update late_worker set started_at_us = :at where worker_id = :new": {
+            "at": now - 11 * MINUTE, "new": WORKERS[1],
+        },
+        "update late_worker set expires_at_us = :at where worker_id = :old": {
+            "at": now - 19 * MINUTE, "old": VANISHED,
+        },
+    }  # fmt: skip
+    for statement, values in shifts.items():
+        execute(url, statement, **values)
+
+
+def _minute(ago: int) -> list[Usage]:
+    """What one minute of that hour has counted."""
+    arrived = 90 + ago * 37 % 23
+    failed = 31 + ago * 13 % 9 if 38 <= ago <= 45 else ago * 7 % 3
+    ended = arrived // 3 if 12 < ago <= 19 else arrived + (40 if 6 <= ago <= 11 else 0)
+    wait = 90_000 + ago % 5 * 11_000 + (40 * SECOND * (19 - ago) if 11 <= ago <= 19 else 0)
+    waiting = ((bucket(wait), ended),)
+    return [
+        Usage("mail", "send", "local", ENQUEUED, arrived),
+        Usage("mail", "send", "local", "done", ended, ended, ended * 40_000, waiting=waiting),
+        Usage("payments", "charge", "local", "retried", failed, failed, failed * 90_000),
+    ]
 
 
 def _tasks(shard: int) -> list[NewTask]:

@@ -19,15 +19,13 @@ from late.store import open_store
 from scripts import browser
 from tests.conformance.kit import Owner
 from tests.web.chromium import Chromium, Person, Tab
-from tests.web.scene import NAMES, QUEUES, WORKERS, Scene, fill
+from tests.web.scene import NAMES, QUEUES, WORKERS, Scene, fill, past
 from tests.web.serving import Served
 
 FOLDER = Path(__file__).resolve().parent.parent.parent / "docs" / "screens"
 BYTES_MAX = 600 * 1024
 """Of all pictures together: they are in everybody's clone."""
 WIDTH, HEIGHT = 1100, 760
-POINTS = 12
-"""Looks, two seconds apart, that the chart of the first screen is made of."""
 
 
 def screens(scene: Scene) -> dict[str, str]:
@@ -83,14 +81,11 @@ def picture(tab: Tab, path: Path) -> int:
 def take(chromium: Chromium, scene: Scene, folder: Path, kind: str) -> int:
     """All of them; returns how many bytes they are."""
     total = 0
+    past(scene.url)
     with Served(scene.url, every_s=None) as served, Moving(scene.url):
         tab = Person(chromium).tab(WIDTH, HEIGHT, prefers_color_scheme="light")
         tab.go(served.root)
-        # The next look is asked for by the stream of this very page.
-        tab.wait(
-            f"JSON.parse(document.querySelector('[data-chart]').dataset.chart).length >= {POINTS}",
-            "a chart of some looks",
-        )
+        tab.wait("!document.querySelector('.hour').innerText.includes('being read')", "the hour")
         for name, path in screens(scene).items():
             tab.go(served.root + path)
             total += picture(tab, folder / f"{name}.{kind}")

@@ -11,6 +11,7 @@ from late.control.groups.commands import GroupControl
 from late.control.past import status as past
 from late.control.past.moment import moment_of
 from late.control.status import (
+    changes,
     disk,
     locks,
     owners,
@@ -77,3 +78,4 @@ class StatusControl(Part):
     add_refused = on_engine(owners.add_refused)
     owners = on_engine(owners.owners)
     usage_since = on_engine(usage.usage_since)
+    changes_since = on_engine(changes.changes_since)

@@ -41,6 +41,8 @@ class UsageRead(msgspec.Struct, frozen=True):
     anew: bool = False
     """Settlements that were read have been put together with others since. Nothing is in `usage`:
     what was added up is to be thrown away, and the next call begins at `since_us` again."""
+    times: tuple[int, ...] = ()
+    """The time of each of `usage`: that of its settlement, or of the last one of a sum."""
 
 
 def usage_since(
@@ -53,6 +55,7 @@ def usage_since(
         rows: how many settlements of one shard are read at most.
     """
     found: list[tuple[str, Usage]] = []
+    times: list[int] = []
     reached = dict(read)
     with reading(engine) as connection:
         now = now_us(connection)
@@ -70,11 +73,13 @@ def usage_since(
             counts[key] += 1
             reached[key] = max(reached[key], row.seq)
             try:
-                found.extend((key[0], usage) for usage in _usage_of(row.usage or "[]"))
+                counted = _usage_of(row.usage or "[]")
             except msgspec.MsgspecError:
                 continue  # `late verify` tells of it
+            found.extend((key[0], usage) for usage in counted)
+            times.extend([row.settled_at_us] * len(counted))
         whole = all(count < rows for count in counts.values())
-    return UsageRead(now, tuple(found), reached, whole)
+    return UsageRead(now, tuple(found), reached, whole, times=tuple(times))
 
 
 def _following(

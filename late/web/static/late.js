@@ -17,6 +17,22 @@
     }
   }
 
+  // A line from top to bottom where something changed: the list below the charts names it.
+  const MARKS = { change: "--fg", join: "--ok", death: "--bad" };
+  function mark(plot, second, stroke) {
+    const x = Math.round(plot.valToPos(second, "x", true)), { ctx, bbox } = plot, dot = devicePixelRatio;
+    if (x < bbox.left || x > bbox.left + bbox.width) return;
+    ctx.save();
+    ctx.strokeStyle = stroke;
+    ctx.lineWidth = 1.5 * dot;
+    ctx.setLineDash([3 * dot, 3 * dot]);
+    ctx.beginPath();
+    ctx.moveTo(x, bbox.top);
+    ctx.lineTo(x, bbox.top + bbox.height);
+    ctx.stroke();
+    ctx.restore();
+  }
+
   function chart(box) {
     const points = JSON.parse(box.dataset.chart);
     // One point makes no line: there is more to see in a moment.
@@ -25,22 +41,34 @@
     const color = (name) => style.getPropertyValue(name).trim();
     const axis = { stroke: color("--dim"), grid: { stroke: color("--line"), width: 1 }, ticks: { stroke: color("--line") } };
     const columns = points[0].map((_, column) => points.map((point) => point[column]));
-    const steps = box.dataset.kind === "steps";
+    const kind = box.dataset.kind, steps = kind === "steps", height = steps ? 220 : 150;
     // Decisions of an autoscaler may be days apart.
-    const at = (second) => second == null ? "–" : clock(new Date(second * 1000), steps ? 5 : 11);
-    const time = { label: "UTC", value: (_, second) => at(second) };
+    const at = (second) => second == null ? "–"
+      : steps ? clock(new Date(second * 1000), 5) : clock(new Date(second * 1000)).slice(0, 5);
+    const seconds = (value) => value == null ? "–" : value < 120 ? `${+value.toPrecision(3)} s`
+      : value < 7200 ? `${Math.round(value / 60)} min` : `${Math.round(value / 3600)} h`;
+    const line = (label, name, more) => ({ label, stroke: color(name), width: 2, ...more });
+    const kinds = {
+      steps: [line("Size", "--link", { paths: uPlot.paths.stepped({ align: 1 }) })],
+      flow: [line("Arrived", "--dim", { dash: [4, 4] }), line("Ended", "--link")],
+      failed: [line("Failed", "--bad")],
+      wait: [line("Waited", "--warn", { value: (_, value) => seconds(value) })],
+    };
+    const series = [{ label: "UTC", value: (_, second) => at(second) }, ...kinds[kind]];
     const below = { ...axis, values: (_, ticks) => ticks.map(at) };
-    const series = steps
-      ? [time, { label: "Size", stroke: color("--link"), width: 2, paths: uPlot.paths.stepped({ align: 1 }) }]
-      : [time, { label: "Backlog", stroke: color("--warn"), width: 2, scale: "tasks" },
-          { label: "Attempts/s", stroke: color("--link"), width: 2, scale: "rate" }];
-    const axes = steps ? [below, axis]
-      : [below, { ...axis, scale: "tasks", size: 70 }, { ...axis, scale: "rate", side: 1, size: 60, grid: { show: false } }];
-    const plot = new uPlot({ width: box.clientWidth || 320, height: 220, series, axes }, columns, box);
+    const beside = { ...axis, size: 60, ...(kind === "wait" && { values: (_, ticks) => ticks.map(seconds) }) };
+    const marks = JSON.parse(box.dataset.marks || "[]");
+    const hour = {
+      cursor: { sync: { key: "hour" } },
+      scales: { y: { range: (_, least, most) => [0, most > 0 ? most * 1.1 : 1] } },
+      hooks: { draw: [(plot) => marks.forEach(([second, what]) => mark(plot, second, color(MARKS[what])))] },
+    };
+    const plot = new uPlot({ width: box.clientWidth || 320, height, series, axes: [below, beside], ...(!steps && hour) },
+      columns, box);
     // In the next frame: a size that is changed while sizes are told of would be told of again.
     new ResizeObserver(() => requestAnimationFrame(() => {
       const width = box.clientWidth;
-      if (width && width !== plot.width) plot.setSize({ width, height: 220 });
+      if (width && width !== plot.width) plot.setSize({ width, height });
     })).observe(box);
   }
 

@@ -1,0 +1,189 @@
+"""The charts of the overview: the last hour by minutes, and what has changed in it. Pure."""
+
+from __future__ import annotations
+
+import math
+from collections import Counter
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import Any
+from urllib.parse import quote
+
+import msgspec
+
+from late.control.status.changes import Change
+from late.control.status.scaling_signals import FAILED
+from late.control.status.usage import UsageRead
+from late.model.histogram import middle
+from late.model.task import ENQUEUED
+from late.web.formats import age
+from late.web.models.cost import ENDS
+
+MINUTE_US = 60_000_000
+HOUR_US = 60 * MINUTE_US
+NAMED = 3
+"""Workers of one line that are named."""
+
+
+class Minute(msgspec.Struct):
+    """Counts of one queue in one minute, over all groups."""
+
+    arrived: int = 0
+    ended: int = 0
+    failed: int = 0
+    """Attempts that failed."""
+    waited_us: float | None = None
+    """The longest wait of what started."""
+
+
+Minutes = dict[int, dict[str, Minute]]
+"""Counts by the beginning of their minute, and by queue."""
+Row = tuple[int, int | None, int | None, int | None, float | None]
+"""The second at which a minute begins; arrived, ended, failed, and the longest wait in seconds.
+Without figures it is a gap."""
+
+
+class Mark(msgspec.Struct, frozen=True):
+    """One line of what has changed, which the charts mark too."""
+
+    at_us: int
+    kind: str
+    text: str
+    href: str = ""
+
+
+def labels(found: Sequence[Row]) -> dict[str, str]:
+    """Return each chart in words, for who does not see it."""
+    known = [row for row in found if row[1] is not None]
+    if not known:
+        return dict.fromkeys(("flow", "failed", "wait"), "The journal is being read.")
+    arrived, ended, failed = (sum(row[n] or 0 for row in known) for n in (1, 2, 3))
+    longest = max((row[4] for row in known if row[4] is not None), default=None)
+    return {
+        "flow": f"{arrived:,} arrived and {ended:,} ended in {len(known)} min",
+        "failed": f"{failed:,} in {len(known)} min",
+        "wait": "nothing waited" if longest is None else f"{age(longest)} at most",
+    }
+
+
+def columns(found: Sequence[Row]) -> dict[str, list[tuple[float | None, ...]]]:
+    """Return the points of each chart, all on one axis."""
+    return {
+        "flow": [(at, arrived, ended) for at, arrived, ended, _, _ in found],
+        "failed": [(at, failed) for at, _, _, failed, _ in found],
+        "wait": [(at, waited) for at, _, _, _, waited in found],
+    }
+
+
+def add(minutes: Minutes, counted: UsageRead) -> None:
+    """Add what one read has counted."""
+    for at_us, (_, usage) in zip(counted.times, counted.usage, strict=True):
+        queues = minutes.setdefault(at_us // MINUTE_US * MINUTE_US, {})
+        found = queues.setdefault(usage.queue, Minute())
+        if usage.outcome == ENQUEUED:
+            found.arrived += usage.count
+            continue
+        found.ended += usage.count if usage.outcome in ENDS else 0
+        found.failed += usage.attempts if usage.outcome in FAILED else 0
+        if usage.waiting:
+            found.waited_us = max(found.waited_us or 0.0, middle(usage.waiting[-1][0]))
+
+
+def rows(
+    minutes: Mapping[int, Mapping[str, Minute]],
+    *,
+    now_us: int,
+    known: tuple[int, int],
+    oldest_s: float | None,
+    sees: Callable[[str], bool],
+) -> tuple[Row, ...]:
+    """Make a row of each of the last 60 whole minutes.
+
+    Args:
+        known: the times from which and up to which the journal was read; what is not within them is
+            a gap.
+        oldest_s: the age of the oldest task that waits now. It was waiting in the minutes before
+            too, so a queue in which nothing starts is no gap but a line that rises.
+        sees: whether the caller may see a queue.
+    """
+    end_us = now_us // MINUTE_US * MINUTE_US
+    found: list[Row] = []
+    for at_us in range(end_us - HOUR_US, end_us, MINUTE_US):
+        if at_us < known[0] or at_us + MINUTE_US > known[1]:
+            found.append((at_us // 1_000_000, None, None, None, None))
+            continue
+        of = [each for queue, each in minutes.get(at_us, {}).items() if sees(queue)]
+        waits = [each.waited_us / 1e6 for each in of if each.waited_us is not None]
+        if oldest_s is not None and (was_s := oldest_s - (now_us - at_us - MINUTE_US) / 1e6) > 0:
+            waits.append(was_s)
+        found.append((
+            at_us // 1_000_000, sum(each.arrived for each in of), sum(each.ended for each in of),
+            sum(each.failed for each in of), round(max(waits), 3) if waits else None,
+        ))  # fmt: skip
+    return tuple(found)
+
+
+def marks(
+    changes: Iterable[Change], *, sees_all: bool, sees: Callable[[str], bool]
+) -> tuple[Mark, ...]:
+    """Make the lines of what has changed, the latest first; workers of one minute are one line.
+
+    Args:
+        sees_all: the caller may see what is not of one queue.
+        sees: whether the caller may see a queue.
+    """
+    found: list[Mark] = []
+    workers: dict[tuple[str, int], list[Change]] = {}
+    for each in changes:
+        if each.kind != "change":
+            workers.setdefault((each.kind, each.at_us // MINUTE_US), []).append(each)
+        elif sees_all or (each.subject.startswith("queue:") and sees(each.subject[6:])):
+            found.append(_act(each))
+    found += [_of_workers(kind, some) for (kind, _), some in workers.items()]
+    return tuple(sorted(found, key=lambda mark: -mark.at_us))
+
+
+def _of_workers(kind: str, some: Sequence[Change]) -> Mark:
+    names = sorted(each.subject for each in some)
+    named = ", ".join(names[:NAMED]) + (f" and {len(names) - NAMED} more" * (len(names) > NAMED))
+    word = "joined" if kind == "join" else "died"
+    noun = "Worker" if len(names) == 1 else f"{len(names)} workers"
+    versions = Counter(each.what for each in some)
+    text = f"{noun} {word}: {named} (version {', '.join(sorted(versions))})"
+    return Mark(min(each.at_us for each in some), kind, text, "workers")
+
+
+def _act(change: Change) -> Mark:
+    kind, _, name = change.subject.partition(":")
+    screens = {"queue": "queues", "target": "targets", "group": "groups"}
+    href = f"{screens[kind]}/{quote(name, safe='')}" if kind in screens and name else ""
+    differs = difference(change.before, change.after)
+    text = f"{change.what} {name or kind}{': ' if differs else ''}{differs}, by {change.by}"
+    return Mark(change.at_us, "change", text, href)
+
+
+def difference(before: str | None, after: str | None) -> str:
+    """Describe what differs between two JSON objects, such as `rate 50 → 20`; without a former one
+    the new one, such as `rate 20`; nothing if they are none."""
+    old, new = _fields(before), _fields(after)
+    names = [name for name in {**old, **new} if old.get(name) != new.get(name)]
+    if not old:
+        return ", ".join(f"{name} {_shown(new[name])}" for name in names)
+    return ", ".join(f"{name} {_shown(old.get(name))} → {_shown(new.get(name))}" for name in names)
+
+
+def _fields(text: str | None) -> Mapping[str, Any]:
+    try:
+        found = msgspec.json.decode(text or "{}")
+    except msgspec.MsgspecError:
+        return {}
+    return found if isinstance(found, dict) else {}
+
+
+def _shown(value: Any) -> str:
+    if value is None:
+        return "default"
+    if isinstance(value, bool):
+        return "on" if value else "off"
+    if isinstance(value, float) and math.isfinite(value):
+        return f"{value:g}"
+    return value if isinstance(value, str) else msgspec.json.encode(value).decode()

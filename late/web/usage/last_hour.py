@@ -1,0 +1,77 @@
+"""The last hour by minutes, from the journal: nobody needs to have watched."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Mapping
+
+from late.concurrency import in_thread
+from late.control import Control
+from late.control.status.changes import Change
+from late.control.status.usage import ROWS, Key, UsageRead
+from late.web.models.last_hour import HOUR_US, MINUTE_US, Minutes, add
+from late.web.usage.shared_read import STEPS, SharedRead
+
+EVERY_S = 2.0
+SHARE = 0.1
+"""The part of all time that reading may take."""
+COUNTS_MAX = 200_000
+"""Rows of usage that are read until the hour is whole. Where the journal has more, reading begins
+again some minutes ago, and the time before is a gap."""
+SHORT_US = 5 * MINUTE_US
+
+
+class LastHour(SharedRead):
+    """Counts of each minute and queue, and what has changed; shared by all requests."""
+
+    def __init__(self, control: Control) -> None:
+        super().__init__(control)
+        self._read: Mapping[Key, int] = {}
+        self._counts = self._now_us = 0
+        self._due_at = 0.0
+        self.until_us = 0
+        """The time up to which all was read; 0 until that is known."""
+        self.minutes: Minutes = {}
+        self.changes: tuple[Change, ...] = ()
+
+    async def look(self) -> None:
+        """Read on, but no more often than reading may take its share of the time."""
+        if self.reading or time.monotonic() >= self._due_at:
+            await super().look()
+
+    async def _read_on(self) -> None:
+        began = time.monotonic()
+        try:
+            if not self.since_us:
+                self._now_us = await in_thread(self._control.now)
+                self.since_us = _hour_before(self._now_us)
+            status = self._control.status
+            self.changes = await in_thread(status.changes_since, _hour_before(self._now_us))
+            for _ in range(STEPS):
+                read = (self.since_us, self._read)
+                self.take(await in_thread(status.usage_since, *read, rows=ROWS // STEPS))
+                if self.whole or self._closing:
+                    break
+        finally:
+            ended = time.monotonic()
+            self._due_at = ended + max(EVERY_S, (ended - began) / SHARE)
+
+    def take(self, counted: UsageRead) -> None:
+        """Add the counts of one read, and forget what is older than an hour."""
+        self._now_us, begins_us = counted.now_us, _hour_before(counted.now_us)
+        if counted.anew:
+            self.minutes, self.since_us, self.until_us = {}, begins_us, 0
+        add(self.minutes, counted)
+        self._read, self.whole = counted.read, counted.whole
+        if self.whole:
+            self.until_us = counted.now_us
+        self._counts = 0 if self.whole else self._counts + len(counted.usage)
+        if self._counts > COUNTS_MAX:
+            self._counts, self._read, self.minutes, self.until_us = 0, {}, {}, 0
+            self.since_us = counted.now_us // MINUTE_US * MINUTE_US - SHORT_US
+        self.since_us = max(self.since_us, begins_us)
+        self.minutes = {at: each for at, each in self.minutes.items() if at >= begins_us}
+
+
+def _hour_before(us: int) -> int:
+    return us // MINUTE_US * MINUTE_US - HOUR_US

@@ -1,0 +1,60 @@
+"""A read of the journal that all visitors share, and that goes on in the background."""
+
+from __future__ import annotations
+
+import asyncio
+from abc import ABC, abstractmethod
+
+from late.control import Control
+
+GLANCE_S = 0.1
+"""Seconds that a page waits for a read; the rest is read in the background."""
+STEPS = 10
+"""Steps in which one visit's share of the journal is read; pages are served between two of them."""
+
+
+class SharedRead(ABC):
+    """Reads a bounded share more of the journal at each visit, one read at a time."""
+
+    def __init__(self, control: Control) -> None:
+        self._control = control
+        self._reading: asyncio.Task[None] | None = None
+        self._closing = False
+        self.since_us = 0
+        """The time from which on the journal is read; 0 until it is known."""
+        self.whole = False
+        """True if nothing since then is left to read."""
+
+    @property
+    def reading(self) -> bool:
+        """A read is running, and more will be there in a moment."""
+        return self._reading is not None and not self._reading.done()
+
+    async def look(self) -> None:
+        """Read a bounded share more, and wait for it only for a short time.
+
+        Raises:
+            StoreError: the read failed; the values that were read before stay.
+        """
+        if not self.reading:
+            self._reading = asyncio.create_task(self._read_on(), name="late-usage")
+            # If nobody waits for this read any more, the next visit reads on and shows the error.
+            self._reading.add_done_callback(lambda ended: ended.cancelled() or ended.exception())
+        reading = self._reading
+        assert reading is not None
+        while not reading.done():
+            await asyncio.wait({reading}, timeout=GLANCE_S)
+            if self.since_us:
+                break
+        if reading.done():
+            reading.result()
+
+    async def close(self) -> None:
+        """Wait for a running read of the database."""
+        self._closing = True
+        if self._reading is not None:
+            await asyncio.wait({self._reading})
+
+    @abstractmethod
+    async def _read_on(self) -> None:
+        """Read the share of one visit."""
