@@ -31,10 +31,10 @@ DONE: Mapping[str, str] = {
     "turned": "Changed. Workers follow within five seconds.",
     "same": "Nothing to change: these are the values that it has.",
     "undone": "Undone. Workers follow within five seconds.",
-    "redriven": "{letters} sent back. What was sent back starts within seconds.",
-    "paced": "{letters} sent back. They fall due at {rate} a second, the last in {last}.",
+    "redriven": "{letters} retried. What was retried starts within seconds.",
+    "paced": "{letters} retried. They fall due at {rate} a second, the last in {last}.",
     "purged": "{letters} deleted for good.",
-    "redrive_all": "{letters} sent back. What was sent back starts within seconds.",
+    "redrive_all": "{letters} retried. What was retried starts within seconds.",
     "cancel_all": "{tasks} cancelled: no attempt of what has not ended will start any more.",
     "reschedule_all": "{tasks} get another time, as soon as their owners read of it.",
     "none": "Nothing was moved: none of them is a dead letter any more.",
@@ -43,7 +43,7 @@ DONE: Mapping[str, str] = {
     "ran": "Enqueued.",
     "reset": "The group begins anew.",
     "cancelled": "No attempt of it will start any more.",
-    "edited": "Sent back with the new payload.",
+    "edited": "Retried with the new payload.",
 }
 """Messages after an action, by a word. The link to the screen contains the word and its figures,
 but never the text: otherwise anybody could make a link that shows a message of their own."""

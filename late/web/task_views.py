@@ -93,7 +93,7 @@ class TaskActions:
     async def command(
         self, request: Request, visitor: Visitor, fields: Mapping[str, str]
     ) -> Response:
-        """Cancel, reschedule or send back."""
+        """Cancel, reschedule or retry."""
         command, control = request.path_params["command"], self._context.control
         sent = tasks.kept(fields)
         try:
@@ -140,7 +140,7 @@ def _check(
         Hidden, Denied: see `check_queue`.
     """
     if command == "redrive" and not only:
-        raise ConfigError("select the tasks to send back")
+        raise ConfigError("select the tasks to retry")
     if visitor.caller.may_all("operate"):
         return
     if not only:
@@ -155,7 +155,7 @@ def _check(
 def _redrive(
     control: Control, group: str, only: tuple[str, ...], *, dry_run: bool = False
 ) -> Moved:
-    """Send back those of some tasks that are dead letters; blocks."""
+    """Retry those of some tasks that are dead letters; blocks."""
     moved: list[str] = []
     for task_id in only:
         which = Filter(task_id=task_id, group=group)

@@ -290,7 +290,7 @@ async def test_a_target_has_the_knobs_of_targets(tmp_path: Path) -> None:
 async def test_dead_letters_are_sent_back_and_purged_after_a_preview(tmp_path: Path) -> None:
     async with filled(tmp_path) as (it, records):
         seen = await it.post("dead/redrive", {"queue": "mail", "rate": "5", "do": "preview"})
-        assert "This would send back: 1" in seen.text
+        assert "This would retry: 1" in seen.text
         assert len(it.control.dead_letters.find()) == 1
         sent = fields_of(seen.text.partition('class="preview"')[2])
         assert (sent["queue"], sent["rate"], sent["before"].isdigit()) == ("mail", "5", True)
@@ -324,13 +324,13 @@ async def test_it_says_how_many_were_moved(tmp_path: Path) -> None:
             answer = await it.post(f"dead/{deed}", {"queue": "mail", "do": "apply", **fields})
             return await it.shown(answer.headers["location"].removeprefix("/ui/"))
 
-        assert "4 dead letters sent back." in await done("redrive", limit="4")
+        assert "4 dead letters retried." in await done("redrive", limit="4")
         slow = await done("redrive", limit="2", rate="0.1")
-        assert "2 dead letters sent back. They fall due at 0.1 a second, the last in 10 s." in slow
+        assert "2 dead letters retried. They fall due at 0.1 a second, the last in 10 s." in slow
         assert "1 dead letter deleted for good." in await done("purge", confirm="purge")
         assert "Nothing was moved" in await done("redrive")
         for made_up in ("count=x", "", "count=4&rate=nan", "count=4&rate=0", "count=" + 13 * "9"):
-            assert "sent back" not in await it.shown(f"dead?done=paced&{made_up}"), made_up
+            assert "retried" not in await it.shown(f"dead?done=paced&{made_up}"), made_up
 
 
 async def test_a_preview_that_stopped_counting_says_so_and_can_be_done(
@@ -339,7 +339,7 @@ async def test_a_preview_that_stopped_counting_says_so_and_can_be_done(
     monkeypatch.setattr(rehearsal, "LOOKED", 1)
     async with filled(tmp_path) as (it, _):
         seen = await it.post("dead/redrive", {"queue": "none", "do": "preview"})
-        assert "This would send back: 0+" in seen.text
+        assert "This would retry: 0+" in seen.text
         assert "late dead redrive --dry-run --exact" in seen.text
         sent = fields_of(seen.text.partition('class="preview"')[2])
         assert sent["queue"] == "none", "more may match than were looked at"

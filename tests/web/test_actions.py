@@ -61,10 +61,10 @@ def test_dead_letters_are_sent_back_at_a_rate_and_purged(
     tab.type("form[action$='/redrive'] input[name=limit]", "3")
     tab.type("form[action$='/redrive'] input[name=rate]", "5")
     tab.follow(lambda: tab.press("button", "Preview redrive"))
-    tab.shows("This would send back: 3", ".preview")
+    tab.shows("This would retry: 3", ".preview")
     assert len(control.dead_letters.find()) == 14
     tab.follow(lambda: tab.press(".preview button", "Send them back"))
-    tab.shows("3 dead letters sent back. They fall due at 5 a second, the last in 400 ms.")
+    tab.shows("3 dead letters retried. They fall due at 5 a second, the last in 400 ms.")
     assert len(control.dead_letters.find(Filter(error="CardDeclined"))) == 4
     assert len(control.tasks.find("parked").tasks) == len(scene.parked) + 3
 
@@ -112,7 +112,7 @@ def test_tasks_are_found_by_their_state_and_commanded(
     tab.shows(f"This would run at another time: {len(scene.parked) // 2}", ".preview")
     tab.follow(lambda: tab.press(".preview button", "Reschedule them"))
     tab.shows(f"{len(scene.parked) // 2} tasks get another time")
-    # One leads to its own page; the dead are sent back.
+    # One leads to its own page; the dead are retried.
     tab.go(served.root + "tasks?state=parked&reason=retry")
     tab.follow(lambda: tab.press("#live tbody a", first))
     tab.shows("is parked (retry)")
@@ -121,7 +121,7 @@ def test_tasks_are_found_by_their_state_and_commanded(
     tab.press("input[type=checkbox]")
     tab.follow(lambda: tab.press("button", "Preview redrive"))
     tab.follow(lambda: tab.press(".preview button", "Send them back"))
-    tab.shows("1 dead letter sent back.")
+    tab.shows("1 dead letter retried.")
     assert len(control.dead_letters.find()) == dead - 1
 
 
@@ -190,8 +190,8 @@ def test_one_dead_task_is_sent_back(
     tab: Tab, served: Served, control: Control, scene: Scene
 ) -> None:
     tab.go(f"{served.root}tasks/{scene.dead[2]}")
-    tab.follow(lambda: tab.press("button", "Send back in default"))
-    tab.shows("1 dead letter sent back.")
+    tab.follow(lambda: tab.press("button", "Retry in default"))
+    tab.shows("1 dead letter retried.")
     states = {each.group: each.state for each in control.tasks.show(scene.dead[2]).groups}
     assert states["default"] == "parked"
     assert len(control.dead_letters.find()) == len(scene.dead) - 1
@@ -203,12 +203,12 @@ def test_a_dead_task_is_sent_back_with_another_payload(
     tab.go(f"{served.root}tasks/{scene.dead[0]}")
     tab.follow(lambda: tab.press("a", "Show the payload"))
     tab.type("textarea[name=payload]", '{"order": 1')
-    tab.follow(lambda: tab.press("form[action$='/edit'] button", "Send back"))
+    tab.follow(lambda: tab.press("form[action$='/edit'] button", "Retry"))
     tab.shows("the payload is not JSON", ".notice.bad")
     assert tab.evaluate("document.querySelector('textarea').value") == '{"order": 1'
     tab.type("textarea[name=payload]", '{"order": 1}')
-    tab.follow(lambda: tab.press("form[action$='/edit'] button", "Send back"))
-    tab.shows("Sent back with the new payload.")
+    tab.follow(lambda: tab.press("form[action$='/edit'] button", "Retry"))
+    tab.shows("Retried with the new payload.")
     tab.go(f"{served.root}tasks/{scene.parked[0]}")
     tab.follow(lambda: tab.press("button", "Cancel in default"))
     tab.shows("No attempt of it will start any more.")
@@ -241,7 +241,7 @@ def test_what_a_page_shows_that_is_gone_meanwhile_is_told(
 ) -> None:
     tab.go(f"{served.root}tasks/{scene.dead[1]}")
     control.dead_letters.purge(Filter(task_id=scene.dead[1]))
-    tab.follow(lambda: tab.press("button", "Send back in default"))
+    tab.follow(lambda: tab.press("button", "Retry in default"))
     tab.shows("it is no dead letter any more")
     tab.go(served.root + "schedules")
     control.schedules.remove("sweep")
