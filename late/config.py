@@ -2,12 +2,13 @@
 
 Every bound is part of the field's type, so that the check, the message and this file cannot
 disagree. A setting comes from a keyword, else from the environment (`LATE_` and the field's name
-in capitals), else from the default.
+in capitals), else from a file that the caller has read, else from the default.
 """
 
 from __future__ import annotations
 
 import difflib
+import functools
 import ipaddress
 import os
 import re
@@ -29,6 +30,19 @@ _Text = Annotated[str, Meta(max_length=8_192)]
 _MEMBER = re.compile(r"[A-Za-z0-9:_](?:[A-Za-z0-9._:-]{0,126}[A-Za-z0-9:_])?\Z")
 _LABEL = r"[A-Za-z0-9_](?:[A-Za-z0-9_-]{0,61}[A-Za-z0-9_])?"
 _HOST = re.compile(rf"(?=.{{1,253}}\Z){_LABEL}(?:\.{_LABEL})*\.?\Z")
+
+LIVE = frozenset(
+    {
+        "exit_when_stuck",
+        "grace_s",
+        "journal_detail_s",
+        "journal_keep_s",
+        "journal_minute_s",
+        "lag_alarm_s",
+        "look_every_s",
+    }
+)
+"""The settings that a worker takes anew while it runs (`late/worker/reload.py`)."""
 
 BEAT_MAX_S = 1.0
 """The longest default time between two heartbeats: the time in which a worker that joins or leaves
@@ -222,8 +236,8 @@ class WorkerConfig(msgspec.Struct, frozen=True, kw_only=True):
     """The time after which those of an hour are one."""
 
     def __post_init__(self) -> None:
-        for name, kind in _kinds().items():
-            _check(name, getattr(self, name), kind)
+        for name, kind in kinds().items():
+            checked(name, getattr(self, name), kind)
         Members.parse(self.membership)
         if self.member is not None and not _is_member(self.member):
             raise ConfigError(
@@ -261,40 +275,76 @@ class WorkerConfig(msgspec.Struct, frozen=True, kw_only=True):
         return self.lease_ttl_s / 10 if self.lease_margin_s is None else self.lease_margin_s
 
 
-def load(environ: Mapping[str, str] | None = None, **overrides: Any) -> WorkerConfig:
-    """Read the settings from keywords, else from the environment, else from the defaults.
+def load(
+    environ: Mapping[str, str] | None = None,
+    file: Mapping[str, Any] | None = None,
+    **overrides: Any,
+) -> WorkerConfig:
+    """Read the settings from keywords, else from the environment, else from `file`, else from the
+    defaults.
 
     A keyword that is None counts as not given, so that unset options of a command line can be
     passed on as they are. An empty variable counts as not set. Variables with other names are
     ignored: the rest of the program uses `LATE_` too.
 
+    Args:
+        file: values by name.
+
     Raises:
         ConfigError: see `WorkerConfig`; or a keyword does not name a setting.
     """
     environ = os.environ if environ is None else environ
-    kinds = _kinds()
+    known = kinds()
     for name in overrides:
-        if name not in kinds:
-            near = difflib.get_close_matches(name, kinds, n=1)
-            hint = f"; did you mean {near[0]}?" if near else f"; there are: {', '.join(kinds)}"
+        if name not in known:
+            near = difflib.get_close_matches(name, known, n=1)
+            hint = f"; did you mean {near[0]}?" if near else f"; there are: {', '.join(known)}"
             raise ConfigError(f"no such setting: {name}{hint}")
     values: dict[str, Any] = {}
-    for name, kind in kinds.items():
-        variable = ENV_PREFIX + name.upper()
-        if overrides.get(name) is not None:
-            values[name] = overrides[name]
-        elif text := environ.get(variable, "").strip():
-            values[name] = _check(variable, text, kind, strict=False)
+    for name, kind in known.items():
+        match origin(name, environ, file or {}, overrides):
+            case "flag":
+                values[name] = overrides[name]
+            case "environment":
+                variable = variable_of(name)
+                values[name] = checked(variable, environ[variable].strip(), kind, strict=False)
+            case "file":
+                values[name] = (file or {})[name]
     return WorkerConfig(**values)
 
 
-def _kinds() -> dict[str, Any]:
+Origin = Literal["flag", "environment", "file", "default"]
+
+
+def origin(
+    name: str, environ: Mapping[str, str], file: Mapping[str, Any], overrides: Mapping[str, Any]
+) -> Origin:
+    """Return the source that decides a setting: the first that gives it."""
+    if overrides.get(name) is not None:
+        return "flag"
+    if environ.get(variable_of(name), "").strip():
+        return "environment"
+    return "file" if name in file else "default"
+
+
+def variable_of(name: str) -> str:
+    """Return the variable of a setting."""
+    return ENV_PREFIX + name.upper()
+
+
+@functools.cache
+def kinds() -> Mapping[str, Any]:
     """Return field name -> type with its bounds, in the order of the struct."""
     hints = get_type_hints(WorkerConfig, include_extras=True)
     return {name: hints[name] for name in WorkerConfig.__struct_fields__}
 
 
-def _check(label: str, value: Any, kind: Any, *, strict: bool = True) -> Any:
+def checked(label: str, value: Any, kind: Any, *, strict: bool = True) -> Any:
+    """Return `value` as `kind`; a text too, if not `strict`.
+
+    Raises:
+        ConfigError: it does not fit; the message begins with `label`.
+    """
     try:
         return msgspec.convert(value, kind, strict=strict)
     except msgspec.ValidationError as error:

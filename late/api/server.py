@@ -31,8 +31,9 @@ from late.config import WorkerConfig
 from late.control import Control
 from late.errors import ConfigError
 from late.observability import metrics
-from late.worker.assembly import run_process, run_until_signal, unwrap_group
+from late.worker.assembly import run_process, unwrap_group
 from late.worker.background import BackgroundJob, BackgroundService
+from late.worker.reload import Reading, of_keywords
 
 if TYPE_CHECKING:
     from late.api.fleet.executor import Executor
@@ -54,15 +55,12 @@ def run(
     *,
     groups: Sequence[str] | None = None,
     target: str | None = None,
+    read: Callable[[], Reading] | None = None,
     **settings: Any,
 ) -> int:
     """Run a worker with the interfaces; see `late.worker.worker.run`."""
-
-    async def serve(chosen: tuple[str, ...], configuration: WorkerConfig) -> int:
-        server = Server(app, listen, groups=chosen, target=target, settings=configuration)
-        return await run_until_signal(server)
-
-    return run_process(app, serve, groups, settings)
+    make = partial(Server, app, listen, target=target)
+    return run_process(app, make, groups, read or partial(of_keywords, settings))
 
 
 class Server:
@@ -285,6 +283,15 @@ class Server:
         if self.worker is not None:
             return await self.worker.telemetry.page()
         return metrics.render(self._counted)
+
+    def take(self, settings: WorkerConfig) -> None:
+        """Go on with these settings; see `Worker.take`."""
+        self._settings = settings
+        self._control.groups.set_alarm(settings.lag_alarm_s)
+        if self._reads is not None:
+            self._reads.set_alarm(settings.lag_alarm_s)
+        if self.worker is not None:
+            self.worker.take(settings)
 
     def ask_to_stop(self) -> None:
         """Ask for a stop without waiting for it; see `Worker.ask_to_stop`."""

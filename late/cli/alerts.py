@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Literal
 
@@ -106,7 +105,7 @@ def _files(format: str, found: list[Rule]) -> dict[str, str]:
 def _queue_settings(target: str | None, url: str | None) -> dict[str, QueueSettings]:
     if target is not None:
         url = load_app(target).url
-    elif url is None and not os.environ.get("LATE_URL", "").strip():
+    elif options.named_url(url) is None:
         return {}
     with options.control_of(url) as control:
         return {each.name: each.knobs for each in control.queues.settings("queue")}

@@ -8,6 +8,8 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from late.cli import options, output
+from late.cli.config import configuration
+from late.cli.config.catalogue import AUTOSCALER, VARIABLES
 from late.cli.signals import stop_event
 from late.errors import ConfigError
 
@@ -98,11 +100,12 @@ def simulate(
         output.note(f"chart: {chart}")
 
 
-@app.command()
+@app.command(context_settings={"auto_envvar_prefix": VARIABLES[AUTOSCALER].rstrip("_")})
 def run(
     policy: Annotated[
         Path, typer.Option("--policy", "-p", metavar="FILE", help="TOML; see docs/autoscaler.md.")
     ],
+    config: configuration.Config = None,
     metrics: Annotated[
         str | None, typer.Option(metavar="FILE", help="CSV that is appended to, or `monitoring`.")
     ] = None,

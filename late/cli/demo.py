@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import importlib
-import os
 from contextlib import ExitStack
 from pathlib import Path
 from typing import Annotated, Any, Literal
@@ -42,7 +41,7 @@ def demo(
     with ExitStack() as stack:
         url = url_option
         if store is None:
-            url = url or os.environ.get("LATE_URL", "").strip() or None
+            url = options.named_url(url)
         elif store != "sqlite":
             from late.testing.servers.databases import STORES
 

@@ -39,13 +39,16 @@ from late.cli import (
     worker,
 )
 from late.cli.bench import bench
+from late.cli.config import commands as config
+from late.cli.config.catalogue import SERVE, VARIABLES
+from late.cli.config.configuration import RootConfig
 from late.cli.reports import close, lake, report, throughput
 from late.cli.scrub import scrubbed
 from late.errors import ConfigError, InvalidTask, LateError, UnknownTask
 
 HELP = """A transactional task queue.
 
-The database comes from the argument URL, from --url, or from the variable LATE_URL.
+The database comes from the argument URL, from --url, from the variable LATE_URL, or from late.toml.
 Every command prints tables for people, and with --json one JSON document with stable keys.
 
 Exit codes: 0 it worked; 1 it failed, or the answer is a finding; 2 the command was wrong and
@@ -63,7 +66,9 @@ app = typer.Typer(
 )
 app.command("migrate")(database.migrate)
 app.command("worker")(worker.worker)
-app.command("serve")(serve.serve)
+app.command("serve", context_settings={"auto_envvar_prefix": VARIABLES[SERVE].rstrip("_")})(
+    serve.serve
+)
 app.command("enqueue")(worker.enqueue)
 app.command("status")(status.status)
 app.command("top")(top.top)
@@ -91,6 +96,7 @@ app.command("retention")(group.retention)
 app.command("size")(size.size)
 app.command("doctor")(database.doctor)
 app.command("check")(check.check)
+app.add_typer(config.app, name="config")
 app.command("verify")(verify.verify)
 app.command("rebase")(database.rebase)
 app.add_typer(autoscale.app, name="autoscale")
@@ -112,7 +118,7 @@ def help_(
 ) -> None:
     """Show the help of a command, or of all."""
     asked = [*(words or ()), "--help"]
-    _program(asked[0])(args=asked, prog_name="late", standalone_mode=False)
+    program(asked[0])(args=asked, prog_name="late", standalone_mode=False)
 
 
 def _version(wanted: bool) -> None:
@@ -125,6 +131,7 @@ def _version(wanted: bool) -> None:
 
 @app.callback()
 def _root(
+    config: RootConfig = None,
     version: Annotated[
         bool,
         typer.Option(
@@ -148,8 +155,8 @@ def _run(arguments: Sequence[str] | None) -> int:
     try:
         # By itself typer prints a usage of several lines, which no script can tell from output.
         words = list(sys.argv[1:] if arguments is None else arguments)
-        program = _program(words[0] if words else "")
-        code = program(args=words, prog_name="late", standalone_mode=False) or 0
+        asked = program(words[0] if words else "")
+        code = asked(args=words, prog_name="late", standalone_mode=False) or 0
     except LateError as error:
         print(f"late: {_one_line(error)}", file=sys.stderr)
         code = code_of(error)
@@ -167,7 +174,7 @@ def _run(arguments: Sequence[str] | None) -> int:
 
 
 @cache
-def _program(name: str) -> Any:
+def program(name: str) -> Any:
     """Return the program with the one command or group of this name, or with all if there is none.
 
     Typer reads every option of what it builds, and all of them take a quarter of a second.

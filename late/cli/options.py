@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from late.cli.config import configuration
 from late.errors import ConfigError
 from late.model.time_text import WHEN as WHEN
 from late.model.time_text import duration_us as duration_us
@@ -32,9 +33,14 @@ UrlArgument = Annotated[
 ]
 Url = Annotated[
     str | None,
-    typer.Option("--url", "-u", metavar="URL", help="The database; else $LATE_URL.",
-                 show_default=False),
-]  # fmt: skip
+    typer.Option(
+        "--url",
+        "-u",
+        metavar="URL",
+        help="The database; else $LATE_URL, else url in late.toml.",
+        show_default=False,
+    ),
+]
 Json = Annotated[bool, typer.Option("--json", help="Print JSON with stable keys.")]
 Payload = Annotated[
     bool, typer.Option("--payload", help="Include payloads, which may be confidential.")
@@ -84,7 +90,7 @@ def shared(
 
 
 def url_of(*given: str | None) -> str:
-    """Return the first URL that was given, else that of the environment.
+    """Return the first URL that was given, else that of the environment, else that of the file.
 
     Raises:
         ConfigError: none, or two different ones.
@@ -92,10 +98,16 @@ def url_of(*given: str | None) -> str:
     chosen = {url for url in given if url}
     if len(chosen) > 1:
         raise ConfigError("two different URLs: give the argument or --url, not both")
-    url = chosen.pop() if chosen else os.environ.get("LATE_URL", "").strip()
+    url = named_url(*chosen)
     if not url:
-        raise ConfigError("no database: give a URL, --url, or set LATE_URL")
+        raise ConfigError("no database: give a URL, --url, or set LATE_URL, or url in late.toml")
     return url
+
+
+def named_url(*given: str | None) -> str | None:
+    """Return the first URL that was given, else that of the environment, else that of the file."""
+    named = (*given, os.environ.get("LATE_URL", "").strip())
+    return next((url for url in named if url), None) or configuration.url()
 
 
 def control_of(*given: str | None) -> Control:
@@ -115,10 +127,11 @@ def watching(*given: str | None) -> Control:
         ConfigError: LATE_LAG_ALARM_S, or another setting, cannot be read.
     """
     url = url_of(*given)
-    from late import config
+    from late.cli.config import file
     from late.control import Control
 
-    return Control(url, alarm_s=config.load().lag_alarm_s)
+    alarm_s = configuration.settings(file.found(), "worker", {}).lag_alarm_s
+    return Control(url, alarm_s=alarm_s)
 
 
 def freshness(control: Control) -> Freshness | None:
@@ -127,10 +140,10 @@ def freshness(control: Control) -> Freshness | None:
     Raises:
         ConfigError: it is no replica of this database, or a setting cannot be read.
     """
-    from late import config
+    from late.cli.config import file
     from late.control.replica import ReplicaReads
 
-    settings = config.load()
+    settings = configuration.settings(file.found(), "worker", {})
     if settings.read_url is None:
         return None
     bound_s = settings.read_lag_s

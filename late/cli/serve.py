@@ -8,6 +8,7 @@ import typer
 
 from late.cli import options
 from late.cli.app_loader import load_app
+from late.cli.config import configuration
 from late.cli.identity import identity as make_identity
 from late.cli.worker import (
     GroupsOption,
@@ -16,6 +17,7 @@ from late.cli.worker import (
     LogLevelOption,
     SetOption,
     nameless,
+    reader,
     settings_of,
     show_log,
 )
@@ -47,6 +49,11 @@ GrpcOption = Annotated[
     int, typer.Option(help="Port for gRPC; -1 for none, 0 for any.", min=NONE, max=65_535)
 ]
 
+AuthOption = Annotated[bool, typer.Option("--auth", help="Ask for tokens: late token create.")]
+TlsCaOption = Annotated[
+    str | None,
+    typer.Option(metavar="FILE", help="Clients' certificates signed by it are valid as well."),
+]
 RolesOption = Annotated[
     str,
     typer.Option(
@@ -78,22 +85,19 @@ AdvertiseOption = Annotated[
 
 @options.shared(make_identity, "identity")
 def serve(
+    context: typer.Context,
     identity: Any,
     target: AppOption = None,
+    config: configuration.Config = None,
     url: DatabaseOption = None,
     pull: PullOption = None,
     host: options.Host = "127.0.0.1",
     http_port: HttpOption = 7280,
     grpc_port: GrpcOption = NONE,
-    auth: Annotated[
-        bool, typer.Option("--auth", help="Ask for tokens: late token create.")
-    ] = False,
+    auth: AuthOption = False,
     tls_cert: options.TlsCert = None,
     tls_key: options.TlsKey = None,
-    tls_ca: Annotated[
-        str | None,
-        typer.Option(metavar="FILE", help="Clients' certificates signed by it are valid as well."),
-    ] = None,
+    tls_ca: TlsCaOption = None,
     roles: RolesOption = "api,tail,dispatch,web",
     api_changes: ApiChangesOption = False,
     web_changes: WebChangesOption = False,
@@ -141,8 +145,10 @@ def serve(
         reports=reports,
         advertise=advertise,
     )
+    read = reader(context, settings)
     end_logging = show_log(log_level, json=log_json)
+    configuration.warn()
     try:
-        raise typer.Exit(run(app, listen, target=target, **settings))
+        raise typer.Exit(run(app, listen, target=target, groups=settings.get("groups"), read=read))
     finally:
         end_logging()

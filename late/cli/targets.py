@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
@@ -78,7 +77,7 @@ def reported_by_workers(url: str | None) -> tuple[dict[str, TargetView], str]:
     from late.control.findings.targets import parked_by_task, targets_of
     from late.errors import LateError
 
-    if not (url or os.environ.get("LATE_URL", "").strip()):
+    if not options.named_url(url):
         return {}, ""
     try:
         with options.control_of(url) as control:

@@ -13,10 +13,12 @@ import typer
 
 from late.cli import options, output
 from late.cli.app_loader import emptiness, load_app
+from late.cli.config import configuration
 from late.errors import ConfigError, UnknownTask
 
 if TYPE_CHECKING:
     from late.app.app import App
+    from late.worker.reload import Reading
 
 TEXTS = ("membership", "member", "health_host", "wake_host", "waking", "listen_url", "read_url")
 """The settings whose values are texts."""
@@ -42,6 +44,20 @@ HealthPortOption = Annotated[
         help="Serve /metrics, /livez and /readyz on this port of 127.0.0.1.", min=0, max=65_535
     ),
 ]
+WakePortOption = Annotated[
+    int | None,
+    typer.Option(
+        help="Hear on this UDP port of 127.0.0.1 that something was committed.", min=0, max=65_535
+    ),
+]
+WaitForDatabaseOption = Annotated[
+    float | None,
+    typer.Option(
+        metavar="SECONDS",
+        help="Wait so long at the start for a database that does not answer (300); 0: fail.",
+        min=0,
+    ),
+]
 ProcessesOption = Annotated[
     str | None,
     typer.Option(
@@ -65,29 +81,17 @@ LogJsonOption = Annotated[
 
 
 def worker(
+    context: typer.Context,
     target: AppArgument,
+    config: configuration.Config = None,
     concurrency: Annotated[
         int | None, typer.Option(help="Attempts that run at the same time.", min=1, max=10_000)
     ] = None,
     group: GroupsOption = None,
     set_: SetOption = None,
     health_port: HealthPortOption = None,
-    wake_port: Annotated[
-        int | None,
-        typer.Option(
-            help="Hear on this UDP port of 127.0.0.1 that something was committed.",
-            min=0,
-            max=65_535,
-        ),
-    ] = None,
-    wait_for_database: Annotated[
-        float | None,
-        typer.Option(
-            metavar="SECONDS",
-            help="Wait so long at the start for a database that does not answer (300); 0: fail.",
-            min=0,
-        ),
-    ] = None,
+    wake_port: WakePortOption = None,
+    wait_for_database: WaitForDatabaseOption = None,
     exit_when_stuck: Annotated[
         bool,
         typer.Option(
@@ -103,8 +107,9 @@ def worker(
     """Run tasks until SIGTERM or SIGINT; a second one stops at once.
 
     A stop takes in nothing more, lets running tasks finish, records them, and hands the shards
-    over. Settings also come from variables such as LATE_CONCURRENCY. Logs go to stderr, unless the
-    service's module has set up logging itself.
+    over. SIGHUP reads the settings anew. They also come from variables such as LATE_CONCURRENCY and
+    from late.toml: late config show. Logs go to stderr, unless the service's module has set up
+    logging itself.
     """
     from late.supervisor import child
 
@@ -117,32 +122,40 @@ def worker(
         "exit_when_stuck": int(exit_when_stuck) or None,
     }
     settings |= {name: value for name, value in own.items() if value is not None}
+    read = reader(context, settings)
     if (processes is not None or reload) and child.number_of(os.environ) is None:
         count = "1" if processes is None else processes
-        raise typer.Exit(supervise(count, settings, log_level, json=log_json, reload=reload))
+        raise typer.Exit(supervise(count, read, log_level, json=log_json, reload=reload))
     settings |= child.settings()
+    read = reader(context, settings)
     child.follow_parent()
     app = load_app(target)
     end_logging = show_log(log_level, json=log_json)
+    configuration.warn()
     if warning := emptiness(app, target):
         logging.getLogger("late.cli").warning(warning)
     from late.worker.worker import run
 
     try:
-        raise typer.Exit(run(app, target=target, **settings))
+        raise typer.Exit(run(app, target=target, groups=settings.get("groups"), read=read))
     finally:
         end_logging()
 
 
+def reader(context: typer.Context, settings: dict[str, Any]) -> Callable[[], Reading]:
+    """Return what reads the settings of a worker, now and at SIGHUP."""
+    flags = {name: value for name, value in settings.items() if name != "groups"}
+    return configuration.reader(context, flags)
+
+
 def supervise(
-    processes: str, settings: dict[str, Any], level: str, *, json: bool, reload: bool
+    processes: str, read: Callable[[], Reading], level: str, *, json: bool, reload: bool
 ) -> int:
     """Run so many workers as children of this process, each with the same command line.
 
     Raises:
         ConfigError: wrong settings, or no such number of processes.
     """
-    from late import config
     from late.observability import logs
     from late.supervisor import run as supervising
     from late.supervisor.processors import processors
@@ -150,11 +163,12 @@ def supervise(
     count = processors() if processes == "auto" else int(processes) if processes.isdecimal() else 0
     if not 1 <= count <= PROCESSES_MAX:
         raise ConfigError(f"--processes {processes[:32]!r}: auto, or 1 to {PROCESSES_MAX}")
-    configuration = config.load(**{k: v for k, v in settings.items() if k != "groups"})
+    read()  # Wrong settings are told before anything else.
     check_level(level)
     logs.configure(level, json=json)
+    configuration.warn()
     command = [sys.executable, "-m", "late", *sys.argv[1:]]
-    return supervising.run(command, count, configuration, Path.cwd() if reload else None)
+    return supervising.run(command, count, read, Path.cwd() if reload else None)
 
 
 def show_log(level: str, *, json: bool) -> Callable[[], None]:
@@ -245,7 +259,7 @@ def enqueue(
 
     With --app the task must exist and the arguments must fit its signature. With --url alone
     neither is checked: a worker that knows no such task parks it and asks again later. The
-    database is that of --url, else of LATE_URL, else the app's own.
+    database is that of --url, else of LATE_URL, else of late.toml, else the app's own.
     """
     arguments = options.json_object(args, "--args")
     wanted: dict[str, Any] = {
@@ -293,8 +307,7 @@ def _enqueue(
         raise UnknownTask(f"{target} has no task {name[:128]!r}; known: {known}")
     call = app.call(name, arguments, queue=queue, **given)
     # What is asked for here and now, else what the service's code says.
-    named = url or os.environ.get("LATE_URL", "").strip()
-    where = named or app.url
+    where = options.named_url(url) or app.url
     with Control(where) as control:
         look(app, control)  # a queue that is closed, or full, is so for operators too
     engine = make_engine(where)

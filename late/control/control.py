@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Iterable, Mapping, Sequence
 from contextlib import AbstractContextManager
 from typing import Any
@@ -60,7 +59,7 @@ class Control(AbstractContextManager["Control"]):
         self.autoscalers = AutoscalerControl(database)
         self.dead_letters = DeadLetterControl(database)
         self.endpoints = EndpointControl(database)
-        self.groups = GroupControl(database, alarm_s=alarm_s or math.inf)
+        self.groups = GroupControl(database, alarm_s=alarm_s)
         self.lanes = LaneControl(database)
         self.offers = OfferControl(database)
         self.queues = QueueControl(database)

@@ -102,6 +102,10 @@ class ReplicaReads:
         """
         self._is_near(fresh=False)
 
+    def set_alarm(self, alarm_s: float) -> None:
+        """Change `alarm_s` for the reads to come."""
+        self._replica.groups.set_alarm(alarm_s)
+
     def close(self) -> None:
         """Close the connections to the replica."""
         self._replica.close()

@@ -3,32 +3,36 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncIterator, Callable, Sequence
 from pathlib import Path
 
-from late.config import WorkerConfig
 from late.errors import ConfigError
 from late.supervisor.supervisor import Supervisor
+from late.worker.reload import Reading
 
 
 def run(
-    command: Sequence[str], count: int, settings: WorkerConfig, reload: Path | None = None
+    command: Sequence[str],
+    count: int,
+    read: Callable[[], Reading],
+    reload: Path | None = None,
 ) -> int:
     """Run `count` children until SIGTERM or SIGINT, and return the exit code.
 
     Args:
+        read: reads the settings: now, and again at each SIGHUP.
         reload: for development: a folder; a change of a Python file in it restarts all children.
 
     Raises:
         ConfigError: see `Supervisor`; or a setting is for one process.
     """
-    if settings.wake_port is not None:
+    if read().worker.wake_port is not None:
         raise ConfigError(
             "--wake-port is for one process: not with --processes, LATE_PROCESSES or --reload"
         )
 
     async def serve() -> int:
-        supervisor = Supervisor(command, count, settings, patient=reload is not None)
+        supervisor = Supervisor(command, count, read, patient=reload is not None)
         await supervisor.start()
         if changes is None:
             return await supervisor.wait()

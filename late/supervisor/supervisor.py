@@ -8,7 +8,9 @@ child is a worker like any other: it joins the fleet by itself, and no child kno
 | a child ends, whatever its exit code | another takes its place (`restarts.py`) |
 | a child that was ready stalls, or does not answer, for `STALLED_S` | it is ended and replaced |
 | all children end again and again before any is ready | it gives up, with their exit code |
-| SIGHUP | one child after the other is replaced, each when the one before is ready |
+| SIGHUP | one child after the other is replaced, each when the one before is ready; it reads the
+  settings anew |
+| SIGHUP, and the settings are wrong by now | one line says so, and nothing is replaced |
 | a new child of such a round does not get ready | the round ends: the others keep the old code |
 | SIGTERM, SIGINT | all children stop cleanly; a second signal stops them at once |
 | the parent is killed | the children see it and stop cleanly |
@@ -21,7 +23,7 @@ import logging
 import os
 import random
 import signal
-from collections.abc import AsyncIterator, Awaitable, Coroutine, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine, Sequence
 from typing import Any
 
 from late.config import WorkerConfig
@@ -30,6 +32,7 @@ from late.observability.metrics.catalogue import METRICS, PROCESS_RESTARTS
 from late.supervisor.child import Child
 from late.supervisor.metrics_page import join
 from late.supervisor.restarts import Restarts
+from late.worker.reload import Reading, Reloader, at_hangup
 from late.worker.watch.health import Health, State
 
 logger = logging.getLogger("late.supervisor")
@@ -45,6 +48,8 @@ ENDING_S = 15.0
 """The time beyond the grace in which a stopping worker records and says farewell."""
 RELOAD_S = 3.0
 """The time that handlers have to end when sources have changed."""
+FIXED = frozenset({"health_host", "health_port", "log_json", "processes"})
+"""Settings of the parent itself, which needs a restart to change them."""
 READY_S = 120.0
 """The longest time that a new child may take to get ready while the others are replaced."""
 
@@ -55,8 +60,8 @@ class Supervisor:
     Args:
         command: a child's program and arguments.
         count: how many children.
-        settings: of the workers; the parent uses their grace, and the address of the health check,
-            at which it answers for all of them.
+        read: reads the settings of the workers, at once and at each SIGHUP; the parent uses their
+            grace, and the address of the health check, at which it answers for all of them.
         patient: for development: never give up a child that does not get ready.
 
     Raises:
@@ -64,11 +69,19 @@ class Supervisor:
     """
 
     def __init__(
-        self, command: Sequence[str], count: int, settings: WorkerConfig, *, patient: bool = False
+        self,
+        command: Sequence[str],
+        count: int,
+        read: Callable[[], Reading],
+        *,
+        patient: bool = False,
     ) -> None:
+        first = read()
+        settings = first.worker
+        self._reload = Reloader(read, first, self._take, live=lambda name: name not in FIXED)
         self._children = [Child(number, command) for number in range(1, count + 1)]
         self._restarts = Restarts(count, random.Random(), patient=patient)
-        self._grace_s = settings.grace_s + ENDING_S
+        self._take(settings)
         self._states: dict[int, State] = {}
         """By the number of the child: its last answer, while it runs."""
         self._failing_s: dict[int, float] = {}
@@ -95,7 +108,7 @@ class Supervisor:
         loop = asyncio.get_running_loop()
         for number in (signal.SIGTERM, signal.SIGINT):
             loop.add_signal_handler(number, self.ask_to_stop, number.name)
-        loop.add_signal_handler(signal.SIGHUP, self.roll)
+        loop.add_signal_handler(signal.SIGHUP, at_hangup(self.reload, self.ask_to_stop))
         works: list[Coroutine[Any, Any, None]] = [self._keep(child) for child in self._children]
         works += [self._check(child) for child in self._children]
         if self.health is not None:
@@ -142,6 +155,15 @@ class Supervisor:
             for child in self._children:
                 child.tell(signal.SIGTERM)
         self._stopping.set()
+
+    def reload(self) -> None:
+        """Read the settings anew, and replace all children, which begin with them. If they are
+        wrong, no child could start: then all stays as it is."""
+        if self._reload():
+            self.roll()
+
+    def _take(self, settings: WorkerConfig) -> None:
+        self._grace_s = settings.grace_s + ENDING_S
 
     def roll(self) -> None:
         """Replace one child after the other; once more after the round that is under way."""

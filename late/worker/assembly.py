@@ -38,6 +38,7 @@ from late.tailer.tailer import Tailer
 from late.worker.background import BackgroundJob, BackgroundService
 from late.worker.file_limit import raise_file_limit
 from late.worker.pools import Dispatchers
+from late.worker.reload import Reading, Reloader, at_hangup
 from late.worker.shadow import ShadowMode
 from late.worker.watch.fence_report import Counts
 from late.worker.watch.progress import SLOTS, Duty
@@ -259,16 +260,26 @@ def add_refused(control: Callable[[], Control], more: Counts) -> None:
 
 def run_process(
     app: App,
-    serve: Callable[[tuple[str, ...], config.WorkerConfig], Coroutine[Any, Any, int]],
+    make: Callable[..., Stoppable],
     groups: Sequence[str] | None,
-    settings: Mapping[str, Any],
+    read: Callable[[], Reading],
 ) -> int:
-    """Run `serve` in an event loop of its own, uvloop's where it is installed.
+    """Run what `make` makes until a signal, in an event loop of its own, uvloop's where it is
+    installed.
+
+    Args:
+        make: takes `groups` and `settings`.
+        read: reads the settings: now, and again at each SIGHUP.
 
     Raises:
         ConfigError: wrong settings.
     """
-    configuration = config.load(**settings)
+    reading = read()
+
+    async def serve() -> int:
+        service = make(groups=tuple(groups or (app.group,)), settings=reading.worker)
+        return await run_until_signal(service, Reloader(read, reading, service.take))
+
     raise_file_limit()
     loop_factory = None
     with contextlib.suppress(ImportError):
@@ -276,7 +287,7 @@ def run_process(
 
         loop_factory = uvloop.new_event_loop
     with asyncio.Runner(loop_factory=loop_factory) as runner:
-        return runner.run(serve(tuple(groups or (app.group,)), configuration))
+        return runner.run(serve())
 
 
 class Stoppable(Protocol):
@@ -285,13 +296,16 @@ class Stoppable(Protocol):
     async def start(self) -> None: ...
     async def wait(self) -> int: ...
     def ask_to_stop(self) -> None: ...
+    def take(self, settings: config.WorkerConfig) -> None: ...
 
 
-async def run_until_signal(service: Stoppable) -> int:
-    """Start `service`, stop it at SIGTERM or SIGINT, and return the exit code."""
+async def run_until_signal(service: Stoppable, reload: Reloader) -> int:
+    """Start `service`, stop it at SIGTERM or SIGINT, and return the exit code. SIGHUP reads the
+    settings anew, unless it says that the terminal is gone."""
     loop = asyncio.get_running_loop()
     for number in (signal.SIGTERM, signal.SIGINT):
         loop.add_signal_handler(number, service.ask_to_stop)
+    loop.add_signal_handler(signal.SIGHUP, at_hangup(reload, service.ask_to_stop))
     await service.start()
     freeze_gc()
     return await service.wait()

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import time
 from collections.abc import Awaitable, Callable, Iterator
-from functools import partial
 from typing import TYPE_CHECKING, Protocol
 
 from late import events
@@ -27,20 +26,23 @@ SWEEP_EVERY_S = 600.0
 
 
 def jobs_of(worker: Worker, store: Prunable) -> Iterator[BackgroundJob]:
-    """Yield what a worker does in the background."""
-    settings = worker.settings
+    """Yield what a worker does in the background. It reads the settings anew at each run."""
+
+    async def sweep() -> None:
+        keep_s = worker.settings.journal_keep_s
+        await in_thread(lambda: worker.control().sweep(history_keep_s=keep_s))
+
+    def watches_lag() -> bool:
+        return bool(worker.settings.lag_alarm_s) and mine()
+
+    mine = worker.is_maintainer
     yield worker.refusals.job
     yield backlog_job(worker.backlog)
-    yield prune_job(store, is_maintainer=worker.is_maintainer, settings=settings)
-    sweep = partial(
-        in_thread, lambda: worker.control().sweep(history_keep_s=settings.journal_keep_s)
-    )
-    yield sweep_job(sweep, is_maintainer=worker.is_maintainer, recheck_s=settings.prune_every_s)
+    yield prune_job(store, is_maintainer=mine, settings=lambda: worker.settings)
+    yield sweep_job(sweep, is_maintainer=mine, recheck_s=worker.settings.prune_every_s)
     if worker.app.url.startswith("postgresql"):
         yield lock_waits_job(worker)
-    if settings.lag_alarm_s:
-        alarm = LagAlarm(worker.groups)
-        yield lag_alarm_job(alarm, worker.control, is_maintainer=worker.is_maintainer)
+    yield lag_alarm_job(LagAlarm(worker.groups), worker.control, is_maintainer=watches_lag)
 
 
 class Prunable(Protocol):
@@ -55,17 +57,17 @@ def prune_job(
     store: Prunable,
     *,
     is_maintainer: Callable[[], bool],
-    settings: WorkerConfig,
+    settings: Callable[[], WorkerConfig],
 ) -> BackgroundJob:
     """Remove settled rows of the task log, old settlements and dead workers from the store, and put
     settlements together that are older than their detail is kept."""
 
     async def prune() -> None:
-        began = time.monotonic()
+        began, now = time.monotonic(), settings()
         report = await store.prune(
-            journal_keep_s=settings.journal_keep_s,
-            journal_detail_s=settings.journal_detail_s,
-            journal_minute_s=settings.journal_minute_s,
+            journal_keep_s=now.journal_keep_s,
+            journal_detail_s=now.journal_detail_s,
+            journal_minute_s=now.journal_minute_s,
         )
         events.default.emit(
             events.PRUNED,
@@ -77,12 +79,13 @@ def prune_job(
             duration_s=time.monotonic() - began,
         )
 
+    period_s = settings().prune_every_s
     return BackgroundJob(
         name="prune",
         run=prune,
-        period_s=settings.prune_every_s,
+        period_s=period_s,
         # Soon the first time: on PostgreSQL it lays out the partitions for what is to come.
-        first_s=min(1.0, settings.prune_every_s),
+        first_s=min(1.0, period_s),
         condition=is_maintainer,
     )
 

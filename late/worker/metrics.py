@@ -172,8 +172,9 @@ class Telemetry:
         self.registry.replace(metrics.metrics_of("worker"), of_worker(self._worker))
 
     async def _look_on(self) -> None:
-        every_s, due_s, shown = self._worker.settings.look_every_s, 0.0, False
+        due_s, shown = 0.0, False
         while True:
+            every_s = self._worker.settings.look_every_s
             mine = every_s > 0 and self._worker.is_maintainer()
             if shown and not mine:
                 self.registry.replace(metrics.metrics_of("database"), ())

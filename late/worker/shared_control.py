@@ -34,6 +34,13 @@ class SharedControl:
                 self._control = Control(self._url, alarm_s=self._alarm_s)
             return self._control
 
+    def set_alarm(self, alarm_s: float) -> None:
+        """Change `alarm_s` for the calls to come."""
+        with self._lock:
+            self._alarm_s = alarm_s
+            if self._control is not None:
+                self._control.groups.set_alarm(alarm_s)
+
     def close(self) -> None:
         """Close its connections. No call may be under way. Twice is fine."""
         with self._lock:

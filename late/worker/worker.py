@@ -46,6 +46,7 @@ from late.worker.maintenance import jobs_of
 from late.worker.metrics import Telemetry
 from late.worker.offers import offers_of
 from late.worker.pools import Dispatchers, remote_pools
+from late.worker.reload import Reading, of_keywords
 from late.worker.settings_sync import SettingsSync
 from late.worker.shadow import shadow_mode_of
 from late.worker.shared_control import SharedControl
@@ -69,7 +70,12 @@ SETTLE_S = 5.0
 
 
 def run(
-    app: App, *, groups: Sequence[str] | None = None, target: str | None = None, **settings: Any
+    app: App,
+    *,
+    groups: Sequence[str] | None = None,
+    target: str | None = None,
+    read: Callable[[], Reading] | None = None,
+    **settings: Any,
 ) -> int:
     """Work until SIGTERM or SIGINT, then stop cleanly; a second signal stops at once.
 
@@ -78,7 +84,8 @@ def run(
         groups: consumer groups to work for; the app's own when None.
         target: where child processes import the app from, as `module:attr`; without it they find
             a handler by its module and name.
-        settings: fields of `late.config.WorkerConfig`.
+        read: reads the settings, and again at each SIGHUP; without it they are `settings`, fields
+            of `late.config.WorkerConfig`.
 
     Returns:
         0 after a clean stop, 1 if a component failed, `STUCK_EXIT` with `exit_when_stuck`.
@@ -86,12 +93,8 @@ def run(
     Raises:
         LateError: wrong settings, no schema, a guard of the store refused: nothing was started.
     """
-
-    async def serve(chosen: tuple[str, ...], configuration: WorkerConfig) -> int:
-        worker = Worker(app, groups=chosen, target=target, settings=configuration)
-        return await assembly.run_until_signal(worker)
-
-    return assembly.run_process(app, serve, groups, settings)
+    make = partial(Worker, app, target=target)
+    return assembly.run_process(app, make, groups, read or partial(of_keywords, settings))
 
 
 class Worker:
@@ -118,7 +121,7 @@ class Worker:
         self.clock = DatabaseClock(resolution_us=step_us, confirmed_s=self.settings.lease_ttl_s)
         self._stop_asked = asyncio.Event()
         self._stop_at_once = asyncio.Event()
-        self._grace_s = self.settings.grace_s
+        self._grace_s: float | None = None
         self._exit_code = 0
         self._hurried_stop: asyncio.Future[Any] | None = None
         self._loops: list[asyncio.Task[None]] = []
@@ -387,8 +390,6 @@ class Worker:
         """Run a component. When it fails the worker stops: half a one would hold its shards."""
         try:
             await loop()
-        except asyncio.CancelledError:
-            raise
         except Exception as failure:
             error = assembly.unwrap_group(failure)
             # A refusal of the database needs no traceback; a fault of our own does.
@@ -396,6 +397,11 @@ class Worker:
             logger.error("%s failed, the worker stops: %s", name, error, exc_info=trace)
             self._exit_code = 1
             self.ask_to_stop()
+
+    def take(self, settings: WorkerConfig) -> None:
+        """Go on with settings that differ in `config.LIVE` alone."""
+        self.settings = settings
+        self.control.set_alarm(settings.lag_alarm_s)
 
     def ask_to_stop(self) -> None:
         """Stop soon; when asked again, do not wait for what runs."""
@@ -461,7 +467,8 @@ class Worker:
     async def _hand_over(self, shards: Sequence[Shard]) -> None:
         # First, and in the same pass: attempts that no consumer has begun get no answer.
         self.dispatchers.recall(set(shards))
-        await self.scheduler.hand_over(shards, self._grace_s, lambda: self.dispatchers.overdue)
+        grace_s = self.settings.grace_s if self._grace_s is None else self._grace_s
+        await self.scheduler.hand_over(shards, grace_s, lambda: self.dispatchers.overdue)
 
     async def _hand_over_all(self) -> None:
         try:
@@ -482,12 +489,9 @@ class Worker:
         self.clock.sample(max(page.now_us for page in pages), time.monotonic())
         self.scheduler.pages(group, self.shadow.paced(group, pages))
 
-    # ------------------------------------------------------------------ background jobs
-
     def is_maintainer(self) -> bool:
         """Tell whether this worker does what one must do for all. Several may: see note 0019. One
         of shadows does nothing for others."""
         lowest = self.keeper.lowest_shard
-        return not self.shadow.on and any(
-            (group, lowest) in self.scheduler.cores for group in self.groups
-        )
+        held = any((group, lowest) in self.scheduler.cores for group in self.groups)
+        return held and not self.shadow.on

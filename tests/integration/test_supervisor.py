@@ -21,9 +21,11 @@ from pathlib import Path
 import pytest
 
 from late import config
+from late.errors import ConfigError
 from late.supervisor import restarts, supervisor
 from late.supervisor.run import python_changes
 from late.supervisor.supervisor import Supervisor
+from late.worker.reload import Reading
 from tests.integration.stall_kit import free_port
 
 CHILD = '''
@@ -74,8 +76,8 @@ class Parent:
         (folder / "child.py").write_text(CHILD)
         self.folder = folder
         command = [sys.executable, str(folder / "child.py"), str(folder)]
-        settings = config.load({}, grace_s=grace_s)
-        self.supervisor = Supervisor(command, count, settings, patient=patient)
+        self.read = lambda: Reading(config.load({}, grace_s=grace_s))
+        self.supervisor = Supervisor(command, count, lambda: self.read(), patient=patient)
 
     def starts(self) -> list[tuple[int, int]]:
         """(number, pid) of each child that has begun, in order."""
@@ -167,6 +169,23 @@ async def test_a_round_replaces_one_after_the_other(tmp_path: Path) -> None:
         await until(lambda: parent.supervisor._rolling and parent.supervisor._rolling.done())
         assert [number for number, _ in parent.starts()[3:]] == [1, 2, 3]
         assert not set(before.values()) & {pid for _, pid in parent.starts()[3:]}
+
+
+async def test_no_child_is_replaced_while_the_settings_are_wrong(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    async with running(tmp_path, 1) as parent:
+
+        def wrong() -> Reading:
+            raise ConfigError("late.toml: no such key: grace")
+
+        right, parent.read = parent.read, wrong
+        os.kill(os.getpid(), signal.SIGHUP)
+        await until(lambda: "late.toml: no such key: grace" in caplog.text)
+        assert parent.supervisor._rolling is None
+        parent.read = right
+        os.kill(os.getpid(), signal.SIGHUP)
+        await until(lambda: len(parent.starts()) == 2 and parent.supervisor.state().ready)
 
 
 async def test_a_round_that_is_asked_for_during_another_one_follows_it(tmp_path: Path) -> None:

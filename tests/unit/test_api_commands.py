@@ -48,6 +48,8 @@ NOT_SERVED = {
     "check": "it compares the database with an app's code, which is on the caller's machine",
     "doctor": "it examines the machine on which it runs, and its way to the database",
     "verify": "it reads every table in one transaction, for longer than a request may take",
+    "config show": "it reads the file, the variables and the flags of the caller's machine",
+    "config check": FILES,
     "alerts list": FILES,
     "alerts render": FILES,
     "alerts dashboard": FILES,

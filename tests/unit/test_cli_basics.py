@@ -14,7 +14,7 @@ import typer.main
 
 from late import errors
 from late.cli import options
-from late.cli.main import _program, app, code_of
+from late.cli.main import app, code_of, program
 from late.config import package_version
 from late.errors import ConfigError
 from tests.unit.cli_kit import Cli
@@ -42,7 +42,8 @@ COMMANDS = [
     ("autoscale", "simulate"), ("autoscale", "workers"),
     ("celery", "scan"), ("celery", "beat"), ("celery", "ramp"),
     ("metrics",), ("top",), ("analyze",), ("alerts", "list"),
-    ("alerts", "render"), ("alerts", "dashboard"), ("help",),
+    ("alerts", "render"), ("alerts", "dashboard"),
+    ("config", "show"), ("config", "check"), ("help",),
 ]  # fmt: skip
 
 
@@ -84,9 +85,9 @@ def test_the_list_above_is_complete() -> None:
 def test_a_command_is_built_alone_and_is_the_same(
     name: str, cli: Cli, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    assert set(_program(name).commands) == {name}
+    assert set(program(name).commands) == {name}
     alone = cli.fine(name, "--help").out
-    _program("")(args=[name, "--help"], prog_name="late", standalone_mode=False)
+    program("")(args=[name, "--help"], prog_name="late", standalone_mode=False)
     assert capsys.readouterr().out == alone
 
 
@@ -140,7 +141,8 @@ def test_python_dash_m_is_the_same_command() -> None:
         capture_output=True, text=True, check=False, env=environment,
     )  # fmt: skip
     assert ended.returncode == 2
-    assert ended.stderr == "late: no database: give a URL, --url, or set LATE_URL\n"
+    said = "late: no database: give a URL, --url, or set LATE_URL, or url in late.toml\n"
+    assert ended.stderr == said
 
 
 def test_a_reader_that_goes_away_is_met_with_silence() -> None:

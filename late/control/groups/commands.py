@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 
 from late.control.database import Database, Part, on_engine
@@ -25,7 +26,11 @@ class GroupControl(Part):
 
     def __init__(self, database: Database, *, alarm_s: float) -> None:
         super().__init__(database)
-        self.alarm_s = alarm_s
+        self.set_alarm(alarm_s)
+
+    def set_alarm(self, alarm_s: float) -> None:
+        """Change the age from which a group is `lagging`; with 0 none is."""
+        self.alarm_s = alarm_s or math.inf
 
     def all(self, *, limit: int = lag.LIMIT, seen: Status | None = None) -> list[GroupView]:
         """Return the consumer groups with their lag, ascending by name.
