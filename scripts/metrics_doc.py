@@ -84,6 +84,11 @@ WORDS: dict[Source, tuple[str, str]] = {
         "`process` there.",
     ),
     "database": ("What the database says", DATABASE),
+    "replica": (
+        "What `late serve` says of its replica",
+        "Where `LATE_READ_URL` is set and the page is served; asked every 15 s. On Spanner the\n"
+        "lag is the staleness that the page asks for.",
+    ),
 }
 
 EVENTS_HEAD = """## Events

@@ -22,6 +22,7 @@ from late.api.identity import identities
 from late.api.operator.operators import Operators
 from late.api.producer import Producer
 from late.api.pull.deliveries import Local, Source
+from late.api.replica_metrics import replica_job
 from late.api.service import Service
 from late.api.settings import INTERFACES, ServeSettings
 from late.app.app import App
@@ -210,6 +211,8 @@ class Server:
             key = await in_thread(self._control.tokens.form_key)
             if self._reads is not None:
                 await in_thread(self._reads.check)
+                counted = self._counted if self.worker is None else self.worker.telemetry.registry
+                self._jobs.append(replica_job(self._reads, counted))
             self.page = parts.make_page(
                 listen, self._control, access, self._identities, key, self._reads
             )

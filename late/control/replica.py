@@ -87,20 +87,22 @@ class ReplicaReads:
             ConfigError: the URL is that of a primary, or of another server's replica.
             StoreError: what `work` raises on the primary.
         """
-        if self._is_near(fresh=fresh):
+        if self._look(fresh=fresh)[0]:
             try:
                 return work(self._replica)
             except StoreError as error:
                 self._leave(error)
         return work(self._primary)
 
-    def check(self) -> None:
-        """Ask the replica once. One that does not answer is no error.
+    def check(self) -> tuple[bool, float | None]:
+        """Ask the replica once: return whether it is read, and the most by which it is late.
+
+        The latter is None if that is not known. A replica that does not answer is no error.
 
         Raises:
             ConfigError: as for `read`.
         """
-        self._is_near(fresh=False)
+        return self._look(fresh=False)
 
     def set_alarm(self, alarm_s: float) -> None:
         """Change `alarm_s` for the reads to come."""
@@ -110,29 +112,30 @@ class ReplicaReads:
         """Close the connections to the replica."""
         self._replica.close()
 
-    def _is_near(self, *, fresh: bool) -> bool:
+    def _look(self, *, fresh: bool) -> tuple[bool, float | None]:
+        """Return whether the replica is near enough, and its lag if that is known."""
         if not self._asks:
             if fresh:
                 self._note(None, "a change was just made")
             else:
                 self._note(self.max_lag_s, None)
-            return not fresh
+            return not fresh, None if fresh else self.max_lag_s
         with self._lock:
             if self._monotonic() < self._not_before:
-                return False
+                return False, None
             asked_s = self._monotonic()
             primary = self._primary.status.written()
             try:
                 lag_s = self._lag_s(primary.server, primary.bytes or 0, asked_s)
             except StoreError as error:
                 self._leave(error)
-                return False
+                return False, None
         bound_s = 0.0 if fresh else self.max_lag_s
         near = lag_s is not None and lag_s <= bound_s
         self._note(lag_s, None if near else f"it is over {bound_s:g} s behind")
         if not fresh:
             self._tell(None if near else f"it is over {bound_s:g} s behind")
-        return near
+        return near, lag_s
 
     def _lag_s(self, server: int, position: int, asked_s: float) -> float | None:
         """Return the most by which the replica is late, 0 once it has reached `position`."""

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import asyncio
 import time
-from collections.abc import Iterator
-from contextlib import closing
-from typing import NamedTuple
+from collections.abc import Callable, Coroutine, Iterator
+from contextlib import closing, suppress
+from typing import Any, NamedTuple, cast
 
 import psycopg
 import pytest
@@ -13,6 +14,7 @@ from typer.testing import CliRunner
 
 import late
 from late import config
+from late.api.replica_metrics import replica_job
 from late.api.server import Server
 from late.api.settings import ServeSettings
 from late.cli.main import app as command
@@ -20,6 +22,7 @@ from late.control import Control
 from late.control.replica import ReplicaReads
 from late.control.status.snapshot import Snapshot, look
 from late.errors import ConfigError
+from late.observability.metrics import Registry
 from late.schema import migrate
 from late.testing.servers.postgres import PostgresServer, find_binaries
 from tests.integration import postgres_kit, spanner_kit
@@ -75,6 +78,12 @@ def until_near(reads: ReplicaReads) -> None:
     """Wait until the replica has all; a read waits for that for a tenth of a second at most."""
     deadline = time.monotonic() + 60
     while not reads.read(on_replica, fresh=True):
+        assert time.monotonic() < deadline
+
+
+def until(holds: Callable[[], bool]) -> None:
+    deadline = time.monotonic() + 120
+    while not holds():
         assert time.monotonic() < deadline
 
 
@@ -161,6 +170,48 @@ async def test_serve_refuses_a_wrong_replica_at_its_start(pair: Pair) -> None:
     server = Server(late.App(pair.url), listen, settings=settings)
     with pytest.raises(ConfigError, match="is no replica of"):
         await server.start()
+
+
+def test_metrics_say_whether_the_replica_is_read_and_how_far_behind_it_is(pair: Pair) -> None:
+    registry = Registry()
+
+    def values(reads: ReplicaReads) -> dict[str, Any]:
+        job = replica_job(reads, registry)
+        with suppress(ConfigError):
+            asyncio.run(cast("Coroutine[Any, Any, object]", job.run()))
+        return {sample.metric.name: sample.values[0][1] for sample in registry.samples()}
+
+    with Control(pair.url) as control, closing(pair.reads(control)) as reads:
+        near = {"late_read_replica_used": 1.0, "late_read_replica_lag_seconds": 0.0}
+        until(lambda: values(reads) == near)
+        pair.replay("pause")
+        try:
+            with postgres_kit.producer(pair.url) as tx:
+                postgres_kit.enqueue(tx)
+            behind = values(reads)
+            assert behind["late_read_replica_used"] == 1.0
+            assert behind["late_read_replica_lag_seconds"] > 0
+            with closing(pair.reads(control, max_lag_s=0.001)) as strict:
+                assert values(strict)["late_read_replica_used"] == 0.0
+        finally:
+            pair.replay("resume")
+        until(lambda: values(reads) == near)
+        with closing(ReplicaReads(control, pair.url, max_lag_s=2.0, alarm_s=600.0)) as wrong:
+            assert values(wrong) == {"late_read_replica_used": 0.0}
+
+
+async def test_serve_has_the_metrics_of_its_replica(pair: Pair) -> None:
+    settings = config.load({}, read_url=pair.read_url)
+    server = Server(
+        late.App(pair.url), ServeSettings(http_port=0, roles=("web",)), settings=settings
+    )
+    await server.start()
+    try:
+        [job] = [each for each in server._jobs if each.name == "replica"]
+        await job.run()
+        assert b"\nlate_read_replica_used " in await server._metrics()
+    finally:
+        await server.stop()
 
 
 @pytest.mark.parametrize(

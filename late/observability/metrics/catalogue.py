@@ -15,7 +15,7 @@ from late import events
 from late.events import Event
 
 Kind = Literal["counter", "gauge", "histogram"]
-Source = Literal["event", "worker", "parent", "database"]
+Source = Literal["event", "worker", "parent", "database", "replica"]
 
 LONG = (0.005, 0.025, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0, 60.0, 300.0, 900.0, 3600.0)
 """Bounds for times from milliseconds to hours: waiting, running."""
@@ -304,3 +304,7 @@ _look("database", "late_database_replica_lag_seconds", "How far the slowest repl
 _look("database", "late_database_dead_rows", "Rows of `late`'s tables that wait for vacuum.")
 _look("database", "late_looked_timestamp_seconds", "When the database was last looked at.",
       merge="min")  # fmt: skip
+_look("replica", "late_read_replica_used", "1 while the page reads from its replica, 0 while from "
+      "the database.", merge="min")  # fmt: skip
+_look("replica", "late_read_replica_lag_seconds", "The most by which the replica is behind; none "
+      "while that is not known.", merge="max")  # fmt: skip
