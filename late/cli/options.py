@@ -8,7 +8,7 @@ import os
 import sys
 from collections.abc import Callable
 from contextlib import closing
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any, TypeVar
 
 import typer
 
@@ -21,7 +21,10 @@ from late.model.time_text import moment_us as moment_us
 
 if TYPE_CHECKING:
     from late.control import Control
+    from late.control.replica import ReplicaReads
     from late.control.status.replication import Freshness
+
+T = TypeVar("T")
 
 UrlArgument = Annotated[
     str | None,
@@ -140,18 +143,45 @@ def freshness(control: Control) -> Freshness | None:
     Raises:
         ConfigError: it is no replica of this database, or a setting cannot be read.
     """
+    reads = _replica_reads(control)
+    if reads is None:
+        return None
+    with closing(reads):
+        reads.check()
+        return reads.freshness
+
+
+def near_read(control: Control, work: Callable[[Control], T]) -> tuple[T, str]:
+    """Return `work` of the replica of LATE_READ_URL while that is near enough, else of `control`.
+
+    And the line that says which of them it was; empty without LATE_READ_URL. A URL that is no
+    replica of this database is only told: the answer of the database is right.
+    """
+    try:
+        reads = _replica_reads(control)
+    except ConfigError as error:
+        return work(control), f"answered by the database: {error}"
+    if reads is None:
+        return work(control), ""
+    with closing(reads):
+        try:
+            reads.check()
+        except ConfigError as error:
+            return work(control), f"answered by the database: {error}"
+        found = reads.read(work)
+        return found, f"answered {reads.freshness} ({reads.freshness.where})"
+
+
+def _replica_reads(control: Control) -> ReplicaReads | None:
     from late.cli.config import file
     from late.control.replica import ReplicaReads
 
     settings = configuration.settings(file.found(), "worker", {})
     if settings.read_url is None:
         return None
-    bound_s = settings.read_lag_s
-    with closing(
-        ReplicaReads(control, settings.read_url, max_lag_s=bound_s, alarm_s=settings.lag_alarm_s)
-    ) as reads:
-        reads.check()
-        return reads.freshness
+    return ReplicaReads(
+        control, settings.read_url, max_lag_s=settings.read_lag_s, alarm_s=settings.lag_alarm_s
+    )
 
 
 def asked(question: str, effect: str) -> None:

@@ -26,12 +26,22 @@ def verify(
     Reads everything at one moment, beside running workers as well, and changes nothing. Names each
     task that breaks the rule, and what to do. Exit code 1 if there is one.
 
+    On PostgreSQL the replica of LATE_READ_URL is read while it is near enough: a line says by
+    which the answer is, and how far behind.
+
     --as-of: as it was at a past moment. Spanner reads the tables of then; elsewhere the journal of
     then is judged, and the tasks are not.
     """
     with options.control_of(url, url_option) as control:
-        found = control.verify(group=group, shard_id=shard, as_of=as_of)
-        where = control.url
+        where, told = control.url, ""
+        if as_of is None and control.store == "postgresql":
+            found, told = options.near_read(
+                control, lambda near: near.verify(group=group, shard_id=shard)
+            )
+        else:
+            found = control.verify(group=group, shard_id=shard, as_of=as_of)
+    if told:
+        output.note(told)
     if json:
         problems = [
             {"kind": p.kind, "group": p.group, "shard_id": p.shard_id, "task_id": p.task_id,

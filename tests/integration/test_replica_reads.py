@@ -10,6 +10,7 @@ from typing import Any, NamedTuple, cast
 
 import psycopg
 import pytest
+from click.testing import Result
 from typer.testing import CliRunner
 
 import late
@@ -21,9 +22,11 @@ from late.cli.main import app as command
 from late.control import Control
 from late.control.replica import ReplicaReads
 from late.control.status.snapshot import Snapshot, look
+from late.control.verify.verify import Verified
 from late.errors import ConfigError
 from late.observability.metrics import Registry
 from late.schema import migrate
+from late.schema.engine import shown
 from late.testing.servers.postgres import PostgresServer, find_binaries
 from tests.integration import postgres_kit, spanner_kit
 from tests.integration.grpc_proxy import GrpcProxy
@@ -198,6 +201,42 @@ def test_metrics_say_whether_the_replica_is_read_and_how_far_behind_it_is(pair: 
         until(lambda: values(reads) == near)
         with closing(ReplicaReads(control, pair.url, max_lag_s=2.0, alarm_s=600.0)) as wrong:
             assert values(wrong) == {"late_read_replica_used": 0.0}
+
+
+def test_verify_reads_from_the_replica_while_it_is_near(
+    pair: Pair, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    asked: list[str] = []
+    verify = Control.verify
+
+    def seen(control: Control, **given: Any) -> Verified:
+        asked.append(control.url)
+        return verify(control, **given)
+
+    def run() -> Result:
+        ran = CliRunner().invoke(command, ["verify", "--url", pair.url])
+        assert ran.exit_code == 0, ran.output
+        return ran
+
+    monkeypatch.setattr(Control, "verify", seen)
+    monkeypatch.setenv("LATE_READ_URL", pair.read_url)
+    monkeypatch.setenv("LATE_READ_LAG_S", "0.001")
+    pair.replay("pause")
+    try:
+        with postgres_kit.producer(pair.url) as tx:
+            postgres_kit.enqueue(tx)
+        behind = run()
+        assert "answered by the database, not by its replica" in behind.stderr
+        assert asked.pop() == shown(pair.url)
+    finally:
+        pair.replay("resume")
+    until(lambda: "answered by a replica" in run().stderr)
+    assert asked.pop() == shown(pair.read_url)
+    monkeypatch.setenv("LATE_READ_URL", pair.url)
+    wrong = run()
+    assert "answered by the database: read_url=" in wrong.stderr
+    assert "is no replica of" in wrong.stderr
+    assert asked.pop() == shown(pair.url)
 
 
 async def test_serve_has_the_metrics_of_its_replica(pair: Pair) -> None:
