@@ -251,6 +251,6 @@ def _queues(rows: Sequence[Row]) -> RenderableType:
             Text(plain(of.queue)), Text(plain(of.group or "-")),
             "-" if row.pace is None else f"{shape.number(row.pace.rate)}/s",
             *counts, shape.age(of.oldest_age_s),
-            Text(" ".join(row.badges) or "works", COLORS[row.level]),
+            Text(", ".join(row.badges), COLORS[row.level]),
         )  # fmt: skip
     return made

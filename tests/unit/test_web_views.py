@@ -203,6 +203,31 @@ def test_pages_of_queues_follow_one_another_and_miss_none() -> None:
     assert len(queues.listed(rows, text="Q3", group="b").rows) == 1
 
 
+def test_queues_in_trouble_come_first_with_a_word_for_their_state() -> None:
+    names = ("a-idle", "b-waits", "c-works", "d-limited", "e-paused", "f-fails", "g-behind")
+    found = seen(
+        QueueStatus("default", "a-idle"), QueueStatus("default", "b-waits", Count(2)),
+        *(QueueStatus("default", name) for name in names[2:6]),
+        QueueStatus("default", "g-behind", Count(1), oldest_age_s=99_999.0),
+        settings={"e-paused": QueueSettings(paused=True)},
+    )  # fmt: skip
+    still = msgspec.structs.replace(PACE, rate=0.0)
+    paces = {
+        "c-works": PACE,
+        "d-limited": msgspec.structs.replace(PACE, limits=("queue d-limited has its rate of 5/s",)),
+        "f-fails": msgspec.structs.replace(PACE, failed=19.0), "a-idle": still,
+    }  # fmt: skip
+    keyed = {("default", name): pace for name, pace in paces.items()}
+    rows = queues.rows(msgspec.structs.replace(found, paces=keyed))
+    assert [(row.status.queue, row.level, *row.badges) for row in rows] == [
+        ("f-fails", "bad", "failing"), ("g-behind", "bad", "behind"),
+        ("e-paused", "warn", "paused"), ("a-idle", "ok", "idle"), ("b-waits", "ok", "waiting"),
+        ("c-works", "ok", "working"), ("d-limited", "ok", "limited by its rate of 5/s"),
+    ]  # fmt: skip
+    first = queues.listed(rows, most=2)
+    assert queues.listed(rows, after=first.after or "", most=9).rows == tuple(rows[2:])
+
+
 def test_knobs_of_a_queue_without_tasks_are_shown() -> None:
     (row,) = queues.rows(seen(settings={"renamed": QueueSettings(rate=1.0)}))
     assert (row.status.queue, row.badges, row.level) == ("renamed", ("no tasks",), "ok")

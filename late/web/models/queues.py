@@ -9,6 +9,9 @@ from typing import Any, Literal
 import msgspec
 
 from late.autoscaler.keda.demand import Signals
+from late.control.findings.findings import failing
+from late.control.findings.model import Level
+from late.control.findings.outages import queues_of
 from late.control.views import Count, QueueStatus
 from late.model import queue_settings
 from late.model.queue_settings import Kind, QueueSettings
@@ -19,6 +22,7 @@ from late.web.snapshot import Snapshot
 PAGE = 50
 PREFIX = "knob."
 """The prefix of the names of the form's fields."""
+LEVELS: tuple[Level, ...] = ("bad", "warn", "ok")
 FLAGS = frozenset({"paused", "closed", "smart_retry"})
 HELP: Mapping[str, str] = {
     "paused": "start nothing of it",
@@ -53,8 +57,9 @@ class Row(msgspec.Struct, frozen=True):
 
     status: QueueStatus
     settings: QueueSettings
-    level: Literal["bad", "warn", "ok"]
+    level: Level
     badges: tuple[str, ...]
+    """The words of its state: at least one."""
     pace: Signals | None = None
     """The latest figures of the queue; None if it has no tasks."""
 
@@ -87,34 +92,57 @@ class Change(msgspec.Struct, frozen=True):
 
 
 def rows(seen: Snapshot) -> list[Row]:
-    """Make a row of every queue that has tasks or settings, ascending by name and group.
+    """Make a row of every queue that has tasks or settings: those in trouble first, and ascending
+    by name and group among those of one level.
 
     A queue with settings and without tasks is listed too: it may have been renamed in the code, and
     its settings then have no effect any more.
     """
     known = {queue.queue for queue in seen.status.queues}
     quiet = [QueueStatus(group="", queue=name) for name in seen.queues if name not in known]
-    found = sorted([*seen.status.queues, *quiet], key=_key)
-    return [
+    away = queues_of(seen)
+    found = [
         _row(
             queue,
             seen.queues.get(queue.queue, QueueSettings()),
             seen.paces.get((queue.group, queue.queue)),
+            is_away=(queue.group, queue.queue) in away,
         )
-        for queue in found
+        for queue in [*seen.status.queues, *quiet]
     ]
+    return sorted(found, key=_mark)
 
 
-def _row(queue: QueueStatus, settings: QueueSettings, pace: Signals | None) -> Row:
+def _row(
+    queue: QueueStatus, settings: QueueSettings, pace: Signals | None, *, is_away: bool
+) -> Row:
     badges = [word for word in ("paused", "closed") if getattr(settings, word)]
+    share = pace.failed / pace.rate if pace and pace.rate else 0.0
+    fails: Level = "bad" if is_away else failing(share)
     late = (queue.oldest_age_s or 0.0) > (settings.objective_s or OBJECTIVE_S)
+    if fails != "ok":
+        badges.append("failing")
     if late:
         badges.append("behind")
     warn = bool(badges) or queue.dead.n > 0
-    if not queue.group:  # nothing is wrong with a queue that is idle
-        badges.append("no tasks")
-    level: Literal["bad", "warn", "ok"] = "bad" if late else "warn" if warn else "ok"
-    return Row(queue, settings, level, tuple(badges), pace)
+    limits = pace.limits if pace and not settings.paused else ()
+    badges += [f"limited by {_limit(queue.queue, why)}" for why in limits]
+    level: Level = "bad" if late or fails == "bad" else "warn" if warn else "ok"
+    return Row(queue, settings, level, tuple(badges) or (_calm(queue, pace),), pace)
+
+
+def _limit(queue: str, why: str) -> str:
+    """Return a limit without the queue, whose row it is in."""
+    return why.removeprefix(f"queue {queue} has ").removeprefix(f"{queue} waits for ")
+
+
+def _calm(queue: QueueStatus, pace: Signals | None) -> str:
+    """Return the word for a queue with which nothing is wrong."""
+    if not queue.group:
+        return "no tasks"
+    if queue.in_flight.n or (pace is not None and pace.rate > 0):
+        return "working"
+    return "waiting" if queue.depth.n else "idle"
 
 
 def listed(
@@ -132,13 +160,9 @@ def listed(
     return Listed(tuple(page), _mark(page[-1]) if len(wanted) > most else None)
 
 
-def _key(queue: QueueStatus) -> tuple[str, str]:
-    return queue.queue, queue.group
-
-
 def _mark(row: Row) -> str:
-    # The space sorts before every character of a name, so marks sort as the pairs do.
-    return f"{row.status.queue} {row.status.group}"
+    # The space sorts before every character of a name, so marks sort as their parts do.
+    return f"{LEVELS.index(row.level)} {row.status.queue} {row.status.group}"
 
 
 def form(
