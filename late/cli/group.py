@@ -240,8 +240,16 @@ def delete(
 @app.command("reset")
 def reset(
     name: options.Name,
-    to: Annotated[str, typer.Option("--to", metavar="PLACE", help=PLACES, show_default=False)],
+    to: Annotated[
+        str, typer.Option("--from", "--to", metavar="PLACE", help=PLACES, show_default=False)
+    ],
     url_option: options.Url = None,
+    rate: Annotated[
+        float | None,
+        typer.Option(
+            metavar="N", help="Begin about so many replayed tasks in a second, in all workers."
+        ),
+    ] = None,
     dry_run: options.DryRun = False,
     yes: options.Yes = False,
     json: options.Json = False,
@@ -252,15 +260,15 @@ def reset(
     does not read again goes on. Exact by the time of insert, as far back as the log goes.
     """
     with options.control_of(url_option) as control:
-        place = place_of(to, "--to", control)
+        place = place_of(to, "--from", control)
         if not (dry_run or yes):
-            _effects(control.groups.reset(name, place, dry_run=True))
+            _effects(control.groups.reset(name, place, rate=rate, dry_run=True), place)
             options.asked(f"Reset group {name}?", f"this resets group {name}")
-        done = control.groups.reset(name, place, dry_run=dry_run)
-    output.as_json(done) if json else _effects(done)
+        done = control.groups.reset(name, place, rate=rate, dry_run=dry_run)
+    output.as_json(done) if json else _effects(done, place)
 
 
-def _effects(found: Reset) -> None:
+def _effects(found: Reset, place: str | int) -> None:
     from late.control.views import Count
 
     columns = ("again", "skipped", "unparked", "dead", "kept")
@@ -274,6 +282,30 @@ def _effects(found: Reset) -> None:
         ("shard>", "read again>", "left out>", "timers gone>", "dead letters gone>", "go on>"),
         rows,
     )
+    if place != "now":
+        _window(found, place)
+
+
+def _window(found: Reset, place: str | int) -> None:
+    """Print which tasks the group reads from there on, and how long a rate makes that."""
+    from late.control.views import Count
+
+    if found.queues:
+        output.table("It reads", ("queue", "tasks>"), list(found.queues.items()))
+        span = f"{output.moment(found.oldest_us)} to {output.moment(found.newest_us)}"
+        output.line(False, {}, f"created from {span}")
+    kept = found.kept_us
+    if kept is None:
+        output.line(False, {}, "the log keeps no task: there is nothing to read again")
+    elif isinstance(place, int) and place < kept:
+        since = output.moment(kept)
+        output.line(False, {}, f"the log begins at {since}: what is older is not kept any more")
+    total = sum(found.queues.values(), start=Count())
+    if found.rate is not None and total.n:
+        least = "at least " if total.capped else ""
+        took = output.age(total.n / found.rate)
+        text = f"at {found.rate:g} tasks per second: {least}{took}; new tasks wait behind them"
+        output.line(False, {}, text)
 
 
 def _one(found: GroupView, json: bool) -> None:

@@ -6,6 +6,7 @@ by that clock at the time of the answer.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Literal
 
 import msgspec
@@ -413,6 +414,17 @@ class Reset(msgspec.Struct, frozen=True):
     to: str
     dry_run: bool
     shards: tuple[ShardReset, ...]
+    queues: Mapping[str, Count] = msgspec.field(default_factory=dict)
+    """By queue: the tasks that the group reads from there on, those that wait too."""
+    oldest_us: int | None = None
+    """The time at which the oldest of them was created."""
+    newest_us: int | None = None
+    """The time at which the newest of those that were counted was created."""
+    kept_us: int | None = None
+    """The time at which the first task of the log was created: older ones are not kept. None: there
+    is none."""
+    rate: float | None = None
+    """Replayed tasks that begin in a second, at most."""
 
 
 class Waited(msgspec.Struct, frozen=True):

@@ -411,16 +411,18 @@ class ResumeGroupRequest(_message.Message):
     def __init__(self, group: _Optional[str] = ...) -> None: ...
 
 class ResetGroupRequest(_message.Message):
-    __slots__ = ("group", "place", "at", "dry_run")
+    __slots__ = ("group", "place", "at", "dry_run", "rate")
     GROUP_FIELD_NUMBER: _ClassVar[int]
     PLACE_FIELD_NUMBER: _ClassVar[int]
     AT_FIELD_NUMBER: _ClassVar[int]
     DRY_RUN_FIELD_NUMBER: _ClassVar[int]
+    RATE_FIELD_NUMBER: _ClassVar[int]
     group: str
     place: str
     at: _timestamp_pb2.Timestamp
     dry_run: bool
-    def __init__(self, group: _Optional[str] = ..., place: _Optional[str] = ..., at: _Optional[_Union[datetime.datetime, _timestamp_pb2.Timestamp, _Mapping]] = ..., dry_run: bool = ...) -> None: ...
+    rate: float
+    def __init__(self, group: _Optional[str] = ..., place: _Optional[str] = ..., at: _Optional[_Union[datetime.datetime, _timestamp_pb2.Timestamp, _Mapping]] = ..., dry_run: bool = ..., rate: _Optional[float] = ...) -> None: ...
 
 class DeleteGroupRequest(_message.Message):
     __slots__ = ("group",)
@@ -1084,16 +1086,33 @@ class TaskDifference(_message.Message):
     def __init__(self, task_id: _Optional[str] = ..., queue: _Optional[str] = ..., name: _Optional[str] = ..., shadow: _Optional[str] = ..., real: _Optional[str] = ..., error: _Optional[str] = ...) -> None: ...
 
 class Reset(_message.Message):
-    __slots__ = ("group", "to", "dry_run", "shards")
+    __slots__ = ("group", "to", "dry_run", "shards", "queues", "oldest_us", "newest_us", "kept_us", "rate")
+    class QueuesEntry(_message.Message):
+        __slots__ = ("key", "value")
+        KEY_FIELD_NUMBER: _ClassVar[int]
+        VALUE_FIELD_NUMBER: _ClassVar[int]
+        key: str
+        value: Count
+        def __init__(self, key: _Optional[str] = ..., value: _Optional[_Union[Count, _Mapping]] = ...) -> None: ...
     GROUP_FIELD_NUMBER: _ClassVar[int]
     TO_FIELD_NUMBER: _ClassVar[int]
     DRY_RUN_FIELD_NUMBER: _ClassVar[int]
     SHARDS_FIELD_NUMBER: _ClassVar[int]
+    QUEUES_FIELD_NUMBER: _ClassVar[int]
+    OLDEST_US_FIELD_NUMBER: _ClassVar[int]
+    NEWEST_US_FIELD_NUMBER: _ClassVar[int]
+    KEPT_US_FIELD_NUMBER: _ClassVar[int]
+    RATE_FIELD_NUMBER: _ClassVar[int]
     group: str
     to: str
     dry_run: bool
     shards: _containers.RepeatedCompositeFieldContainer[ShardReset]
-    def __init__(self, group: _Optional[str] = ..., to: _Optional[str] = ..., dry_run: bool = ..., shards: _Optional[_Iterable[_Union[ShardReset, _Mapping]]] = ...) -> None: ...
+    queues: _containers.MessageMap[str, Count]
+    oldest_us: int
+    newest_us: int
+    kept_us: int
+    rate: float
+    def __init__(self, group: _Optional[str] = ..., to: _Optional[str] = ..., dry_run: bool = ..., shards: _Optional[_Iterable[_Union[ShardReset, _Mapping]]] = ..., queues: _Optional[_Mapping[str, Count]] = ..., oldest_us: _Optional[int] = ..., newest_us: _Optional[int] = ..., kept_us: _Optional[int] = ..., rate: _Optional[float] = ...) -> None: ...
 
 class ShardReset(_message.Message):
     __slots__ = ("shard_id", "again", "skipped", "unparked", "dead", "kept")

@@ -22,7 +22,7 @@ import math
 import random
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
-from typing import TYPE_CHECKING, TypeVar
+from typing import TYPE_CHECKING, Protocol, TypeVar
 
 from late.concurrency import in_thread
 from late.errors import LateError
@@ -31,6 +31,7 @@ if TYPE_CHECKING:
     from late.control import Control
     from late.control.queue_settings import Live
     from late.model.lanes import Layout
+    from late.model.replay import Replay
     from late.model.task import Schedule
 
 logger = logging.getLogger("late.settings")
@@ -45,11 +46,21 @@ _EARLY_S = 0.001
 T = TypeVar("T")
 
 
+class ReplayFollower(Protocol):
+    """It may lack the replays of groups that were reset."""
+
+    @property
+    def lacks_replays(self) -> bool: ...
+
+    def follow_replays(self, replays: Mapping[str, Replay]) -> None: ...
+
+
 class SettingsSync:
     """See the module. `open` once, then `run` until cancelled.
 
     Args:
         control: returns the `Control` to read; it is called in a thread.
+        replays: read only when it lacks some.
         on_schedules: None where this worker fires none.
         is_maintainer: whether this worker goes on with what a resize has begun, for all;
             several may.
@@ -64,6 +75,7 @@ class SettingsSync:
         on_lanes: Callable[[Layout], None],
         on_schedules: Callable[[Sequence[Schedule]], None] | None,
         rng: random.Random,
+        replays: ReplayFollower | None = None,
         is_maintainer: Callable[[], bool] = lambda: True,
         waits: Callable[[], bool] = lambda: False,
         every_s: float = EVERY_S,
@@ -86,6 +98,7 @@ class SettingsSync:
         self._followed: str | None = None
         """The version that was read, or an older one; None: it is to be read again."""
         self._on_schedules = on_schedules
+        self._replays = replays
         self._rng = rng
         self._every_s = every_s
         self._control: Control | None = None
@@ -134,6 +147,10 @@ class SettingsSync:
             known = await _pass_on(control.schedules.all, self._on_schedules, "schedules")
         if not self._draining:
             known &= await self._look(control)
+        replays = self._replays
+        if replays is not None and replays.lacks_replays:
+            known &= await _pass_on(control.groups.replays, replays.follow_replays, "replays")
+            known &= not replays.lacks_replays
         return await _pass_on(control.queues.live, self._on_settings, "knobs") and known
 
     def told(self, version: str | None) -> None:

@@ -1,4 +1,5 @@
-"""The part of a worker that knows whether it serves shadows: see `docs/shadow.md`.
+"""The part of a worker that knows whether it serves shadows: see `docs/shadow.md`. It also paces
+the replays of real groups: see `docs/groups.md`.
 
 A worker serves real groups or shadows, never both. A group of the other kind is to it as one that
 is paused: a group may be made anew under its name while it runs.
@@ -14,8 +15,9 @@ from typing import TYPE_CHECKING
 import msgspec
 
 from late.concurrency import in_thread
+from late.model.replay import Replay
 from late.model.shadow import Shadow
-from late.model.task import Cursor, Reads, ShardId
+from late.model.task import Cursor, Reads, Record, ShardId
 from late.scheduler.limits.limiter import TokenBucket
 from late.store.base import Lease, Membership, Page, cursor_within
 
@@ -30,6 +32,8 @@ SHORTEST_US, LONGEST_US = 20_000, 1_000_000
 """A shard whose next task is not due yet is read again after so long, at least and at most."""
 BURST_S = 0.1
 """A rate may be used up for so much time at once."""
+UNKNOWN_US = 100_000
+"""A replay whose pace is not known yet is read again after so long."""
 
 
 class ShadowMode:
@@ -58,6 +62,9 @@ class ShadowMode:
         self._reads = reads
         self._now_us = now_us
         self._wake = wake
+        self._replays: Mapping[str, Replay] = {}
+        self._resets: dict[str, int] = {}
+        """By group: the time of its last reset, where its replay is not known yet."""
         self.shadows: Mapping[str, Shadow] = {}
         self._buckets: dict[str, TokenBucket] = {}
         self._waits: dict[Key, int] = {}
@@ -101,7 +108,32 @@ class ShadowMode:
 
     def fitting(self, leases: Iterable[Lease]) -> list[Lease]:
         """Return the leases of groups of this worker's kind. The next view releases the others."""
-        return [lease for lease in leases if lease.reads.shadow == self.on]
+        mine = [lease for lease in leases if lease.reads.shadow == self.on]
+        for lease in mine:
+            reset_us = lease.reads.replay_us
+            if reset_us and not self._is_known(lease.group, reset_us):
+                self._resets[lease.group] = reset_us
+        return mine
+
+    # -- replays -----------------------------------------------------------------------------------
+
+    @property
+    def lacks_replays(self) -> bool:
+        """True while a group was reset and the pace of its replay is not known: it waits."""
+        return bool(self._resets)
+
+    def follow_replays(self, replays: Mapping[str, Replay]) -> None:
+        """Take in the replays of all groups. A group that is not among them is gone."""
+        self._replays = replays
+        self._resets = {
+            group: reset_us
+            for group, reset_us in self._resets.items()
+            if group in replays and replays[group].replay_us < reset_us
+        }
+
+    def _is_known(self, group: str, reset_us: int) -> bool:
+        replay = self._replays.get(group)
+        return replay is not None and replay.replay_us == reset_us
 
     # -- pace --------------------------------------------------------------------------------------
 
@@ -115,18 +147,41 @@ class ShadowMode:
 
     def paced(self, group: str, pages: list[Page]) -> list[Page]:
         """Return of each page the part that is due."""
-        shadow = self.shadows.get(group)
-        if shadow is None or (shadow.rate is None and shadow.speed is None):
+        shadow, now_us = self.shadows.get(group), self._now_us()
+        if shadow is None:
+            found = [self._replayed(group, page, now_us) for page in pages]
+        elif shadow.rate is None and shadow.speed is None:
             return pages
-        now_us = self._now_us()
-        bucket = self._bucket(group, shadow, now_us)
-        found = (self._part(group, page, shadow, bucket, now_us) for page in pages)
+        else:
+            bucket = None if shadow.rate is None else self._bucket(group, shadow.rate, now_us)
+
+            def due_us(record: Record) -> int:
+                return shadow.due_us(record.created_at_us)
+
+            found = [self._part(group, page, due_us, bucket, now_us) for page in pages]
         return [page for page in found if page is not None]
 
-    def _bucket(self, group: str, shadow: Shadow, now_us: int) -> TokenBucket | None:
-        if shadow.rate is None:
-            return None
-        rate = shadow.rate * max(1, self._owned(group)) / max(1, self._shards)
+    def _replayed(self, group: str, page: Page, now_us: int) -> Page | None:
+        """Return the part of a page of a real group that is due: a replay may have a rate."""
+        reset_us = (self._reads((group, page.shard_id)) or Reads()).replay_us
+        if not reset_us:
+            return page
+        bucket, replay_due_us = None, 0
+        if not self._is_known(group, reset_us):
+            replay_due_us = now_us + UNKNOWN_US
+        elif (rate := self._replays[group].rate) is None:
+            return page
+        else:
+            bucket = self._bucket(group, rate, now_us)
+
+        def due_us(record: Record) -> int | None:
+            return replay_due_us if record.created_at_us < reset_us else None
+
+        return self._part(group, page, due_us, bucket, now_us)
+
+    def _bucket(self, group: str, of_all: float, now_us: int) -> TokenBucket:
+        """Return the bucket of this worker's part of a group's rate, by its part of the shards."""
+        rate = of_all * max(1, self._owned(group)) / max(1, self._shards)
         bucket = self._buckets.get(group)
         if bucket is None:
             bucket = self._buckets[group] = TokenBucket(rate, rate * BURST_S, now_us)
@@ -135,14 +190,24 @@ class ShadowMode:
         return bucket
 
     def _part(
-        self, group: str, page: Page, shadow: Shadow, bucket: TokenBucket | None, now_us: int
+        self,
+        group: str,
+        page: Page,
+        due_of: Callable[[Record], int | None],
+        bucket: TokenBucket | None,
+        now_us: int,
     ) -> Page | None:
+        """Return the records up to the first that is not due; None for none.
+
+        Args:
+            due_of: returns when a record is to be taken; None for one that has no pace.
+        """
         key = (group, page.shard_id)
         reads = self._reads(key) or Reads()
         for count, record in enumerate(page.records):
-            if not reads.takes(record):
+            due_us = due_of(record) if reads.takes(record) else None
+            if due_us is None:
                 continue
-            due_us = shadow.due_us(record.created_at_us)
             if due_us <= now_us and bucket is not None:
                 due_us = bucket.next_at_us(now_us)
                 if due_us > now_us:  # for as many as may start at once: each look reads a page

@@ -202,11 +202,12 @@ class Worker:
         )
         # A tick is one row of the log, for all groups: the default one's owners fire it.
         fires = DEFAULT_GROUP in self.groups
-        self.settings_sync = SettingsSync(
+        self.settings_sync: SettingsSync = SettingsSync(
             self.control,
             on_settings=self._change_settings,
             on_lanes=self._resized,
             on_schedules=partial(self.scheduler.schedules, group=DEFAULT_GROUP) if fires else None,
+            replays=self.shadow,
             is_maintainer=self.is_maintainer,
             waits=lambda: self.scheduler.gated,
             rng=self._rng,

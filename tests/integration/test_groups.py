@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from typing import Any
 
 import pytest
@@ -379,3 +380,38 @@ async def test_what_a_reset_will_read_again_is_kept_although_it_was_settled_long
     control.groups.reset("default", "beginning")
     await store.prune(journal_keep_s=100_000)
     assert len(await everything(store, ShardId(SHARD))) == 3
+
+
+async def test_a_rehearsal_tells_what_would_run(url: str, store: Store, control: Control) -> None:
+    _, records = await books(url, store)
+    plan = control.groups.reset("default", "beginning", rate=2.5, dry_run=True)
+    times = [record.created_at_us for record in records]
+    assert {queue: count.n for queue, count in plan.queues.items()} == Counter(
+        record.queue for record in records
+    )
+    assert (plan.oldest_us, plan.newest_us, plan.kept_us) == (min(times), max(times), min(times))
+    later = control.groups.reset("default", times[2], dry_run=True)
+    assert (later.oldest_us, later.kept_us) == (times[2], min(times))
+    assert control.groups.replays() == {}, "a rehearsal changes nothing"
+
+
+async def test_a_rate_belongs_to_one_reset(url: str, store: Store, control: Control) -> None:
+    control.groups.create("audit", start="beginning")
+    control.groups.reset("audit", "beginning", rate=2.5)
+    first = control.groups.replays()["audit"]
+    assert first.rate == 2.5
+    control.groups.reset("audit", "beginning")
+    second = control.groups.replays()["audit"]
+    assert (second.rate, second.replay_us > first.replay_us) == (None, True)
+    control.groups.reset("audit", "beginning", rate=2.5)
+    control.groups.delete("audit")
+    control.groups.create("audit", start="beginning")
+    assert "audit" not in control.groups.replays()
+    assert rows(url, "select key from late_meta where key like 'replay/%'") == []
+
+
+def test_a_rate_that_makes_no_sense_is_refused(control: Control) -> None:
+    with pytest.raises(ConfigError, match=r"rate 0: from 0\.001"):
+        control.groups.reset("default", "beginning", rate=0)
+    with pytest.raises(ConfigError, match="replays nothing"):
+        control.groups.reset("default", "now", rate=1)

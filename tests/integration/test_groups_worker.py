@@ -219,3 +219,20 @@ async def test_waiting_returns_when_the_last_task_is_settled(url: str, control: 
         gate.set()
         assert (await waiting).state == "settled"
         assert ran == [1]
+
+
+def test_a_replay_with_a_rate_runs_all_and_what_waits_too(url: str, control: Control) -> None:
+    """What the group had run, and what it had not come to: each runs once more, or once."""
+    ran: list[tuple[str, int, bool]] = []
+    control.groups.create("audit", start="beginning")
+    app = of(url, "audit", ran)
+    enqueue(app, range(20))
+    assert drain(app) == {"done": 20}
+    enqueue(app, range(20, 25))
+    ran.clear()
+    control.groups.reset("audit", "beginning", rate=1_000)
+    enqueue(app, range(25, 30))
+    assert drain(app) == {"done": 30}
+    assert Counter(ran) == Counter(("audit", n, n < 25) for n in range(30))
+    found = control.verify(group="audit")
+    assert (found.problems, found.totals.waiting) == ((), 0)

@@ -8,6 +8,7 @@ from typing import Any
 import msgspec
 import pytest
 
+from late.model.replay import Replay
 from late.model.shadow import Shadow
 from late.model.task import Cursor, Reads, Record, ShardId, TaskId
 from late.store.base import Lease, Membership, Page, WorkerInfo
@@ -107,8 +108,8 @@ async def test_a_rate_is_shared_by_the_shards() -> None:
     world.mode.close()
 
 
-def lease(*, shadow: bool) -> Lease:
-    made: Any = Lease("try", SHARD, "w", 1, 1, Cursor(""), (), {}, reads=Reads(shadow=shadow))  # type: ignore[arg-type]
+def lease(**reads: Any) -> Lease:
+    made: Any = Lease("try", SHARD, "w", 1, 1, Cursor(""), (), {}, reads=Reads(**reads))  # type: ignore[arg-type]
     return made  # type: ignore[no-any-return]
 
 
@@ -129,3 +130,50 @@ def test_a_worker_works_groups_of_its_own_kind(on: bool, caplog: pytest.LogCaptu
     gone = msgspec.structs.replace(seen, shadows=frozenset())
     assert mode.view(gone).groups == (frozenset() if on else {"default", "try"})
     assert "is no shadow any more" in caplog.text or not on
+
+
+def replay_world(rate: float | None, *, owned: int = 1) -> World:
+    """A worker of a real group that was reset at `BEGAN_US`."""
+    world = World(on=False, owned=owned)
+    world.mode._reads = lambda key: Reads(replay_us=BEGAN_US)
+    world.mode.fitting([lease(replay_us=BEGAN_US)])
+    if rate is not None:
+        world.mode.follow_replays({"try": Replay(BEGAN_US, rate)})
+    return world
+
+
+async def test_a_replay_begins_as_many_in_a_second_as_its_rate_says() -> None:
+    world = replay_world(rate=10.0)
+    made = page(*range(50))
+    assert world.taken(made) == [0]
+    assert world.mode.wanted({KEY: Cursor("")}) == {}
+    world.now_us += 100_000
+    assert world.taken(made) == [0]
+    world.mode.close()
+
+
+async def test_a_task_that_is_newer_than_the_reset_has_no_pace() -> None:
+    world = replay_world(rate=0.001)
+    new = (BEGAN_US - SINCE_US) / 1e6
+    made = page(0, new, new, new)
+    assert len(world.taken(made)) == 4
+    assert world.taken(page(new, new, 0, new)) == [0, 1], "the next old one has to wait"
+    world.mode.close()
+
+
+async def test_a_replay_waits_until_its_pace_is_known() -> None:
+    world = replay_world(rate=None)
+    assert world.mode.lacks_replays
+    assert world.taken(page(0, 1)) == []
+    world.mode.follow_replays({"try": Replay(BEGAN_US - 1, None)})
+    assert world.mode.lacks_replays, "that was the reset before"
+    world.mode.follow_replays({"try": Replay(BEGAN_US)})
+    assert not world.mode.lacks_replays
+    assert world.taken(page(0, 1)) == [0, 1]
+    world.mode.close()
+
+
+def test_a_group_that_is_gone_is_not_asked_for_again() -> None:
+    world = replay_world(rate=None)
+    world.mode.follow_replays({})
+    assert not world.mode.lacks_replays

@@ -46,6 +46,8 @@ class ResetGroup(msgspec.Struct, forbid_unknown_fields=True, kw_only=True):
     place: Place | None = None
     at: Moment | None = None
     dry_run: bool = False
+    rate: Annotated[float, Meta(ge=RATE_MIN, le=RATE_MAX)] | None = None
+    """Replayed tasks that begin in a second, at most, in all workers."""
 
 
 class CreateShadow(msgspec.Struct, forbid_unknown_fields=True, kw_only=True):
@@ -148,7 +150,8 @@ def reset_group(ask: Ask[ResetGroup]) -> Reset:
     """Let a group begin anew: read the log again from a place, or leave out what waits."""
     name = _name(ask)
     place = place_of(ask, ask.value.place, ask.value.at)
-    return ask.control.groups.reset(name, place, dry_run=ask.value.dry_run)
+    asked = ask.value
+    return ask.control.groups.reset(name, place, rate=asked.rate, dry_run=asked.dry_run)
 
 
 @operation("DELETE", GROUP, ADMIN_WHOLE, "group delete")

@@ -8,6 +8,7 @@ from collections.abc import Sequence
 from late.control.database import Database, Part, on_engine
 from late.control.groups import compare as comparisons
 from late.control.groups import groups, lag
+from late.control.groups import replay as replays
 from late.control.groups import reset as resets
 from late.control.groups import retention as retentions
 from late.control.groups import shadow as shadows
@@ -82,6 +83,7 @@ class GroupControl(Part):
 
     delete = on_engine(groups.remove)
     reset = on_engine(resets.reset)
+    replays = on_engine(replays.all_of)
     begin_shadows = on_engine(shadows.begin)
     shadows = on_engine(shadows.names)
     compare = on_engine(comparisons.compare)

@@ -43,6 +43,10 @@ SHADOW_KEY = "shadow/"
 """The beginning of the keys in `late_meta` under which shadows are described."""
 
 
+REPLAY_KEY = "replay/"
+"""The beginning of the keys in `late_meta` under which the rates of replays are kept."""
+
+
 class Checkpoint(msgspec.Struct, frozen=True):
     """A checkpoint that an operator writes into the journal of one shard."""
 
@@ -194,7 +198,9 @@ def _forget(connection: Connection, name: str, gone: _Gone) -> None:
         connection.execute(delete(table).where(table.c.consumer_group == name))
     connection.execute(delete(group).where(group.c.name == name))
     key = _GONE + name
-    connection.execute(delete(meta).where(meta.c.key.in_([key, SHADOW_KEY + name])))
+    connection.execute(
+        delete(meta).where(meta.c.key.in_([key, SHADOW_KEY + name, REPLAY_KEY + name]))
+    )
     value = msgspec.json.encode(gone).decode()
     connection.execute(insert(meta).values(key=key, value=value))
 

@@ -14,7 +14,6 @@ from __future__ import annotations
 
 from typing import Any
 
-import msgspec
 from sqlalchemy import (
     ColumnElement,
     Connection,
@@ -22,25 +21,23 @@ from sqlalchemy import (
     Select,
     Table,
     and_,
-    case,
     delete,
-    func,
     not_,
     select,
     update,
 )
 
 from late.control import audit
-from late.control.groups import groups
+from late.control.groups import groups, rehearsal, replay
 from late.control.groups.groups import Checkpoint
-from late.control.sql import beyond_cursor, positions
+from late.control.groups.rehearsal import Shard, of_shard
+from late.control.sql import positions
 from late.control.sql.last_settlement import Journal, journals
-from late.control.sql.per_shard import union_rows
-from late.control.sql.rows import locking, log_of, now_us, open_of
+from late.control.sql.rows import locking, log_of, now_us
 from late.control.sql.shards import survey
 from late.control.status import backlog
 from late.control.views import Count, Reset, ShardReset
-from late.errors import Conflict
+from late.errors import ConfigError, Conflict
 from late.model.task import DEFAULT_GROUP, Reads
 from late.model.workflow import OPEN, WAITING
 from late.schema.engine import reading
@@ -49,48 +46,46 @@ from late.store.common import open_tasks
 from late.store.common.groups import is_shadow, reads_of
 from late.store.common.suspects import inherited, suspects_of, suspects_text
 
-LOOKED = 64_000
-"""The number of rows of one kind that a preview looks at, over all shards."""
-LOOKED_MIN = 1_000
-"""The least number of rows of one shard that are looked at, for any number of shards."""
 
-
-class _Shard(msgspec.Struct, frozen=True):
-    """One shard before and after the reset."""
-
-    shard_id: int
-    before: Journal
-    cursor: str
-    old: Reads
-    new: Reads
-
-    def again(self, connection: Connection) -> ColumnElement[bool]:
-        """Return the condition for records that will be read after the reset."""
-        return positions.ahead(connection, self.shard_id, self.cursor, self.new)
-
-    def waiting(self, connection: Connection) -> ColumnElement[bool]:
-        """Return the condition for records that would be read without the reset."""
-        return positions.ahead(connection, self.shard_id, self.before.cursor, self.old)
-
-
-def reset(engine: Engine, name: str, to: str | int, *, dry_run: bool = False) -> Reset:
+def reset(
+    engine: Engine,
+    name: str,
+    to: str | int,
+    *,
+    rate: float | None = None,
+    dry_run: bool = False,
+) -> Reset:
     """Let the group read from `to`: `beginning`, `now`, or a time in microseconds.
 
+    Args:
+        rate: tasks created before the reset that begin in a second, at most, in all workers.
+
     Raises:
-        ConfigError: there is no such group, or `to` is not valid.
+        ConfigError: there is no such group, or `to` or `rate` is not valid.
         Conflict: it is a shadow, whose counts begin with it.
     """
+    replay.check(rate)
+    if rate is not None and to == positions.NOW:
+        raise ConfigError("a reset to now replays nothing: give no rate")
     head = positions.head(engine) if to == positions.NOW else ""
     with reading(engine) as connection:
         shards = _shards(connection, name, to, head)
-        found = tuple(_effects(connection, name, shards))
-    shown = str(to)
+        found = tuple(rehearsal.effects(connection, name, shards))
+        queues, oldest_us, newest_us = rehearsal.read(connection, shards)
+        kept_us = rehearsal.kept_since(connection, shards)
     if not dry_run:
-        groups.once(engine, lambda connection: _apply(connection, name, to, head, found))
-    return Reset(name, shown, dry_run, found)
+
+        def work(connection: Connection) -> None:
+            _apply(connection, name, to, head, found, rate)
+
+        groups.once(engine, work)
+    return Reset(
+        name, str(to), dry_run, found, queues=queues, oldest_us=oldest_us, newest_us=newest_us,
+        kept_us=kept_us, rate=rate,
+    )  # fmt: skip
 
 
-def _shards(connection: Connection, name: str, to: str | int, head: str) -> list[_Shard]:
+def _shards(connection: Connection, name: str, to: str | int, head: str) -> list[Shard]:
     row = groups.known(connection, name, lock=False)
     if is_shadow(row.paused):
         raise Conflict(
@@ -109,123 +104,29 @@ def _shards(connection: Connection, name: str, to: str | int, head: str) -> list
         cursors = positions.before(connection, every, place, names)
     for shard_id in every:
         journal = last.get((name, shard_id), Journal())
-        found.append(_Shard(shard_id, journal, cursors[shard_id], old, new))
+        found.append(Shard(shard_id, journal, cursors[shard_id], old, new))
     return found
-
-
-# --- effects -------------------------------------------------------------------------------------
-
-
-def _effects(connection: Connection, name: str, shards: list[_Shard]) -> list[ShardReset]:
-    """Count the effects of a reset on each shard, among the first rows of each kind.
-
-    People see it before they decide, and a full count of a long log would take too long.
-    """
-    most = max(LOOKED_MIN, LOOKED // max(1, len(shards)))
-    again = _logged(connection, shards, most, returns=True)
-    skipped = _logged(connection, shards, most, returns=False)
-    unparked, parked = _elsewhere(connection, timer, name, shards, most)
-    dead_too, _ = _elsewhere(connection, dead, name, shards, most)
-    opened = [open_of(each.before.open) for each in shards]
-    conditions = (each.again(connection) for each in shards)
-    returned = backlog.ids_among(connection, list(zip(conditions, opened, strict=True)))
-    return [
-        ShardReset(
-            shard_id=each.shard_id,
-            again=again[n],
-            skipped=skipped[n],
-            unparked=unparked[n],
-            dead=dead_too[n],
-            kept=Count(
-                len(opened[n]) - len(returned[n]) + parked[n].n - unparked[n].n, parked[n].capped
-            ),
-        )
-        for n, each in enumerate(shards)
-    ]
-
-
-def _logged(
-    connection: Connection, shards: list[_Shard], most: int, *, returns: bool
-) -> list[Count]:
-    """Count the records of each shard that the reset adds or removes, among the first `most`.
-
-    Args:
-        returns: count records beyond the new cursor that are read only because of the reset. If
-            False, count records beyond the old cursor that are no longer read.
-    """
-    legs = []
-    for each in shards:
-        again, waiting = each.again(connection), each.waiting(connection)
-        meant = and_(again, not_(waiting)) if returns else and_(waiting, not_(again))
-        cursor = each.cursor if returns else each.before.cursor
-        # The limit is on the rows that are read, as the conditions on time and queue have no index.
-        legs.append(
-            select(case((meant, 1), else_=0).label("meant"))
-            .where(beyond_cursor.beyond(connection, each.shard_id, cursor))
-            .order_by(*beyond_cursor.order_of(connection))
-            .limit(most)
-        )
-    return [found for found, _ in _counted(connection, legs, most)]
-
-
-def _elsewhere(
-    connection: Connection, table: Table, name: str, shards: list[_Shard], most: int
-) -> tuple[list[Count], list[Count]]:
-    """Count timers or dead letters, among the first `most` rows of each shard.
-
-    Returns:
-        For each shard the rows whose record will be read again, and all rows.
-    """
-    log, time = log_of(connection), table.c[2]
-    legs = []
-    for each in shards:
-        its = select(log.c.task_id).where(
-            backlog.is_record_of(connection, table), each.again(connection)
-        )
-        legs.append(
-            select(case((its.correlate(table).exists(), 1), else_=0).label("meant"))
-            .where(_of(table, name, each.shard_id))
-            .order_by(time)
-            .limit(most)
-        )
-    found = _counted(connection, legs, most)
-    return [meant for meant, _ in found], [all_ for _, all_ in found]
-
-
-def _counted(
-    connection: Connection, legs: list[Select[Any]], most: int
-) -> list[tuple[Count, Count]]:
-    """Count for each leg the rows that are `meant`, and all rows."""
-    counts = []
-    for leg in legs:
-        looked = leg.subquery()
-        meant = func.coalesce(func.sum(looked.c.meant), 0).label("meant")
-        counts.append(select(func.count().label("n"), meant).select_from(looked))
-    found = [(Count(), Count())] * len(legs)
-    for row in union_rows(connection, counts, rows=most):
-        capped = row.n >= most
-        found[row.leg] = Count(int(row.meant), capped), Count(row.n, capped)
-    return found
-
-
-def _of(table: Table, name: str, shard_id: int) -> ColumnElement[bool]:
-    return and_(table.c.consumer_group == name, table.c.shard_id == shard_id)
 
 
 def _doomed(
-    connection: Connection, table: Table, name: str, shard: _Shard, again: ColumnElement[bool]
+    connection: Connection, table: Table, name: str, shard: Shard, again: ColumnElement[bool]
 ) -> ColumnElement[bool]:
     """Return the condition for timers or dead letters whose record will be read again."""
     log = log_of(connection)
     returning = select(log.c.task_id).where(again)
-    return and_(_of(table, name, shard.shard_id), table.c.task_id.in_(returning))
+    return and_(of_shard(table, name, shard.shard_id), table.c.task_id.in_(returning))
 
 
 # --- changes -------------------------------------------------------------------------------------
 
 
 def _apply(
-    connection: Connection, name: str, to: str | int, head: str, found: tuple[ShardReset, ...]
+    connection: Connection,
+    name: str,
+    to: str | int,
+    head: str,
+    found: tuple[ShardReset, ...],
+    rate: float | None,
 ) -> None:
     groups.known(connection, name)
     leases = select(lease).where(lease.c.consumer_group == name).order_by(lease.c.shard_id)
@@ -239,6 +140,7 @@ def _apply(
         # too; with an earlier time, one that ran during the count would count as new.
         values["replay_us"] = now_us(connection)
     connection.execute(update(group).where(group.c.name == name).values(**values))
+    replay.put(connection, name, rate)
     words = ("again", "skipped", "unparked", "dead")
     totals = {w: sum((getattr(each, w) for each in found), start=Count()) for w in words}
     audit.record(
@@ -247,6 +149,7 @@ def _apply(
         subject=f"group:{name}",
         after={
             "to": to,
+            **({} if rate is None else {"rate": rate}),
             **{word: total.n for word, total in totals.items()},
             "at_least": any(total.capped for total in totals.values()),
         },
@@ -280,7 +183,7 @@ def _cancel_stages(connection: Connection, tasks: Select[Any]) -> None:
     connection.execute(update(stage).where(waits).values(**ended))
 
 
-def _one(connection: Connection, name: str, shard: _Shard, leased: int | None) -> None:
+def _one(connection: Connection, name: str, shard: Shard, leased: int | None) -> None:
     before = shard.before
     # It raises for a damaged value, which must not be overwritten.
     opened = open_tasks.open_of(before.open)

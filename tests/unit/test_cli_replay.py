@@ -1,0 +1,62 @@
+"""`late group reset` with a rate, over the command line and over HTTP."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+import late
+from late.control import Control
+from late.outbox import connect
+from late.testing import drain
+from tests.support import sqlite
+from tests.unit.api_kit import served
+from tests.unit.cli_kit import Cli
+
+
+@pytest.fixture
+def cli(tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> Cli:
+    url = sqlite.database(tmp_path / "replay.db")
+    monkeypatch.setenv("LATE_URL", url)
+    monkeypatch.setenv("COLUMNS", "200")
+    return Cli(capsys, url)
+
+
+def test_a_replay_is_rehearsed_and_then_has_its_rate(cli: Cli) -> None:
+    app = late.App(cli.url)
+
+    @app.task(queue="orders")
+    def ship(n: int) -> None:
+        pass
+
+    with connect(cli.url) as tx:
+        for n in range(3):
+            app.enqueue(tx, ship.call(n))
+    with Control(cli.url) as control:
+        control.groups.set_retention(3_600)
+        drain(app)
+        asked = ("group", "reset", "default", "--from", "1h", "--rate", "0.5")
+        shown = cli.fine(*asked, "--dry-run").out
+        assert "Would reset group default" in shown
+        assert "orders" in shown
+        assert "what is older is not kept any more" in shown
+        assert "at 0.5 tasks per second: 6.0s" in shown
+        unasked = cli(*asked)
+        assert (unasked.code, "this resets group default" in unasked.err) == (2, True)
+        assert "Would reset group default" in unasked.out
+        assert control.groups.replays() == {}
+        assert "Reset group default" in cli.fine(*asked, "--yes").out
+        assert control.groups.replays()["default"].rate == 0.5
+    words = ("group", "reset", "default", "--to", "now", "--rate", "2")
+    assert "replays nothing" in cli.refused(*words)
+
+
+async def test_over_http(tmp_path: Path) -> None:
+    async with served(tmp_path) as it:
+        path, body = "/v1/groups/default/reset", {"place": "beginning", "rate": 5.0}
+        answer = await it.call("POST", path, body)
+        assert (answer.status, answer.json["rate"], answer.json["queues"]) == (200, 5.0, {})
+        with Control(it.url) as control:
+            assert control.groups.replays()["default"].rate == 5.0
+        assert (await it.call("POST", path, body | {"rate": 0})).status == 400
