@@ -260,7 +260,7 @@ def reset(
     does not read again goes on. Exact by the time of insert, as far back as the log goes.
     """
     with options.control_of(url_option) as control:
-        place = place_of(to, "--from", control)
+        place = place_of(to, "--to", control)
         if not (dry_run or yes):
             _effects(control.groups.reset(name, place, rate=rate, dry_run=True), place)
             options.asked(f"Reset group {name}?", f"this resets group {name}")

@@ -2,17 +2,18 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from late.cli import options, output
 
 if TYPE_CHECKING:
+    from late.control.backfill import Backfill
     from late.model.task import Schedule
 
 app = typer.Typer(
-    help="Recurring tasks: list, pause, resume, run, remove.",
+    help="Recurring tasks: list, pause, resume, run, backfill, remove.",
     no_args_is_help=True,
     rich_markup_mode=None,
 )
@@ -69,6 +70,54 @@ def run(name: options.Name, url_option: options.Url = None, json: options.Json =
     with options.control_of(url_option) as control:
         task_id = control.schedules.run(name)
     output.line(json, {"schedule": name, "task_id": task_id}, task_id)
+
+
+MOMENT = "A time: 2026-05-01T12:00:00Z, or how long ago: 2h"
+
+
+@app.command("backfill")
+def backfill(
+    name: options.Name,
+    since: Annotated[str, typer.Option("--from", metavar="TIME", help=MOMENT, show_default=False)],
+    url_option: options.Url = None,
+    until: Annotated[
+        str | None, typer.Option("--until", metavar="TIME", help=MOMENT + ". Default: now.")
+    ] = None,
+    dry_run: options.DryRun = False,
+    yes: options.Yes = False,
+    json: options.Json = False,
+) -> None:
+    """Enqueue the ticks of a past time that were not enqueued.
+
+    The rule and the zone are those that the schedule has now. A tick whose task is still known is
+    left out. One that ran and is gone runs again: see how far back the log goes.
+    """
+    with options.control_of(url_option) as control:
+        now = control.now()
+        since_us = options.moment_us(since, "--from", now)
+        until_us = None if until is None else options.moment_us(until, "--until", now)
+        if not (dry_run or yes):
+            found = control.schedules.backfill(name, since_us, until_us, dry_run=True)
+            _backfilled(found, json=False)
+            options.asked(f"Backfill schedule {name}?", f"this enqueues {found.enqueued} tasks")
+        done = control.schedules.backfill(name, since_us, until_us, dry_run=dry_run)
+    _backfilled(done, json)
+
+
+def _backfilled(found: Backfill, json: bool) -> None:
+    would = "would be enqueued" if found.dry_run else "are enqueued"
+    text = f"{found.schedule}: {found.enqueued} of {found.ticks} ticks {would}"
+    if found.enqueued:
+        text += f", {output.moment(found.first_us)} to {output.moment(found.last_us)}"
+    output.line(json, found, text)
+    if json:
+        return
+    if found.known:
+        output.line(False, {}, f"{found.known} are known: enqueued already")
+    if found.enqueued and found.dry_run:
+        since = output.moment(found.kept_us)
+        tells = "no task of its shard" if found.kept_us is None else f"its shard since {since}"
+        output.line(False, {}, f"the log keeps {tells}: what ran before that runs again")
 
 
 @app.command("remove")

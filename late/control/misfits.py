@@ -13,7 +13,7 @@ from typing import Any, Protocol
 import msgspec
 from sqlalchemy import Connection, Engine, Select, select
 
-from late.control.schedules import schedule_of
+from late.control.schedule_rows import schedule_of
 from late.control.sql import beyond_cursor
 from late.control.sql.last_settlement import journal
 from late.control.sql.positions import ahead, registered

@@ -13,8 +13,10 @@ import msgspec
 from sqlalchemy import Connection, Engine, RowMapping, delete, insert, select, update
 
 from late.control import audit
-from late.control.database import Part
-from late.control.sql.rows import COCKROACH, SPANNER, locking, log_table_of, now_us
+from late.control import backfill as backfills
+from late.control.database import Part, on_engine
+from late.control.schedule_rows import DECLARED, one, schedule_of, stored
+from late.control.sql.rows import COCKROACH, SPANNER, log_table_of, now_us
 from late.errors import ConfigError
 from late.model.cron import check, next_due_us
 from late.model.ids import new_id
@@ -23,11 +25,6 @@ from late.model.ticks import in_order
 from late.payload.terms import is_bound
 from late.schema.engine import reading, write
 from late.schema.tables import schedule
-
-_DECLARED = (
-    "rule", "zone", "catch_up", "catch_up_max", "overlap", "queue", "task_name", "payload",
-    "options",
-)  # fmt: skip
 
 
 class ScheduleControl(Part):
@@ -54,8 +51,8 @@ class ScheduleControl(Part):
             return []
         # Usually nothing has changed, and this read takes no lock.
         with reading(self._database.engine) as connection:
-            stored = _stored(connection, names)
-            if all(spec.name in stored and not _changes(spec, stored[spec.name]) for spec in specs):
+            known = stored(connection, names)
+            if all(spec.name in known and not _changes(spec, known[spec.name]) for spec in specs):
                 return []
         ordered = sorted(specs, key=lambda spec: spec.name)
         return write(self._database.engine, lambda connection: _sync(connection, ordered))
@@ -103,7 +100,7 @@ class ScheduleControl(Part):
         """
 
         def enqueue(connection: Connection) -> TaskId:
-            row = _one(connection, name)
+            row = one(connection, name)
             if is_bound(row["payload"]):
                 raise ConfigError(
                     f"schedule {name!r} is sealed for its due times and nothing else: enqueue task "
@@ -125,6 +122,8 @@ class ScheduleControl(Part):
 
         return write(self._database.engine, enqueue)
 
+    backfill = on_engine(backfills.backfill)
+
     def remove(self, name: str) -> None:
         """Remove a schedule that is no longer in the code. Tasks of its ticks continue.
 
@@ -133,7 +132,7 @@ class ScheduleControl(Part):
         """
 
         def forget(connection: Connection) -> None:
-            _one(connection, name)
+            one(connection, name)
             connection.execute(delete(schedule).where(schedule.c.name == name))
             _audited(connection, "remove", name)
 
@@ -142,12 +141,12 @@ class ScheduleControl(Part):
 
 def _sync(connection: Connection, specs: Sequence[Schedule]) -> list[str]:
     written = []
-    stored = _stored(connection, [spec.name for spec in specs], lock=True)
+    known = stored(connection, [spec.name for spec in specs], lock=True)
     # The clock is read after the lock. Every settled tick was due before this time, so a due time
     # that is computed from it cannot fire the same tick again.
     now = now_us(connection)
     for spec in specs:
-        row = stored.get(spec.name)
+        row = known.get(spec.name)
         if row is None:
             if _insert(connection, spec, now):
                 written.append(spec.name)
@@ -168,16 +167,8 @@ def _sync(connection: Connection, specs: Sequence[Schedule]) -> list[str]:
     return written
 
 
-def _stored(
-    connection: Connection, names: Sequence[str], *, lock: bool = False
-) -> dict[str, RowMapping]:
-    statement = select(schedule).where(schedule.c.name.in_(names)).order_by(schedule.c.name)
-    rows = connection.execute(locking(connection, statement) if lock else statement)
-    return {row.name: row._mapping for row in rows}
-
-
 def _changes(spec: Schedule, row: RowMapping) -> dict[str, Any]:
-    fields = (*_DECLARED, "anchor_us") if spec.anchor_us else _DECLARED
+    fields = (*DECLARED, "anchor_us") if spec.anchor_us else DECLARED
     return {field: getattr(spec, field) for field in fields if getattr(spec, field) != row[field]}
 
 
@@ -188,7 +179,7 @@ def _next(spec: Schedule, anchor_us: int, after_us: int) -> int | None:
 def _insert(connection: Connection, spec: Schedule, now: int) -> bool:
     anchor = spec.anchor_us or now
     values = {
-        **{field: getattr(spec, field) for field in _DECLARED},
+        **{field: getattr(spec, field) for field in DECLARED},
         "name": spec.name,
         "shard_id": spec.shard_id,
         "anchor_us": anchor,
@@ -211,7 +202,7 @@ def _insert(connection: Connection, spec: Schedule, now: int) -> bool:
 
 def _switch(engine: Engine, name: str, *, paused: bool) -> Schedule:
     def switch(connection: Connection) -> Schedule:
-        row = _one(connection, name)
+        row = one(connection, name)
         now = now_us(connection)
         changed: dict[str, Any] = {"paused": int(paused), "updated_at_us": now}
         if row["paused"] and not paused:
@@ -221,7 +212,7 @@ def _switch(engine: Engine, name: str, *, paused: bool) -> Schedule:
         connection.execute(update(schedule).where(schedule.c.name == name).values(**changed))
         if bool(row["paused"]) != paused:
             _audited(connection, "pause" if paused else "resume", name)
-        return schedule_of(_one(connection, name))
+        return schedule_of(one(connection, name))
 
     return write(engine, switch)
 
@@ -237,25 +228,3 @@ def _options(row: RowMapping) -> str:
     options = in_order(given, row["name"], row["overlap"])
     options = msgspec.structs.replace(options, schedule=row["name"])
     return msgspec.json.encode(options).decode()
-
-
-def _one(connection: Connection, name: str) -> RowMapping:
-    row = _stored(connection, [name], lock=True).get(name)
-    if row is None:
-        known = connection.execute(select(schedule.c.name).order_by(schedule.c.name).limit(10))
-        names = ", ".join(known.scalars()) or "none"
-        raise ConfigError(f"no schedule {name[:128]!r}; known: {names}")
-    return row
-
-
-def schedule_of(row: RowMapping) -> Schedule:
-    """Return the schedule in a row of its table."""
-    return Schedule(
-        **{field: row[field] for field in _DECLARED},
-        name=row["name"],
-        shard_id=row["shard_id"],
-        anchor_us=row["anchor_us"],
-        next_due_at_us=row["next_due_at_us"],
-        paused=bool(row["paused"]),
-        open_task_id=row["open_task_id"],
-    )

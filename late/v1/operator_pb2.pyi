@@ -472,6 +472,18 @@ class RunScheduleRequest(_message.Message):
     schedule: str
     def __init__(self, schedule: _Optional[str] = ...) -> None: ...
 
+class BackfillScheduleRequest(_message.Message):
+    __slots__ = ("schedule", "since", "until", "dry_run")
+    SCHEDULE_FIELD_NUMBER: _ClassVar[int]
+    SINCE_FIELD_NUMBER: _ClassVar[int]
+    UNTIL_FIELD_NUMBER: _ClassVar[int]
+    DRY_RUN_FIELD_NUMBER: _ClassVar[int]
+    schedule: str
+    since: _timestamp_pb2.Timestamp
+    until: _timestamp_pb2.Timestamp
+    dry_run: bool
+    def __init__(self, schedule: _Optional[str] = ..., since: _Optional[_Union[datetime.datetime, _timestamp_pb2.Timestamp, _Mapping]] = ..., until: _Optional[_Union[datetime.datetime, _timestamp_pb2.Timestamp, _Mapping]] = ..., dry_run: bool = ...) -> None: ...
+
 class RemoveScheduleRequest(_message.Message):
     __slots__ = ("schedule",)
     SCHEDULE_FIELD_NUMBER: _ClassVar[int]
@@ -1201,6 +1213,26 @@ class Ran(_message.Message):
     schedule: str
     task_id: str
     def __init__(self, schedule: _Optional[str] = ..., task_id: _Optional[str] = ...) -> None: ...
+
+class Backfill(_message.Message):
+    __slots__ = ("schedule", "dry_run", "ticks", "known", "enqueued", "first_us", "last_us", "kept_us")
+    SCHEDULE_FIELD_NUMBER: _ClassVar[int]
+    DRY_RUN_FIELD_NUMBER: _ClassVar[int]
+    TICKS_FIELD_NUMBER: _ClassVar[int]
+    KNOWN_FIELD_NUMBER: _ClassVar[int]
+    ENQUEUED_FIELD_NUMBER: _ClassVar[int]
+    FIRST_US_FIELD_NUMBER: _ClassVar[int]
+    LAST_US_FIELD_NUMBER: _ClassVar[int]
+    KEPT_US_FIELD_NUMBER: _ClassVar[int]
+    schedule: str
+    dry_run: bool
+    ticks: int
+    known: int
+    enqueued: int
+    first_us: int
+    last_us: int
+    kept_us: int
+    def __init__(self, schedule: _Optional[str] = ..., dry_run: bool = ..., ticks: _Optional[int] = ..., known: _Optional[int] = ..., enqueued: _Optional[int] = ..., first_us: _Optional[int] = ..., last_us: _Optional[int] = ..., kept_us: _Optional[int] = ...) -> None: ...
 
 class Removed(_message.Message):
     __slots__ = ("removed",)

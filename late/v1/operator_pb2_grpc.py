@@ -239,6 +239,11 @@ class OperatorStub(object):
                 request_serializer=late_dot_v1_dot_operator__pb2.RunScheduleRequest.SerializeToString,
                 response_deserializer=late_dot_v1_dot_operator__pb2.Ran.FromString,
                 _registered_method=True)
+        self.BackfillSchedule = channel.unary_unary(
+                '/late.v1.Operator/BackfillSchedule',
+                request_serializer=late_dot_v1_dot_operator__pb2.BackfillScheduleRequest.SerializeToString,
+                response_deserializer=late_dot_v1_dot_operator__pb2.Backfill.FromString,
+                _registered_method=True)
         self.RemoveSchedule = channel.unary_unary(
                 '/late.v1.Operator/RemoveSchedule',
                 request_serializer=late_dot_v1_dot_operator__pb2.RemoveScheduleRequest.SerializeToString,
@@ -611,6 +616,14 @@ class OperatorServicer(object):
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
+    def BackfillSchedule(self, request, context):
+        """Enqueue the ticks of a past time that were not enqueued. Takes the role `operate`. As
+        `late schedule backfill`, `POST /v1/schedules/{schedule}/backfill`.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
     def RemoveSchedule(self, request, context):
         """Forget a recurring task; a worker whose code still has it declares it again. Takes the role
         `admin`. As `late schedule remove`, `DELETE /v1/schedules/{schedule}`.
@@ -882,6 +895,11 @@ def add_OperatorServicer_to_server(servicer, server):
                     servicer.RunSchedule,
                     request_deserializer=late_dot_v1_dot_operator__pb2.RunScheduleRequest.FromString,
                     response_serializer=late_dot_v1_dot_operator__pb2.Ran.SerializeToString,
+            ),
+            'BackfillSchedule': grpc.unary_unary_rpc_method_handler(
+                    servicer.BackfillSchedule,
+                    request_deserializer=late_dot_v1_dot_operator__pb2.BackfillScheduleRequest.FromString,
+                    response_serializer=late_dot_v1_dot_operator__pb2.Backfill.SerializeToString,
             ),
             'RemoveSchedule': grpc.unary_unary_rpc_method_handler(
                     servicer.RemoveSchedule,
@@ -2031,6 +2049,33 @@ class Operator(object):
             '/late.v1.Operator/RunSchedule',
             late_dot_v1_dot_operator__pb2.RunScheduleRequest.SerializeToString,
             late_dot_v1_dot_operator__pb2.Ran.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def BackfillSchedule(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/late.v1.Operator/BackfillSchedule',
+            late_dot_v1_dot_operator__pb2.BackfillScheduleRequest.SerializeToString,
+            late_dot_v1_dot_operator__pb2.Backfill.FromString,
             options,
             channel_credentials,
             insecure,

@@ -83,6 +83,10 @@ EXPECTED: dict[str, tuple[tuple[int, ...], dict[str, Any] | None]] = {
     "POST /v1/schedules/{schedule}/pause": (OPERATE, {}),
     "POST /v1/schedules/{schedule}/resume": (OPERATE, {}),
     "POST /v1/schedules/{schedule}/run": (OPERATE, {}),
+    "POST /v1/schedules/{schedule}/backfill": (
+        OPERATE,
+        {"since": "2026-01-01T00:00:00Z", "until": "2026-01-03T00:00:00Z"},
+    ),
     "DELETE /v1/schedules/{schedule}": (PURGE, None),
     "GET /v1/status": (LISTS, None),
     "GET /v1/owners": (WHOLE, None),

@@ -13,6 +13,7 @@ from late.testing import drain
 from tests.support import sqlite
 from tests.unit.api_kit import served
 from tests.unit.cli_kit import Cli
+from tests.unit.test_roles import declare_schedule
 
 
 @pytest.fixture
@@ -60,3 +61,18 @@ async def test_over_http(tmp_path: Path) -> None:
         with Control(it.url) as control:
             assert control.groups.replays()["default"].rate == 5.0
         assert (await it.call("POST", path, body | {"rate": 0})).status == 400
+
+
+def test_a_backfill_is_rehearsed_and_then_done(cli: Cli) -> None:
+    declare_schedule(cli.url)
+    span = ("--from", "2001-01-01T00:00:00Z", "--until", "2001-01-03T00:00:00Z")
+    command = ("schedule", "backfill", "nightly", *span)
+    shown = cli.fine(*command, "--dry-run").out
+    assert "nightly: 2 of 2 ticks would be enqueued" in shown
+    assert "the log keeps no task of its shard: what ran before that runs again" in shown
+    unasked = cli(*command)
+    assert (unasked.code, "this enqueues 2 tasks" in unasked.err) == (2, True)
+    assert "2 of 2 ticks are enqueued" in cli.fine(*command, "--yes").out
+    again = cli.fine(*command, "--yes", "--json").json
+    assert (again["known"], again["enqueued"]) == (2, 0)
+    assert "no schedule 'nope'" in cli.refused("schedule", "backfill", "nope", *span, "--yes")

@@ -241,6 +241,8 @@ async def test_groups_schedules_and_the_deployment(tmp_path: Path) -> None:
         assert (await call.refused("ShowGroup", group="audit"))[0] == "NOT_FOUND"
         assert (await call("PauseSchedule", schedule="nightly")).paused
         assert (await call("RunSchedule", schedule="nightly")).task_id
+        day = {"since": "2001-01-01T00:00:00Z", "until": "2001-01-02T00:00:00Z", "dry_run": True}
+        assert (await call("BackfillSchedule", schedule="nightly", **day)).enqueued == 1
         assert (await call("RemoveSchedule", schedule="nightly")).removed == "nightly"
         assert (await call("SetRetention", retention_s=60)).retention_s == 60
         # A number that is left out is no zero, which would keep nothing.

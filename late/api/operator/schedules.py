@@ -8,6 +8,8 @@ import msgspec
 
 from late.api.errors import NotFound
 from late.api.operator.operation import Ask, Nothing, Operation, operation
+from late.api.operator.values import Moment, moment_us
+from late.control.backfill import Backfill
 from late.control.views import ScheduleView
 from late.model.access.rights import Role
 from late.model.access.rules import ADMIN, OPERATE, VIEW, check_queue
@@ -32,6 +34,14 @@ class Removed(msgspec.Struct):
     """A schedule is forgotten."""
 
     removed: str
+
+
+class BackfillSchedule(msgspec.Struct, forbid_unknown_fields=True, kw_only=True):
+    """The ticks from `since` until before `until`, or now, are enqueued."""
+
+    since: Moment
+    until: Moment | None = None
+    dry_run: bool = False
 
 
 def _name(ask: Ask[Any], role: Role) -> str:
@@ -77,6 +87,16 @@ def run_schedule(ask: Ask[Nothing]) -> Ran:
     return Ran(name, ask.control.schedules.run(name))
 
 
+@operation("POST", f"{SCHEDULE}/backfill", OPERATE, "schedule backfill")
+def backfill_schedule(ask: Ask[BackfillSchedule]) -> Backfill:
+    """Enqueue the ticks of a past time that were not enqueued."""
+    asked = ask.value
+    until_us = None if asked.until is None else moment_us(asked.until)
+    return ask.control.schedules.backfill(
+        _name(ask, "operate"), moment_us(asked.since), until_us, dry_run=asked.dry_run
+    )
+
+
 @operation("DELETE", SCHEDULE, ADMIN, "schedule remove")
 def remove_schedule(ask: Ask[Nothing]) -> Removed:
     """Forget a recurring task; a worker whose code still has it declares it again."""
@@ -86,5 +106,6 @@ def remove_schedule(ask: Ask[Nothing]) -> Removed:
 
 
 OPERATIONS: tuple[Operation, ...] = (
-    list_schedules, pause_schedule, resume_schedule, run_schedule, remove_schedule,
+    list_schedules, pause_schedule, resume_schedule, run_schedule, backfill_schedule,
+    remove_schedule,
 )  # fmt: skip
