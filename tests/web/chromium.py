@@ -276,7 +276,7 @@ class Tab:
     def picture(self, path: Path) -> None:
         """What is in the window, as PNG or, a third of the size, as WebP: by the path's end."""
         kind = path.suffix.removeprefix(".")
-        options: dict[str, Any] = {"quality": 60} if kind == "webp" else {}
+        options: dict[str, Any] = {"quality": 40} if kind == "webp" else {}
         data = self.call("Page.captureScreenshot", {"format": kind, **options})["data"]
         path.write_bytes(base64.b64decode(data))
 
