@@ -86,15 +86,19 @@ class Orders:
         self._cancels: set[tuple[str, str | None]] = set()
         """(task, group), None for all groups."""
         self._touched: set[str] = set()
+        self._early: set[str] = set()
+        """Commands that came into the log before their tasks, which are stages."""
         self.dropped: set[str] = set()
         """Workflows of which a reset has left out a task."""
         self._marks: dict[tuple[str, str], Mark] = {}
         """(group, task) -> what is recorded."""
 
-    def committed(self, record: Record) -> None:
-        """It is in the log now, and perhaps a command."""
+    def committed(self, record: Record, known: Container[str]) -> None:
+        """It is in the log now, with all that is `known`, and perhaps a command."""
         command = decode(record) if record.name in NAMES else None
         if command is not None:
+            if command.task_id not in known:
+                self._early.add(record.task_id)
             self._touched.add(command.task_id)
             if command.kind == "cancel":
                 self._cancels.add((command.task_id, command.group))
@@ -107,14 +111,15 @@ class Orders:
         """Whether anybody has cancelled it."""
         return bool({(task_id, None), (task_id, group)} & self._cancels)
 
-    def ended(self, group: str, record: Record, epoch: int, known: Container[str]) -> None:
+    def ended(self, group: str, record: Record, epoch: int) -> None:
         """A command is recorded as carried out: what it has asked holds from now on.
 
-        Not for a stage that is not `known` yet: a workflow goes by the first group alone.
+        Not for a stage that came into the log behind it: the command was carried out before that,
+        however late it is recorded, and a workflow goes by the first group alone.
         """
         command = decode(record)
         assert command is not None, "a command"
-        if command.task_id not in known:
+        if record.task_id in self._early:
             return
         if command.group not in (None, group) or command.kind == "redrive":
             return

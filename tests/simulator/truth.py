@@ -207,7 +207,6 @@ class Truth:
             if record.task_id in self.records:
                 self.broken(f"S13: {record.task_id} is in the log twice")
             self.records[record.task_id] = record
-            self.orders.committed(record)
             options = msgspec.json.decode(record.options or "{}", type=Options)
             for group in self.groups:
                 witness = self.witness[group][record.task_id] = Witness(options)
@@ -215,6 +214,8 @@ class Truth:
                 if options.ordering_key is not None:
                     queue = self._queues[group, record.shard_id][options.ordering_key]
                     bisect.insort(queue, (record.sequence, record.task_id, witness))
+        for record in rows:
+            self.orders.committed(record, self.records)
 
     # ------------------------------------------------------------------ settlements
 
@@ -277,7 +278,7 @@ class Truth:
         witness = self.witness[s.group][task_id]
         expires_us = witness.options.expires_in_us
         if record.name in NAMES and dead is None:
-            self.orders.ended(s.group, record, s.epoch, self.records)
+            self.orders.ended(s.group, record, s.epoch)
             witness.final = "done"
         elif dead is not None:
             witness.final = "dead"
