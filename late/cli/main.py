@@ -42,6 +42,7 @@ from late.cli.bench import bench
 from late.cli.config import commands as config
 from late.cli.config.catalogue import SERVE, VARIABLES
 from late.cli.config.configuration import RootConfig
+from late.cli.config.file import named_file
 from late.cli.reports import close, lake, report, throughput
 from late.cli.scrub import scrubbed
 from late.errors import ConfigError, InvalidTask, LateError, UnknownTask
@@ -139,7 +140,7 @@ def _root(
         ),
     ] = False,
 ) -> None:
-    pass
+    named_file.set(config)
 
 
 def main(arguments: Sequence[str] | None = None) -> None:

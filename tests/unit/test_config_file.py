@@ -38,7 +38,7 @@ def cli(
     monkeypatch.syspath_prepend(str(tmp_path))
     (tmp_path / "config_shop.py").write_text(APP)
     yield Cli(capsys, "")
-    file.choose(None)
+    file.named_file.set(None)
 
 
 def write(text: str, name: str = "late.toml", mode: int = 0o600) -> Path:

@@ -20,6 +20,8 @@ def test_what_has_started_is_kept_out_of_collections(monkeypatch: pytest.MonkeyP
 
         def ask_to_stop(self) -> None: ...
 
+        def take(self, settings: object) -> None: ...
+
         async def start(self) -> None:
             steps.append("start")
 

@@ -55,7 +55,7 @@ def show(
     Without a command the settings of all are shown. Passwords are left out.
     """
     if path is not None:
-        file.choose(path)
+        file.named_file.set(path)
     given = list(words or ())
     chosen = [_split(given)] if given else [(section, []) for section in catalogue.COMMANDS]
     rows: list[Found] = []

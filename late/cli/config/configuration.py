@@ -19,21 +19,15 @@ if TYPE_CHECKING:
     from late.worker.reload import Reading
 
 SECTIONS = {"worker": WORKER, "serve": SERVE, "run": AUTOSCALER}
-"""The last word of a command -> its section."""
-
-
-def _choose(path: str | None) -> str | None:
-    """Note the file of `late --config FILE COMMAND`."""
-    file.choose(path)
-    return path
+"""The last word of a command's name -> its section."""
 
 
 def _configure(context: typer.Context, path: str | None) -> str | None:
     """Give a command the defaults of its options from the file, before the others are read."""
     if not context.resilient_parsing:
         if path is not None:
-            file.choose(path)
-        context.default_map = defaults(file.found(), SECTIONS[str(context.info_name)])
+            file.named_file.set(path)
+        context.default_map = defaults(file.found(), SECTIONS[str(context.command.name)])
     return path
 
 
@@ -43,7 +37,6 @@ RootConfig = Annotated[
         "--config",
         metavar="FILE",
         help="The settings; else $LATE_CONFIG, else late.toml in this folder.",
-        callback=_choose,
     ),
 ]
 Config = Annotated[
@@ -109,7 +102,7 @@ def reader(context: typer.Context, flags: Mapping[str, Any]) -> Callable[[], Rea
     Args:
         flags: settings of the worker that the command line gives.
     """
-    section = SECTIONS[str(context.info_name)]
+    section = SECTIONS[str(context.command.name)]
     given = {n for n in context.params if source_of(context, n) in ("COMMANDLINE", "ENVIRONMENT")}
     return partial(_read, section, dict(flags), given, file.chosen())
 

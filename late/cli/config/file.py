@@ -27,7 +27,8 @@ USUAL = "late.toml"
 SIZE_MAX = 1_048_576
 """Bytes of a file. One that is larger is something else."""
 
-_named: ContextVar[str | None] = ContextVar("late_config", default=None)
+named_file: ContextVar[str | None] = ContextVar("late_config", default=None)
+"""The file of `--config`; None for the usual one."""
 
 
 class ConfigFile(msgspec.Struct, frozen=True):
@@ -53,18 +54,13 @@ class ConfigFile(msgspec.Struct, frozen=True):
         return f"{self.path} {_key(section, name)}"
 
 
-def choose(path: str | None) -> None:
-    """Note the file of `--config`; None for the usual one."""
-    _named.set(path)
-
-
 def chosen() -> str | None:
     """Return the path of the file to read, or None if there is none.
 
     Raises:
         ConfigError: it was named, and is not there.
     """
-    named, source = _named.get(), "--config"
+    named, source = named_file.get(), "--config"
     if named is None:
         named, source = os.environ.get(VARIABLE, "").strip() or None, VARIABLE
     if named is None:
