@@ -16,7 +16,7 @@ from typing import TypeVar
 from late.clock import Monotonic
 from late.control.control import Control
 from late.control.status.replication import Freshness, LagMeter
-from late.errors import ConfigError, StoreError
+from late.errors import ConfigError, LateError, StoreError
 from late.schema.engine import parse, shown
 
 T = TypeVar("T")
@@ -79,15 +79,22 @@ class ReplicaReads:
     def read(self, work: Callable[[Control], T], *, fresh: bool = False) -> T:
         """Return `work(control)`, on the replica where that is near enough.
 
+        A server that is no replica is not read: after a switch of servers it may be the primary,
+        and whoever looks then must see something. `check` refuses it.
+
         Args:
             work: it only reads. It runs again on the primary if the replica fails.
             fresh: it has to see all that is committed.
 
         Raises:
-            ConfigError: the URL is that of a primary, or of another server's replica.
             StoreError: what `work` raises on the primary.
         """
-        if self._look(fresh=fresh)[0]:
+        try:
+            near, _ = self._look(fresh=fresh)
+        except ConfigError as error:
+            self._leave(error, "it is no replica of this database")
+            near = False
+        if near:
             try:
                 return work(self._replica)
             except StoreError as error:
@@ -100,7 +107,7 @@ class ReplicaReads:
         The latter is None if that is not known. A replica that does not answer is no error.
 
         Raises:
-            ConfigError: as for `read`.
+            ConfigError: the URL is that of a primary, or of another server's replica.
         """
         return self._look(fresh=False)
 
@@ -151,9 +158,9 @@ class ReplicaReads:
                 return self._meter.lag_s(replica.bytes, self._monotonic())
             self._sleep(_PAUSE_S)
 
-    def _leave(self, error: StoreError) -> None:
+    def _leave(self, error: LateError, trouble: str = "it does not answer") -> None:
         self._not_before = self._monotonic() + AGAIN_S
-        self._note(None, "it does not answer")
+        self._note(None, trouble)
         self._tell(str(error))
 
     def _note(self, lag_s: float | None, trouble: str | None) -> None:

@@ -156,9 +156,26 @@ def test_a_primary_or_another_servers_replica_is_refused(pair: Pair) -> None:
         pair.reads.check()
     pair.replica.server, pair.replica.at = 7, None
     with pytest.raises(ConfigError, match="is no replica"):
-        pair.read()
+        pair.reads.check()
     pair.reads.close()
     assert (pair.replica.closed, pair.primary.closed) == (True, False)
+
+
+def test_what_is_wrong_with_a_question_is_not_the_replicas_fault(pair: Pair) -> None:
+    def work(control: Any) -> str:
+        raise ConfigError("no consumer group 'nope'")
+
+    with pytest.raises(ConfigError, match="nope"):
+        pair.reads.read(work)
+    assert pair.read() == "replica"
+
+
+def test_a_replica_that_becomes_the_primary_is_read_no_more(pair: Pair) -> None:
+    """After a switch of servers, when somebody looks at the page."""
+    pair.replica.at = None
+    assert pair.read() == "primary"
+    assert pair.reads.freshness.trouble == "it is no replica of this database"
+    assert pair.reads.check() == (False, None), "it is asked again later"
 
 
 @pytest.mark.parametrize(
