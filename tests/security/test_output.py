@@ -73,7 +73,7 @@ def test_a_defect_shows_its_traceback_without_the_password(tmp_path: Path) -> No
     file.write_text(
         "import sys\nfrom late.cli import main\n"
         f"def fail(*_, **__): raise ValueError({URL!r})\n"
-        "sys.modules['late.cli.main']._program = fail\nmain([])\n"
+        "sys.modules['late.cli.main'].program = fail\nmain([])\n"
     )
     done = subprocess.run(
         [sys.executable, str(file)], capture_output=True, text=True, timeout=120,
