@@ -10,7 +10,7 @@ import pytest
 from sqlalchemy import Connection, event, insert, select
 
 from late.control import Control, Filter
-from late.control.groups import reset as resets
+from late.control.groups import rehearsal
 from late.control.sql import per_shard as shardwise
 from late.control.sql import positions
 from late.control.sql.per_shard import spans
@@ -292,8 +292,8 @@ def test_spans_hold_every_shard_once(known: Sequence[int]) -> None:
 
 
 def test_a_preview_says_where_it_stopped(url: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(resets, "LOOKED", 3)
-    monkeypatch.setattr(resets, "LOOKED_MIN", 3)
+    monkeypatch.setattr(rehearsal, "LOOKED", 3)
+    monkeypatch.setattr(rehearsal, "LOOKED_MIN", 3)
     control_kit.insert(url, *(task(shard=2) for _ in range(5)), task(shard=4))
     with Control(url) as control:
         found = control.groups.reset("default", "now", dry_run=True)

@@ -43,11 +43,25 @@ class Shard(msgspec.Struct, frozen=True):
         return positions.ahead(connection, self.shard_id, self.before.cursor, self.old)
 
 
-def effects(connection: Connection, name: str, shards: list[Shard]) -> list[ShardReset]:
+class Ahead(msgspec.Struct, frozen=True):
+    """The tasks that the group reads after the reset."""
+
+    again: list[Count]
+    """By shard: those that it reads only because of the reset."""
+    queues: dict[str, Count]
+    """By queue: all of them."""
+    oldest_us: int | None
+    """The time at which the oldest of them was created; None: there is none."""
+    newest_us: int | None
+    """The same of the newest of those that were looked at."""
+
+
+def effects(
+    connection: Connection, name: str, shards: list[Shard], again: list[Count]
+) -> list[ShardReset]:
     """Count the effects of a reset on each shard, among the first rows of each kind."""
-    most = max(LOOKED_MIN, LOOKED // max(1, len(shards)))
-    again = _logged(connection, shards, most, returns=True)
-    skipped = _logged(connection, shards, most, returns=False)
+    most = _most(shards)
+    skipped = _skipped(connection, shards, most)
     unparked, parked = _elsewhere(connection, timer, name, shards, most)
     dead_too, _ = _elsewhere(connection, dead, name, shards, most)
     opened = [open_of(each.before.open) for each in shards]
@@ -68,71 +82,72 @@ def effects(connection: Connection, name: str, shards: list[Shard]) -> list[Shar
     ]
 
 
-def _logged(
-    connection: Connection, shards: list[Shard], most: int, *, returns: bool
-) -> list[Count]:
-    """Count the records of each shard that the reset adds or removes, among the first `most`.
+def _most(shards: list[Shard]) -> int:
+    """Return how many rows of one kind are looked at in each shard."""
+    return max(LOOKED_MIN, LOOKED // max(1, len(shards)))
 
-    Args:
-        returns: count records beyond the new cursor that are read only because of the reset. If
-            False, count records beyond the old cursor that are no longer read.
-    """
+
+def _skipped(connection: Connection, shards: list[Shard], most: int) -> list[Count]:
+    """Count the records of each shard that the reset leaves out, among the first `most` beyond the
+    old cursor."""
     legs = []
     for each in shards:
-        again, waiting = each.again(connection), each.waiting(connection)
-        meant = and_(again, not_(waiting)) if returns else and_(waiting, not_(again))
-        cursor = each.cursor if returns else each.before.cursor
+        meant = and_(each.waiting(connection), not_(each.again(connection)))
         # The limit is on the rows that are read, as the conditions on time and queue have no index.
         legs.append(
             select(case((meant, 1), else_=0).label("meant"))
-            .where(beyond_cursor.beyond(connection, each.shard_id, cursor))
+            .where(beyond_cursor.beyond(connection, each.shard_id, each.before.cursor))
             .order_by(*beyond_cursor.order_of(connection))
             .limit(most)
         )
     return [found for found, _ in _counted(connection, legs, most)]
 
 
-def read(
-    connection: Connection, shards: list[Shard]
-) -> tuple[dict[str, Count], int | None, int | None]:
-    """Count by queue what will be read, among the first rows of each shard.
-
-    Returns:
-        The counts, and when the oldest and the newest of those tasks were created.
-    """
-    most, log = max(LOOKED_MIN, LOOKED // max(1, len(shards))), log_of(connection)
+def ahead(connection: Connection, shards: list[Shard]) -> Ahead:
+    """Count what will be read, among the first rows of each shard beyond its new cursor."""
+    most, log = _most(shards), log_of(connection)
     legs = []
     for each in shards:
-        meant = case((each.again(connection), 1), else_=0).label("meant")
+        its, waiting = each.again(connection), each.waiting(connection)
         looked = (
-            select(log.c.queue, log.c.created_at_us, meant)
+            select(
+                log.c.queue,
+                log.c.created_at_us,
+                case((its, 1), else_=0).label("meant"),
+                case((and_(its, not_(waiting)), 1), else_=0).label("again"),
+            )
             .where(beyond_cursor.beyond(connection, each.shard_id, each.cursor))
             .order_by(*beyond_cursor.order_of(connection))
             .limit(most)
             .subquery()
         )
-        its = looked.c.created_at_us
+        at_us = case((looked.c.meant == 1, looked.c.created_at_us))
         legs.append(
             select(
                 looked.c.queue,
                 func.count().label("n"),
                 func.sum(looked.c.meant).label("meant"),
-                func.min(case((looked.c.meant == 1, its))).label("oldest_us"),
-                func.max(case((looked.c.meant == 1, its))).label("newest_us"),
+                func.sum(looked.c.again).label("again"),
+                func.min(at_us).label("oldest_us"),
+                func.max(at_us).label("newest_us"),
             ).group_by(looked.c.queue)
         )
     rows = list(union_rows(connection, legs, rows=most))
-    seen: dict[int, int] = {}
+    seen, again = [0] * len(legs), [0] * len(legs)
     for row in rows:
-        seen[row.leg] = seen.get(row.leg, 0) + row.n
-    found: dict[str, Count] = {}
-    for row in (row for row in rows if row.meant and row.queue != CONTROL_QUEUE):
+        seen[row.leg] += row.n
+        again[row.leg] += int(row.again)
+    queues: dict[str, Count] = {}
+    meant = [row for row in rows if row.meant and row.queue != CONTROL_QUEUE]
+    for row in meant:
         count = Count(int(row.meant), seen[row.leg] >= most)
-        found[row.queue] = found.get(row.queue, Count()) + count
-    times = [(row.oldest_us, row.newest_us) for row in rows if row.queue in found and row.meant]
-    oldest_us = min((int(oldest) for oldest, _ in times), default=None)
-    newest_us = max((int(newest) for _, newest in times), default=None)
-    return dict(sorted(found.items())), oldest_us, newest_us
+        queues[row.queue] = queues.get(row.queue, Count()) + count
+    return Ahead(
+        [Count(n, looked >= most) for n, looked in zip(again, seen, strict=True)],
+        dict(sorted(queues.items())),
+        min((int(row.oldest_us) for row in meant), default=None),
+        max((int(row.newest_us) for row in meant), default=None),
+    )
 
 
 def kept_since(connection: Connection, shards: list[Shard]) -> int | None:

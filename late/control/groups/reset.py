@@ -70,8 +70,8 @@ def reset(
     head = positions.head(engine) if to == positions.NOW else ""
     with reading(engine) as connection:
         shards = _shards(connection, name, to, head)
-        found = tuple(rehearsal.effects(connection, name, shards))
-        queues, oldest_us, newest_us = rehearsal.read(connection, shards)
+        ahead = rehearsal.ahead(connection, shards)
+        found = tuple(rehearsal.effects(connection, name, shards, ahead.again))
         kept_us = rehearsal.kept_since(connection, shards)
     if not dry_run:
 
@@ -80,8 +80,8 @@ def reset(
 
         groups.once(engine, work)
     return Reset(
-        name, str(to), dry_run, found, queues=queues, oldest_us=oldest_us, newest_us=newest_us,
-        kept_us=kept_us, rate=rate,
+        name, str(to), dry_run, found, queues=ahead.queues, oldest_us=ahead.oldest_us,
+        newest_us=ahead.newest_us, kept_us=kept_us, rate=rate,
     )  # fmt: skip
 
 
