@@ -260,7 +260,7 @@ def reset(
     does not read again goes on. Exact by the time of insert, as far back as the log goes.
     """
     with options.control_of(url_option) as control:
-        place = place_of(to, "--to", control)
+        place = place_of(to, "--from or --to", control)
         if not (dry_run or yes):
             _effects(control.groups.reset(name, place, rate=rate, dry_run=True), place)
             options.asked(f"Reset group {name}?", f"this resets group {name}")
@@ -304,7 +304,7 @@ def _window(found: Reset, place: str | int) -> None:
     if found.rate is not None and total.n:
         least = "at least " if total.capped else ""
         took = output.age(total.n / found.rate)
-        text = f"at {found.rate:g} tasks per second: {least}{took}; new tasks wait behind them"
+        text = f"at a rate of {found.rate:g}/s it takes {least}{took}; new tasks wait behind them"
         output.line(False, {}, text)
 
 

@@ -240,7 +240,7 @@ def test_moments() -> None:
 
 def test_a_place_that_is_none_says_what_there_is(cli: Cli) -> None:
     said = cli.refused("group", "reset", "default", "--to", "yesterday", "--dry-run")
-    assert "--to 'yesterday': expected beginning, now, or a time" in said
+    assert "--from or --to 'yesterday': expected beginning, now, or a time" in said
     assert "2h" in said
 
 

@@ -42,7 +42,7 @@ def test_a_replay_is_rehearsed_and_then_has_its_rate(cli: Cli) -> None:
         assert "Would reset group default" in shown
         assert "orders" in shown
         assert "what is older is not kept any more" in shown
-        assert "at 0.5 tasks per second: 6.0s" in shown
+        assert "at a rate of 0.5/s it takes 6.0s" in shown
         unasked = cli(*asked)
         assert (unasked.code, "this resets group default" in unasked.err) == (2, True)
         assert "Would reset group default" in unasked.out
