@@ -18,15 +18,25 @@ from late.model.task import TaskId
 _noted: dict[int, set[int]] = {}
 
 
+def begin(tx: Any, into: set[int]) -> None:
+    """Let `into` receive the shards of tasks that are enqueued through `tx`, until `end`."""
+    _noted[id(tx)] = into
+
+
+def end(tx: Any) -> None:
+    """Note nothing more of `tx`."""
+    _noted.pop(id(tx), None)
+
+
 @contextmanager
-def noting(tx: Any, into: set[int] | None = None) -> Iterator[set[int]]:
-    """Yield a set, `into` if it is given, that receives the shards of tasks enqueued through `tx`
-    within the block."""
-    shards = _noted[id(tx)] = set() if into is None else into
+def noting(tx: Any) -> Iterator[set[int]]:
+    """Yield a set that receives the shards of tasks enqueued through `tx` within the block."""
+    shards: set[int] = set()
+    begin(tx, shards)
     try:
         yield shards
     finally:
-        del _noted[id(tx)]
+        end(tx)
 
 
 def note(tx: Any, task_ids: Collection[TaskId]) -> None:

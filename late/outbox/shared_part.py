@@ -7,6 +7,8 @@ from collections.abc import Callable
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
+from late.outbox import pending_wakeups
+
 if TYPE_CHECKING:
     from late.outbox.adapters.shared_session import Engines, HandlerSession
 
@@ -42,6 +44,10 @@ class SharedPart(ABC):
     connection: Any
     _open: HandlerSession | None = None
 
+    def __init__(self) -> None:
+        self._shards: set[int] = set()
+        """Those of the tasks that its handlers have enqueued."""
+
     @abstractmethod
     def _new_session(self) -> HandlerSession:
         """Make the session of the present handler."""
@@ -54,6 +60,7 @@ class SharedPart(ABC):
         """
         if self._open is None:
             self._open = self._new_session()
+            pending_wakeups.begin(self._open.given, self._shards)
         return self._open.given
 
     def is_own(self, tx: object) -> bool:
@@ -71,11 +78,15 @@ class SharedPart(ABC):
 
     def end_session(self) -> None:
         """Put the session away, whatever the handler has left."""
-        if self._open is not None:
-            ended, self._open = self._open, None
+        if (ended := self._taken_session()) is not None:
             ended.close()
 
     async def end_session_async(self) -> None:
-        if self._open is not None:
-            ended, self._open = self._open, None
+        if (ended := self._taken_session()) is not None:
             await ended.close_async()
+
+    def _taken_session(self) -> HandlerSession | None:
+        ended, self._open = self._open, None
+        if ended is not None:
+            pending_wakeups.end(ended.given)
+        return ended

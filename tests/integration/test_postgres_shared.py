@@ -4,11 +4,15 @@ does."""
 from __future__ import annotations
 
 import threading
-from collections.abc import AsyncIterator, Iterator
+import weakref
+from collections.abc import AsyncIterator, Callable, Iterator
+from typing import Any
 
 import msgspec
 import psycopg
+import psycopg.rows
 import psycopg.sql
+import psycopg.types.string
 import pytest
 
 from late.errors import ConfigError
@@ -189,6 +193,49 @@ def test_a_handler_can_be_broken_off(url: str, transactions: PsycopgSharedTransa
 def test_other_stores_say_so(url_of: str) -> None:
     with pytest.raises(ConfigError, match=r"task 'charge' .* SQLite and not on \w+: .*savepoint"):
         open_shared(url_of, task="charge")
+
+
+def test_an_object_that_nobody_has_changed_or_kept_is_used_again(
+    transactions: PsycopgSharedTransactions,
+) -> None:
+    tx = transactions.begin()
+    first = weakref.ref(tx.connection)
+    tx.connection.execute("select 1").fetchone()
+    tx.next()
+    assert tx.connection is first()
+
+    kept = tx.connection
+    tx.next()
+    assert tx.connection is not kept
+    with pytest.raises(psycopg.OperationalError, match="the connection is closed"):
+        kept.execute("insert into effect values (1)")
+    tx.roll_back()
+    tx.close()
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        lambda tx: setattr(tx, "row_factory", psycopg.rows.dict_row),
+        lambda tx: tx.add_notice_handler(print),
+        lambda tx: tx.adapters.register_loader("int4", psycopg.types.string.TextLoader),
+        lambda tx: setattr(tx, "prepare_threshold", 0),
+    ],
+    ids=["rows", "notices", "adapters", "prepared"],
+)
+def test_what_a_handler_changes_on_its_object_is_for_no_other(
+    transactions: PsycopgSharedTransactions, change: Callable[[Any], None]
+) -> None:
+    tx = transactions.begin()
+    as_given = tx.connection.prepare_threshold
+    change(tx.connection)
+    for end in (tx.next, tx.last):
+        end()
+        assert tx.connection.execute("select 7").fetchone() == (7,)
+        assert tx.connection.prepare_threshold == as_given
+        assert not tx.connection._notice_handlers
+    tx.roll_back()
+    tx.close()
 
 
 def prepared(transactions: PsycopgSharedTransactions) -> list[int]:

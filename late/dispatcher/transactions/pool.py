@@ -88,13 +88,14 @@ class TransactionHandler:
             return await self._shadow.run(
                 context, partial(self._call, **arguments), is_async=self._awaits
             )
-        ended = asyncio.get_running_loop().create_future()
+        new_future = asyncio.get_running_loop().create_future
         call = partial(self._call, **arguments)
-        turn = Turn(context.own, context, call, self.retry, ended, is_async=self._awaits)
+        turn = Turn(context.own, context, call, self.retry, new_future(), is_async=self._awaits)
         self._join(turn)
         try:
-            await asyncio.shield(ended)
+            await turn.ended
         except asyncio.CancelledError:
+            turn.ended = new_future()  # The first one was cancelled with its slot.
             verdict: Verdict | None = await self._pool.cancel(turn)
             if verdict is None:
                 raise
@@ -139,6 +140,7 @@ class TransactionPool(Dispatcher):
             may_start=self._may_start,
             now_us=now_us,
             report=lambda outcome: on_finished([outcome]),
+            on_end=self._forget_fenced,
             scrub=scrub,
         )
         self._turns: dict[int, Turn] = {}
@@ -201,7 +203,7 @@ class TransactionPool(Dispatcher):
     def abandon(self, group: str, shard_id: int, epoch: int) -> None:
         super().abandon(group, shard_id, epoch)
         for turn in list(self._turns.values()):
-            if turn.ended.done():
+            if turn.over:
                 self._forget_fenced(turn)
 
     def _forget_fenced(self, turn: Turn) -> None:
@@ -219,7 +221,6 @@ class TransactionPool(Dispatcher):
 
     def _joined(self, turn: Turn) -> None:
         self._turns[id(turn.attempt)] = turn
-        turn.ended.add_done_callback(lambda _: self._forget_fenced(turn))
         self._queue.add(turn)
 
     def _reported(self, outcomes: Sequence[Outcome]) -> None:

@@ -32,8 +32,8 @@ class Turn:
 
     __slots__ = (
         "again", "alone", "attempt", "begun", "busy_s", "committing", "context", "done", "ended",
-        "fn", "is_async", "recorded", "rule", "run", "tries", "variables", "verdict", "withdrawn",
-        "withheld",
+        "fn", "is_async", "over", "recorded", "rule", "run", "tries", "variables", "verdict",
+        "withdrawn", "withheld",
     )  # fmt: skip
 
     def __init__(
@@ -51,7 +51,9 @@ class Turn:
         self.fn = fn
         self.rule = rule
         self.ended = ended
-        """Done when `verdict` is final."""
+        """Done when `verdict` is final, or when its slot is told to end."""
+        self.over = False
+        """`verdict` is final."""
         self.is_async = is_async
         self.variables = copy_context()
         self.verdict: Verdict = INTERRUPTED
@@ -193,23 +195,17 @@ class Run:
 
     def _goes_on(self, began: float) -> bool:
         """Return whether one more handler may begin, in a transaction that began then."""
-        with self._lock:
-            return self._has_next(began)
+        if self.over or self.lost or not self.unstarted:
+            return False
+        return not self.ended or self._monotonic() - began <= HOLD_S
 
     def _next(self, began: float) -> Turn | None:
         with self._lock:
-            if not self._has_next(began):
+            if not (self._goes_on(began) and self._may_start(self.unstarted[0])):
                 return None
             self.current = turn = self.unstarted.popleft()
             turn.begun = self._monotonic()
             return turn
-
-    def _has_next(self, began: float) -> bool:
-        if self.over or self.lost or not self.unstarted:
-            return False
-        if self.ended and self._monotonic() - began > HOLD_S:
-            return False
-        return self._may_start(self.unstarted[0])
 
     def _take_turn(self, tx: SharedTransaction, turn: Turn, *, first: bool) -> None:
         """Run one handler, and take back what it did unless it is done."""

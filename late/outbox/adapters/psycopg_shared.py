@@ -12,8 +12,10 @@ from __future__ import annotations
 
 import os
 import socket
+import sys
+from collections import deque
 from collections.abc import Sequence
-from contextlib import ExitStack, suppress
+from contextlib import suppress
 from typing import TYPE_CHECKING, Any
 
 import psycopg
@@ -22,6 +24,7 @@ from psycopg.pq import ExecStatus, TransactionStatus
 from psycopg.pq.abc import PGconn
 
 from late.notify.notifier import tell
+from late.outbox import pending_wakeups
 from late.outbox.adapters import psycopg_session
 from late.outbox.adapters.psycopg_handler_connections import (
     LentAsyncConnection,
@@ -30,7 +33,6 @@ from late.outbox.adapters.psycopg_handler_connections import (
     SharedConnection,
 )
 from late.outbox.idle_connections import IdleConnections
-from late.outbox.pending_wakeups import noting
 from late.outbox.shared_part import Sessions, SharedPart
 from late.store.base import Fate, Settlement
 from late.store.postgres import shared_transaction
@@ -75,11 +77,11 @@ class PsycopgShared(SharedPart):
         Raises:
             psycopg.Error: no connection, or no transaction on it.
         """
+        super().__init__()
         self._idle = idle
         self._sessions = sessions
         self._held: Any = None
         self.connection: Any = psycopg_session.shared(conninfo, idle, SharedConnection)
-        self._wakes = ExitStack()
         try:
             self._session: PGconn | None = self.connection.pgconn
             # A pooler between has a process id of its own. Some take names for something else.
@@ -90,20 +92,16 @@ class PsycopgShared(SharedPart):
         except BaseException:
             self.connection.close()
             raise
-        self._shards: set[int] = set()
-        self._noted = self._wakes.enter_context(noting(self.connection))
         self._is_async = is_async
         self._kind: Any = SharedAsyncConnection if is_async else SharedConnection
-        if is_async:
-            self._renew(self._kind)
+        self._take(self.connection)
+        self._renew(self._kind)
 
     def _new_session(self) -> HandlerSession:
         kind: Any = LentAsyncConnection if self._is_async else LentConnection
-        made = self._sessions.open(
+        return self._sessions.open(
             lambda: self._lend(kind), psycopg_session.end_lent, is_async=self._is_async
         )
-        self._wakes.enter_context(noting(made.given, self._noted))
-        return made
 
     def _lend(self, kind: Any) -> Any:
         made = psycopg_session.lent(self.connection, kind, self._prepare_after)
@@ -143,11 +141,23 @@ class PsycopgShared(SharedPart):
         self._renew(SharedConnection)
 
     def _renew(self, kind: Any) -> None:
-        """Take a new object around the session."""
-        self._wakes.close()
-        self._shards |= self._noted
-        self.connection = psycopg_session.renewed(self.connection, kind, self._prepare_after)
-        self._noted = self._wakes.enter_context(noting(self.connection))
+        """Take a new object around the session.
+
+        It costs 40 us, so the old one stays if it is as it was and nobody else has it: of its
+        references, two are of this look at them.
+        """
+        if type(self.connection) is kind and sys.getrefcount(self.connection) <= 2:
+            self.connection._adapters = None  # Made when they are first asked for.
+            if vars(self.connection) == self._as_given:
+                self.connection.prepare_threshold = self._prepare_after
+                return
+        pending_wakeups.end(self.connection)
+        self._take(psycopg_session.renewed(self.connection, kind, self._prepare_after))
+
+    def _take(self, connection: Any) -> None:
+        self.connection = connection
+        self._as_given = {name: _copied(value) for name, value in vars(connection).items()}
+        pending_wakeups.begin(connection, self._shards)
 
     def undo(self) -> bool:
         """Take back what the present handler did; return whether the transaction goes on."""
@@ -203,11 +213,11 @@ class PsycopgShared(SharedPart):
 
     def close(self, *, committed: bool = False) -> None:
         """Give the connection back. What was not committed is rolled back. It waits for nobody."""
-        self._wakes.close()
+        pending_wakeups.end(self.connection)
         self._session = None
         psycopg_session.put(self.connection, self._idle)
-        if committed and (shards := self._shards | self._noted):
-            tell(frozenset(shards))
+        if committed and self._shards:
+            tell(frozenset(self._shards))
 
     def break_off(self) -> None:
         """End the connection under a handler that does not come back, from another thread.
@@ -246,6 +256,11 @@ class PsycopgShared(SharedPart):
         for result in await self.connection.wait(generators.execute(session)):
             if result.status != ExecStatus.COMMAND_OK:
                 raise psycopg_session.error_of(result, self.connection)
+
+
+def _copied(value: object) -> object:
+    """Return what shows later whether `value` was changed in its place."""
+    return type(value)(value) if isinstance(value, list | deque) else value
 
 
 def _state(error: BaseException) -> str | None:

@@ -10,15 +10,15 @@ import asyncio
 import sqlite3
 from collections.abc import AsyncIterator, Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import ExitStack, asynccontextmanager, contextmanager, suppress
+from contextlib import asynccontextmanager, contextmanager, suppress
 from typing import TYPE_CHECKING, Any, NoReturn, TypeVar
 
 from late.errors import ConfigError
 from late.notify.notifier import tell
+from late.outbox import pending_wakeups
 from late.outbox.adapters.sqlite import AsyncSqlite
 from late.outbox.adapters.sqlite_held import authorizer
 from late.outbox.base import COMMIT_REFUSED, ROLLBACK_REFUSED
-from late.outbox.pending_wakeups import noting
 from late.outbox.shared_part import Sessions, SharedPart
 from late.store.base import Fate, Settlement
 from late.store.sqlite import shared_transaction
@@ -151,7 +151,7 @@ class SqliteShared(SharedPart):
             SchemaMismatch: there is no file.
             sqlite3.OperationalError: the lock was not free.
         """
-        self._wakes = ExitStack()
+        super().__init__()
         self._over = False
         self._sessions = sessions
         self._thread = ThreadPoolExecutor(1, "late-sqlite") if is_async else None
@@ -165,8 +165,7 @@ class SqliteShared(SharedPart):
             self._raw.close()
             raise
         self._raw.set_progress_handler(lambda: self._over, STEPS)
-        self._shards: set[int] = set()
-        self._noted = self._wakes.enter_context(noting(self.connection))
+        pending_wakeups.begin(self.connection, self._shards)
         self._renew()
 
     def _new_session(self) -> HandlerSession:
@@ -175,9 +174,7 @@ class SqliteShared(SharedPart):
                 "ctx.session of an async def handler is for PostgreSQL, since no async driver of"
                 " SQLite can take over a connection: write it as def, or use ctx.tx"
             )
-        made = self._sessions.open(lambda: _Lent(self._raw), lambda lent: None, is_async=False)
-        self._wakes.enter_context(noting(made.given, self._noted))
-        return made
+        return self._sessions.open(lambda: _Lent(self._raw), lambda lent: None, is_async=False)
 
     def hold(self) -> None:
         """Refuse every statement that would end the transaction: it is of a shadow."""
@@ -242,12 +239,12 @@ class SqliteShared(SharedPart):
 
     def close(self, *, committed: bool = False) -> None:
         """Close the connection. What was not committed is rolled back."""
-        self._wakes.close()
+        pending_wakeups.end(self.connection)
         self._raw.close()
         if self._thread is not None:
             self._thread.shutdown(wait=False)
-        if committed and (shards := self._shards | self._noted):
-            tell(frozenset(shards))
+        if committed and self._shards:
+            tell(frozenset(self._shards))
 
     def break_off(self) -> None:
         """Let a statement that runs end soon, from another thread. `cancel` comes next."""
@@ -268,10 +265,9 @@ class SqliteShared(SharedPart):
             return
         if self.connection is not self._raw:
             self.connection.ended = True
-        self._wakes.close()
-        self._shards |= self._noted
+        pending_wakeups.end(self.connection)
         self.connection = SharedAsyncSqlite(self._raw, self._thread)
-        self._noted = self._wakes.enter_context(noting(self.connection))
+        pending_wakeups.begin(self.connection, self._shards)
 
 
 def _cause(error: BaseException) -> sqlite3.Error | None:
