@@ -188,10 +188,11 @@ class WorkerConfig(msgspec.Struct, frozen=True, kw_only=True):
     is for workers behind a PgBouncer in transaction mode."""
     read_url: _Text | None = None
     """The address of a streaming replica of PostgreSQL, from which the page of `late serve` reads
-    while it is near enough; on Spanner that of the database itself, whose replica near by then
-    answers. The default is the database."""
+    and `late verify` read while it is near enough; on Spanner and CockroachDB that of the database
+    itself, whose replica near by then answers. The default is the database."""
     read_lag_s: Annotated[float, Meta(gt=0, le=60)] = 2.0
-    """The longest time by which those reads may be late. On Spanner they are late by that time."""
+    """The longest time by which those reads may be late. On Spanner they are late by that time, on
+    CockroachDB by some five seconds."""
     wake_port: Annotated[int, Meta(ge=0, le=65_535)] | None = None
     """The port of wake-ups by datagram (`late/notify/notifier.py`). By default there is none; 0
     takes any free port."""

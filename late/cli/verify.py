@@ -26,15 +26,15 @@ def verify(
     Reads everything at one moment, beside running workers as well, and changes nothing. Names each
     task that breaks the rule, and what to do. Exit code 1 if there is one.
 
-    On PostgreSQL the replica of LATE_READ_URL is read while it is near enough: a line says by
-    which the answer is, and how far behind.
+    The replica of LATE_READ_URL is read while it is near enough: a line says by which the answer
+    is, and how far behind. On Spanner everything is read at one moment, LATE_READ_LAG_S ago.
 
     --as-of: as it was at a past moment. Spanner reads the tables of then; elsewhere the journal of
     then is judged, and the tasks are not.
     """
     with options.control_of(url, url_option) as control:
         where, told = control.url, ""
-        if as_of is None and control.store == "postgresql":
+        if as_of is None and control.store != "sqlite":
             found, told = options.near_read(
                 control, lambda near: near.verify(group=group, shard_id=shard)
             )

@@ -2,7 +2,8 @@
 
 On PostgreSQL a read first waits for a moment until the replica has what the primary had when it was
 asked. Mostly that is so at once, and then nothing is late. On Spanner a read is as of `max_lag_s`
-ago, which any replica near by answers without a word to the leader.
+ago, which any replica near by answers without a word to the leader. On CockroachDB a follower near
+by answers with what it has, some five seconds late; that is untried.
 """
 
 from __future__ import annotations
@@ -35,12 +36,13 @@ class ReplicaReads:
 
     Args:
         primary: the control of the database. The caller closes it.
-        url: of a streaming replica of that PostgreSQL; on Spanner of the database itself.
+        url: of a streaming replica of that PostgreSQL; on Spanner and CockroachDB of the database
+            itself, on Spanner with `?replica=us-east4` where a certain replica is to answer.
         max_lag_s: the longest time by which a read may be late.
         alarm_s: as `Control` takes it.
 
     Raises:
-        ConfigError: no other store has such reads.
+        ConfigError: no other store has such reads, or the URL is of another database.
     """
 
     def __init__(
@@ -57,11 +59,13 @@ class ReplicaReads:
             kind = parse(url).get_backend_name()
         except ConfigError as error:
             raise ConfigError(f"read_url: {error}") from error
-        if kind not in ("postgresql", "spanner") or kind != primary.store:
+        if kind not in ("postgresql", "spanner", "cockroachdb") or kind != primary.store:
             raise ConfigError(
                 f"read_url={shown(url)}: expected a replica of the same PostgreSQL, or on Spanner"
-                " the URL of the database itself; no other store has such reads"
+                " and CockroachDB the URL of the database itself; SQLite has no such reads"
             )
+        if kind != "postgresql" and parse(url).database != parse(primary.url).database:
+            raise ConfigError(f"read_url={shown(url)} is another database than {primary.url}")
         self._primary = primary
         self._where = shown(url)
         self.max_lag_s = max_lag_s
@@ -69,8 +73,9 @@ class ReplicaReads:
         self._sleep = sleep
         self._lock = threading.Lock()
         self._meter = LagMeter()
-        self._asks = kind == "postgresql"
-        self._replica = Control(url, alarm_s=alarm_s, stale_s=0.0 if self._asks else max_lag_s)
+        self._kind = kind
+        stale_s = 0.0 if kind == "postgresql" else max_lag_s
+        self._replica = Control(url, alarm_s=alarm_s, stale_s=stale_s)
         self._not_before = 0.0
         self._near: bool | None = None
         self.freshness = Freshness(self._where, max_lag_s)
@@ -109,6 +114,9 @@ class ReplicaReads:
         Raises:
             ConfigError: the URL is that of a primary, or of another server's replica.
         """
+        if self._kind == "spanner":
+            with self._lock:
+                return self._look_at_age()
         return self._look(fresh=False)
 
     def set_alarm(self, alarm_s: float) -> None:
@@ -121,27 +129,55 @@ class ReplicaReads:
 
     def _look(self, *, fresh: bool) -> tuple[bool, float | None]:
         """Return whether the replica is near enough, and its lag if that is known."""
-        if not self._asks:
-            if fresh:
-                self._note(None, "a change was just made")
-            else:
-                self._note(self.max_lag_s, None)
-            return not fresh, None if fresh else self.max_lag_s
+        if self._kind != "postgresql" and fresh:
+            self._note(None, "a change was just made")
+            return False, None
         with self._lock:
             if self._monotonic() < self._not_before:
                 return False, None
-            asked_s = self._monotonic()
-            primary = self._primary.status.written()
-            try:
-                lag_s = self._lag_s(primary.server, primary.bytes or 0, asked_s)
-            except StoreError as error:
-                self._leave(error)
-                return False, None
-        bound_s = 0.0 if fresh else self.max_lag_s
+            if self._kind == "postgresql":
+                return self._look_at_positions(fresh=fresh)
+            if self._kind == "cockroachdb":
+                return self._look_at_age()
+            # Spanner serves exactly the age that is asked for; `check` asks whether it does.
+            self._note(self.max_lag_s, None)
+            return True, self.max_lag_s
+
+    def _look_at_age(self) -> tuple[bool, float | None]:
+        """Ask how old a stale read is, by the database's own word; no longer than is allowed.
+
+        The question takes time, by which the answer is older: that is no lag of the read.
+        """
+        asked_s = self._monotonic()
+        try:
+            age_s = self._replica.status.age_s()
+        except StoreError as error:
+            self._leave(error)
+            return False, None
+        near, lag_s = self._judge(age_s, self.max_lag_s + self._monotonic() - asked_s)
+        if not near and self._kind == "spanner":  # `read` does not ask
+            self._not_before = self._monotonic() + AGAIN_S
+        return near, lag_s
+
+    def _look_at_positions(self, *, fresh: bool) -> tuple[bool, float | None]:
+        """Ask the primary how far its log is written, and the replica for that."""
+        asked_s = self._monotonic()
+        primary = self._primary.status.written()
+        try:
+            lag_s = self._lag_s(primary.server, primary.bytes or 0, asked_s)
+        except StoreError as error:
+            self._leave(error)
+            return False, None
+        return self._judge(lag_s, 0.0 if fresh else self.max_lag_s, tell=not fresh)
+
+    def _judge(
+        self, lag_s: float | None, bound_s: float, *, tell: bool = True
+    ) -> tuple[bool, float | None]:
         near = lag_s is not None and lag_s <= bound_s
-        self._note(lag_s, None if near else f"it is over {bound_s:g} s behind")
-        if not fresh:
-            self._tell(None if near else f"it is over {bound_s:g} s behind")
+        trouble = None if near else f"it is over {min(bound_s, self.max_lag_s):g} s behind"
+        self._note(lag_s, trouble)
+        if tell:
+            self._tell(trouble)
         return near, lag_s
 
     def _lag_s(self, server: int, position: int, asked_s: float) -> float | None:

@@ -104,7 +104,8 @@ def make_engine(url: str, *, create: bool = False, stale_s: float = 0.0) -> Engi
     Args:
         create: create a SQLite file that does not exist. Only a migration does that: a mistyped
             path must not create an empty database.
-        stale_s: `reading` sees what was true that long ago; on Spanner alone.
+        stale_s: `reading` sees what was true that long ago on Spanner, and what a follower near by
+            has on CockroachDB; nothing on other databases.
 
     Raises:
         ConfigError: the URL is wrong, or the driver is not installed.
@@ -113,11 +114,10 @@ def make_engine(url: str, *, create: bool = False, stale_s: float = 0.0) -> Engi
     if parsed.get_backend_name() == "sqlite":
         return _sqlite_engine(parsed, create=create)
     if parsed.get_backend_name() == "spanner":
-        engine = _spanner_engine(parsed)
-        return engine.execution_options(late_stale_s=stale_s) if stale_s else engine
+        return _stale(_spanner_engine(parsed), stale_s)
     cockroach = parsed.get_backend_name() == "cockroachdb"
     try:
-        return create_engine(
+        engine = create_engine(
             parsed,
             pool_size=1,
             max_overflow=1,
@@ -129,11 +129,16 @@ def make_engine(url: str, *, create: bool = False, stale_s: float = 0.0) -> Engi
                 "application_name": "late",
             },
         )
+        return _stale(engine, stale_s) if cockroach else engine
     except (ModuleNotFoundError, exc.NoSuchModuleError) as error:
         name, extra = ("CockroachDB", "cockroach") if cockroach else ("PostgreSQL", "postgres")
         raise ConfigError(
             f'the {name} driver is not installed: pip install "late-queue[{extra}]"'
         ) from error
+
+
+def _stale(engine: Engine, stale_s: float) -> Engine:
+    return engine.execution_options(late_stale_s=stale_s) if stale_s else engine
 
 
 def _spanner_engine(parsed: URL) -> Engine:
@@ -256,17 +261,19 @@ def _turn(url: str) -> AbstractContextManager[None]:
 def reading(engine: Engine) -> Iterator[Connection]:
     """Open a connection in one read-only transaction that sees one snapshot of the database.
 
-    The option `late_at_us` of the engine says of which moment, on Spanner and CockroachDB.
+    The options `late_at_us` and `late_stale_s` of the engine say of which moment, on Spanner and
+    CockroachDB.
     """
     options: dict[str, Any] = {}
     at_us: int | None = engine.get_execution_options().get("late_at_us")
+    stale_s: float | None = engine.get_execution_options().get("late_stale_s")
     if engine.dialect.name == "postgresql":
         options = {"isolation_level": "REPEATABLE READ", "postgresql_readonly": True}
     if engine.dialect.name == "cockroachdb":  # its default, which a role can change
         options = {"isolation_level": "SERIALIZABLE", "postgresql_readonly": True}
     if engine.dialect.name.startswith("spanner"):
         options = {"read_only": True}
-        if stale_s := engine.get_execution_options().get("late_stale_s"):
+        if stale_s:
             options["staleness"] = {"exact_staleness": timedelta(seconds=stale_s)}
         if at_us is not None:
             options["staleness"] = {"read_timestamp": EPOCH + timedelta(microseconds=at_us)}
@@ -276,9 +283,8 @@ def reading(engine: Engine) -> Iterator[Connection]:
         connection.begin(),
     ):
         check_server(connection)
-        if engine.dialect.name == "cockroachdb" and at_us is not None:
-            moment = f"{at_us // 1_000_000}.{at_us % 1_000_000:06d}"
-            connection.exec_driver_sql(f"set transaction as of system time '{moment}'")
+        if engine.dialect.name == "cockroachdb" and (moment := _system_time(at_us, stale_s)):
+            connection.exec_driver_sql(f"set transaction as of system time {moment}")
         if engine.dialect.name == "postgresql":
             # PostgreSQL compiles queries that it estimates as large, which takes longer than any of
             # these statements. The setting is for this transaction only: behind a pooler the
@@ -288,6 +294,13 @@ def reading(engine: Engine) -> Iterator[Connection]:
                 f"set local jit = off; set local lock_timeout = '{LOCK_TIMEOUT_S}s'"
             )
         yield connection
+
+
+def _system_time(at_us: int | None, stale_s: float | None) -> str | None:
+    """Return the moment of a read as CockroachDB's SQL has it; None: now."""
+    if at_us is not None:
+        return f"'{at_us // 1_000_000}.{at_us % 1_000_000:06d}'"
+    return "follower_read_timestamp()" if stale_s else None
 
 
 def check_server(connection: Connection) -> None:

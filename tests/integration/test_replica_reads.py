@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import json
 import time
 from collections.abc import Callable, Coroutine, Iterator
 from contextlib import closing, suppress
@@ -11,6 +12,7 @@ from typing import Any, NamedTuple, cast
 import psycopg
 import pytest
 from click.testing import Result
+from google.cloud.spanner_v1.types import transaction as messages
 from typer.testing import CliRunner
 
 import late
@@ -29,7 +31,7 @@ from late.schema import migrate
 from late.schema.engine import shown
 from late.testing.servers.postgres import PostgresServer, find_binaries
 from tests.integration import postgres_kit, spanner_kit
-from tests.integration.grpc_proxy import GrpcProxy
+from tests.integration.grpc_proxy import GrpcProxy, Rule
 
 
 class Pair(NamedTuple):
@@ -264,21 +266,95 @@ def test_commands_that_only_read_take_the_url_of_a_replica(
     assert ran.exit_code == 0, ran.output
 
 
-def test_a_stale_read_of_spanner_asks_for_its_age_and_judges_by_it() -> None:
+@pytest.fixture(scope="module")
+def spanner() -> Iterator[tuple[str, GrpcProxy]]:
+    """A database of the emulator, and what is in front of it from now on."""
     with spanner_kit.emulator() as host, spanner_kit.environment(host):
-        url = spanner_kit.fresh(*spanner_kit.TABLES)
-        with (
-            GrpcProxy(host) as proxy,
-            spanner_kit.environment(proxy.host),
-            Control(url) as control,
-            closing(ReplicaReads(control, url, max_lag_s=15.0, alarm_s=600.0)) as reads,
-        ):
-            before_us = control.now()
-            assert before_us <= reads.read(Control.now, fresh=True)
-            stale_us = reads.read(Control.now)
-            assert before_us <= stale_us + 15_000_000 <= control.now()
-            assert (reads.freshness.lag_s, reads.freshness.bound_s) == (15.0, 15.0)
-            asked = [call.request for call in proxy.heard]
-    options = [request.options for request in asked if hasattr(request, "options")]
-    options += [request.transaction.begin for request in asked if hasattr(request, "transaction")]
-    assert [each.read_only.exact_staleness.seconds for each in options].count(15) == 1
+        url = spanner_kit.fresh()
+        migrate.upgrade(url)
+        with GrpcProxy(host) as proxy, spanner_kit.environment(proxy.host):
+            yield url, proxy
+
+
+class Read(NamedTuple):
+    """A read-only transaction on the wire."""
+
+    age_s: float | None
+    """The `exact_staleness` that it asked for."""
+    at_us: int
+    """The moment that it was given."""
+    statements: list[Any]
+
+
+def reads_of(proxy: GrpcProxy) -> list[Read]:
+    """The read-only transactions since the proxy last forgot."""
+    found: dict[bytes, Read] = {}
+    for each in proxy.heard:
+        if each.method == "BeginTransaction" and each.answers:
+            begun = messages.Transaction.deserialize(each.answers[0])
+            asked = each.request.options.read_only
+            age = asked.exact_staleness if "exact_staleness" in asked else None
+            at = begun.read_timestamp
+            if at is not None:
+                at_us = round(at.timestamp() * 1_000_000)
+                found[begun.id] = Read(age and age.total_seconds(), at_us, [])
+        elif each.method == "ExecuteStreamingSql" and each.request.transaction.id in found:
+            found[each.request.transaction.id].statements.append(each.request)
+    return list(found.values())
+
+
+def test_a_stale_read_of_spanner_asks_for_its_age_and_judges_by_it(
+    spanner: tuple[str, GrpcProxy],
+) -> None:
+    url, proxy = spanner
+    proxy.heard.clear()
+    with (
+        Control(url) as control,
+        closing(ReplicaReads(control, url, max_lag_s=15.0, alarm_s=600.0)) as reads,
+    ):
+        before_us = control.now()
+        assert before_us <= reads.read(Control.now, fresh=True)
+        hold = Rule("ExecuteStreamingSql", hold_s=0.2)
+        proxy.add(hold)
+        stale_us = reads.read(Control.now)
+        assert before_us <= stale_us + 15_000_000 <= control.now()
+        assert (reads.freshness.lag_s, reads.freshness.bound_s) == (15.0, 15.0)
+        near, lag_s = reads.check()
+        assert near
+        assert lag_s is not None
+        assert lag_s >= 15
+    stale = [each for each in reads_of(proxy) if each.age_s == 15]
+    assert len(stale) == 2, "one read, and the check"
+    assert stale_us == stale[0].at_us, "not by a clock that went on until the question came"
+
+
+def test_verify_on_spanner_is_one_stale_read_of_the_replica_that_is_named(
+    spanner: tuple[str, GrpcProxy], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    url, proxy = spanner
+    monkeypatch.setenv("LATE_READ_URL", f"{url}?replica=us-east4:read_only")
+    monkeypatch.setenv("LATE_READ_LAG_S", "0.25")
+
+    def run() -> Result:
+        proxy.heard.clear()
+        ran = CliRunner().invoke(command, ["verify", "--url", url, "--json"])
+        assert ran.exit_code == 0, ran.output
+        return ran
+
+    # Before, the schema was not there a quarter of a second ago.
+    until(lambda: "answered by a replica, 0." in run().stderr)
+    ran = run()
+    (verified,) = [
+        each
+        for each in reads_of(proxy)
+        if any("FROM late_settlement" in request.sql for request in each.statements)
+    ]
+    assert verified.age_s == 0.25
+    assert json.loads(ran.stdout)["at_us"] == verified.at_us
+    for request in verified.statements:
+        (chosen,) = request.directed_read_options.include_replicas.replica_selections
+        assert (chosen.location, chosen.type_.name) == ("us-east4", "READ_ONLY")
+        assert not request.directed_read_options.include_replicas.auto_failover_disabled
+    monkeypatch.setenv("LATE_READ_URL", f"{url}x")
+    assert "is another database than" in run().stderr
+    assert [each.age_s for each in reads_of(proxy)] == [None] * len(reads_of(proxy))

@@ -309,7 +309,7 @@ async def test_a_window_that_spanner_no_longer_has_is_read_anew(
 async def test_a_stale_tail_asks_for_it_and_takes_the_answer_as_cursor(
     url: str, proxy: GrpcProxy, direct: Any
 ) -> None:
-    store = SpannerStore(f"{url}?staleness_s=2")
+    store = SpannerStore(f"{url}?staleness_s=2&replica=us-east4")
     await store.open()
     new = task()
     direct.run_in_transaction(
@@ -329,6 +329,11 @@ async def test_a_stale_tail_asks_for_it_and_takes_the_answer_as_cursor(
     assert {
         request.transaction.single_use.read_only.max_staleness.seconds for request in asked
     } == {2}
+    for request in asked:
+        (chosen,) = request.directed_read_options.include_replicas.replica_selections
+        assert chosen.location == "us-east4"
+    others = [each.request for each in proxy.heard if each.request not in asked]
+    assert not any(getattr(each, "directed_read_options", None) for each in others)
     assert int(cursor) >= found[0].position
 
 

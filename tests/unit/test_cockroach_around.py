@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import re
+from contextlib import AbstractContextManager, nullcontext
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -15,6 +17,7 @@ from late.control import Filter
 from late.control.dead_letters import dry_run as rehearsal
 from late.control.sql import beyond_cursor as unread
 from late.control.sql import per_shard as shardwise
+from late.control.sql.rows import now_us
 from late.errors import ConfigError
 from late.model.task import NewTask, TaskId
 from late.outbox import connections as connecting
@@ -153,3 +156,61 @@ def test_a_bounded_count_of_dead_letters_ends_leg_by_leg() -> None:
     assert re.search(r"\) as anon_2 limit \S+$", text), "and of both together"
     assert text.count("late_dead.dead_at_us < ") == 2
     assert "queue = " not in text, "it is asked of the rows that were looked at"
+
+
+class Driver:
+    """An engine with one connection, itself, that keeps what it is told."""
+
+    def __init__(self, options: dict[str, Any]) -> None:
+        self.sent: list[str] = []
+        self.options = options
+        self.dialect = SimpleNamespace(name="cockroachdb")
+        info = SimpleNamespace(server_version=230100)
+        self.connection = SimpleNamespace(driver_connection=SimpleNamespace(info=info))
+
+    def connect(self) -> Driver:
+        return self
+
+    def execution_options(self, **_: Any) -> AbstractContextManager[Driver]:
+        return nullcontext(self)
+
+    def get_execution_options(self) -> dict[str, Any]:
+        return self.options
+
+    def begin(self) -> AbstractContextManager[None]:
+        return nullcontext()
+
+    def exec_driver_sql(self, sql: str) -> None:
+        self.sent.append(sql)
+
+    def execute(self, statement: Any) -> Any:
+        self.sent.append(str(statement))
+        return SimpleNamespace(scalar_one=lambda: 7)
+
+
+@pytest.mark.parametrize(
+    ("options", "moment", "clock"),
+    [
+        ({}, None, "clock_timestamp()"),
+        ({"late_stale_s": 10.0}, "follower_read_timestamp()", "cluster_logical_timestamp()"),
+        ({"late_stale_s": 10.0, "late_at_us": 1_500_000}, "'1.500000'", None),
+    ],
+)
+def test_a_stale_read_asks_a_follower(
+    options: dict[str, Any], moment: str | None, clock: str | None
+) -> None:
+    """The moment of what is read is that of its transaction, and not of a clock."""
+    made = engine.make_engine(URL, stale_s=10.0)
+    assert made.get_execution_options()["late_stale_s"] == 10.0
+    driver = Driver(options)
+    reads: Any = driver
+    with engine.reading(reads) as connection:
+        now = now_us(connection)
+    if moment is not None:
+        assert driver.sent.pop(0) == f"set transaction as of system time {moment}"
+    if clock is None:
+        assert (now, driver.sent) == (1_500_000, [])
+    else:
+        (asked,) = driver.sent
+        assert clock in asked
+        assert now == 7

@@ -16,6 +16,7 @@ from late.control.status.replication import LagMeter, Position
 from late.errors import ConfigError, StoreUnavailable
 
 URL = "postgresql://late:secret@replica/shop"
+SPANNER = "spanner:///projects/p/instances/i/databases/d"
 
 
 @given(st.lists(st.tuples(st.integers(0, 3), st.integers(0, 9)), max_size=30), st.data())
@@ -59,6 +60,7 @@ class Server:
         self.asked = 0
         self.down = False
         self.closed = False
+        self.ages: list[float] = []
 
     def written(self) -> Position:
         return Position(7, self.at)
@@ -68,6 +70,10 @@ class Server:
         if self.down:
             raise StoreUnavailable("connection refused")
         return Position(self.server, self.at)
+
+    def age_s(self) -> float:
+        self.asked += 1
+        return self.ages.pop(0)
 
     def close(self) -> None:
         self.closed = True
@@ -185,6 +191,52 @@ def test_another_store_has_no_such_replica(pair: Pair, url: str) -> None:
     primary: Any = pair.primary
     with pytest.raises(ConfigError, match="read_url"):
         ReplicaReads(primary, url, max_lag_s=2.0, alarm_s=600.0)
+
+
+def stale_reads(pair: Pair, kind: str, url: str) -> ReplicaReads:
+    pair.primary.store, pair.primary.url = kind, url
+    primary: Any = pair.primary
+    return ReplicaReads(
+        primary, url, max_lag_s=10.0, alarm_s=600.0, monotonic=lambda: pair.now_s
+    )  # fmt: skip
+
+
+def name(control: Any) -> str:
+    """The side that is read."""
+    return str(control.url)
+
+
+def test_the_age_of_reads_on_spanner_is_checked(pair: Pair) -> None:
+    reads = stale_reads(pair, "spanner", SPANNER)
+    assert reads.read(name) == "replica"
+    assert pair.replica.asked == 0, "a look asks nothing more"
+    pair.replica.ages = [10.0, 10.1]
+    assert reads.check() == (True, 10.0)
+    assert reads.check() == (False, 10.1)
+    assert reads.freshness.trouble == "it is over 10 s behind"
+    assert reads.read(name) == SPANNER
+    pair.now_s = AGAIN_S
+    assert reads.read(name) == "replica"
+    assert reads.read(name, fresh=True) == SPANNER
+
+
+def test_the_age_of_a_follower_of_cockroach_is_asked_before_each_read(pair: Pair) -> None:
+    """How old that is the cluster's settings say, and not the reader. Nobody has tried it."""
+    reads = stale_reads(pair, "cockroachdb", "cockroachdb://late@h:26257/db")
+    pair.replica.ages = [4.8, 11.0, 4.9]
+    assert reads.read(name) == "replica"
+    assert reads.freshness.lag_s == 4.8
+    assert reads.read(name) == "cockroachdb://late@h:26257/db"
+    assert reads.read(name) == "replica"
+    assert reads.read(name, fresh=True) == "cockroachdb://late@h:26257/db"
+    assert pair.replica.asked == 3
+
+
+def test_stale_reads_of_another_database_are_refused(pair: Pair) -> None:
+    pair.primary.store, pair.primary.url = "spanner", SPANNER
+    primary: Any = pair.primary
+    with pytest.raises(ConfigError, match=r"databases/dd\?replica=us-east4 is another database"):
+        ReplicaReads(primary, f"{SPANNER}d?replica=us-east4", max_lag_s=2.0, alarm_s=600.0)
 
 
 def test_a_lag_in_which_live_workers_look_dead_is_refused() -> None:

@@ -12,6 +12,7 @@ pytest.importorskip("google.cloud.spanner_v1", reason="no google-cloud-spanner")
 
 from google.api_core import exceptions as api
 from google.auth import exceptions as auth
+from google.cloud.spanner_v1 import types
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -24,6 +25,8 @@ from late.errors import (
     StoreUnavailable,
     TransactionAborted,
 )
+from late.schema.engine import make_engine
+from late.schema.spanner.address import options_of
 from late.schema.spanner.errors import CLASSES, translate
 from late.store import open_store
 from late.store.base import WorkerInfo
@@ -186,11 +189,33 @@ def test_a_shard_outside_every_lane_is_found_by_its_timers_alone(
         f"{URL}?staleness_s=-1",
         f"{URL}?staleness_s=9999",
         f"{URL}?stale=1",
+        f"{URL}?replica=US",
+        f"{URL}?replica=us-east4:witness",
     ],
 )
 def test_a_wrong_url_is_refused(url: str) -> None:
     with pytest.raises(ConfigError):
         open_store(url)
+    with pytest.raises(ConfigError):
+        make_engine(url)
+
+
+@pytest.mark.parametrize(
+    ("text", "wanted"),
+    [
+        ("us-east4", {"location": "us-east4"}),
+        ("read_only", {"type_": "READ_ONLY"}),
+        ("us-east4:read_write", {"location": "us-east4", "type_": "READ_WRITE"}),
+    ],
+)
+def test_a_url_names_the_replicas_that_are_to_answer(text: str, wanted: dict[str, str]) -> None:
+    found = options_of(f"{URL}?replica={text}&staleness_s=2")
+    assert found.staleness_s == 2
+    assert found.directed is not None
+    assert types.DirectedReadOptions(found.directed) == types.DirectedReadOptions(
+        include_replicas={"replica_selections": [wanted]}
+    )
+    assert options_of(URL) == (0.0, None)
 
 
 async def test_all_clients_are_closed_once_also_if_the_server_is_gone(

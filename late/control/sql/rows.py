@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import base64
+from datetime import datetime, timedelta
 from typing import Any, TypeVar
 
 import msgspec
@@ -20,6 +21,7 @@ from sqlalchemy import (
 )
 
 from late.model.task import AttemptError, OpenTask
+from late.schema.engine import EPOCH
 from late.schema.tables import NOW_US, log_table
 from late.store.common import open_tasks
 
@@ -46,16 +48,42 @@ def _readable() -> dict[str, FromClause]:
 
 
 _logs = _readable()
+_MICROSECOND = timedelta(microseconds=1)
+_FOLLOWED_US: ColumnElement[int] = literal_column(
+    "floor(cluster_logical_timestamp() / 1000)::bigint"
+)
+"""The moment of a read on CockroachDB's followers; untried."""
 
 
 def now_us(connection: Connection) -> int:
-    """The database's clock, microseconds. In a read of the past it is the time of what is read."""
+    """The database's clock, microseconds. In a read of the past, and in a stale one, it is the time
+    of what is read."""
     options = connection.get_execution_options()
     if (at_us := options.get("late_at_us")) is not None:
         return int(at_us)
+    if options.get("late_stale_s"):
+        return _moment_us(connection)
+    return clock_us(connection)
+
+
+def clock_us(connection: Connection) -> int:
+    """The clock of the server that answers, microseconds, whatever the age of what is read."""
     clock: ColumnElement[int] = literal_column(NOW_US[connection.dialect.name])
-    stale_s: float = options.get("late_stale_s", 0.0)
-    return int(connection.execute(select(clock)).scalar_one()) - round(stale_s * 1_000_000)
+    return int(connection.execute(select(clock)).scalar_one())
+
+
+def _moment_us(connection: Connection) -> int:
+    """The moment of a stale read, as the database has chosen it; rounded down, and so never newer
+    than what is read."""
+    if connection.dialect.name == COCKROACH:
+        return int(connection.execute(select(_FOLLOWED_US)).scalar_one())
+    clock_us(connection)  # The driver begins its transaction with the first statement.
+    driver: Any = connection.connection.driver_connection
+    return _micros(driver.snapshot_checkout()._transaction_read_timestamp)
+
+
+def _micros(moment: datetime) -> int:
+    return (moment - EPOCH) // _MICROSECOND
 
 
 def locking(connection: Connection, statement: Select[Row]) -> Select[Row]:

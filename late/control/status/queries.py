@@ -72,6 +72,10 @@ class StatusControl(Part):
         """Return how far this replica of a PostgreSQL has replayed the log."""
         return replication.replayed(self._database.unchecked)
 
+    def age_s(self) -> float:
+        """Return the age of what is read here: of a `Control` with `stale_s`, else about 0."""
+        return replication.age_s(self._database.unchecked)
+
     disk = on_engine(disk.disk_of)
     detailed = on_engine(scaling_signals.detailed)
     signals = on_engine(scaling_signals.signals)

@@ -13,6 +13,7 @@ from collections import deque
 import msgspec
 from sqlalchemy import Engine, TextClause, text
 
+from late.control.sql.rows import clock_us, now_us, seconds
 from late.schema.engine import reading
 
 # What is flushed, because only that is sent. A commit under `synchronous_commit = off` is seen a
@@ -44,6 +45,13 @@ def written(engine: Engine) -> Position:
 def replayed(engine: Engine) -> Position:
     """Return how far a replica has replayed the log."""
     return _ask(engine, _REPLICA)
+
+
+def age_s(engine: Engine) -> float:
+    """Return the age of what a stale read of this engine sees, by the clock of who answers it."""
+    with reading(engine) as connection:
+        seen_us = now_us(connection)
+        return seconds(clock_us(connection) - seen_us)
 
 
 def _ask(engine: Engine, statement: TextClause) -> Position:

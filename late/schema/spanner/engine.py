@@ -11,7 +11,7 @@ from sqlalchemy import URL, Engine, create_engine, event
 
 from late.errors import TransactionAborted
 from late.schema.spanner import deadlines
-from late.schema.spanner.address import place_of
+from late.schema.spanner.address import options_of, place_of
 from late.schema.spanner.migrate import open_database
 
 STATEMENT_TIMEOUT_S = 30.0
@@ -23,10 +23,11 @@ def make(parsed: URL) -> Engine:
     """Make an engine for `parsed`. It does not connect yet.
 
     Raises:
-        ConfigError: the URL has another form.
+        ConfigError: the URL has another form, or an unknown option.
     """
     url = str(parsed)
     place_of(url.partition("?")[0])
+    options_of(url)
     engine = create_engine(parsed, creator=lambda: _connect(url), pool_size=1, max_overflow=1)
 
     def start(*_: Any) -> None:

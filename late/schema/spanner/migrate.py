@@ -22,7 +22,13 @@ from google.cloud.spanner_v1 import Client, KeySet
 from late.errors import ConfigError, StoreRefused
 from late.model.task import DEFAULT_GROUP
 from late.schema.spanner import deadlines
-from late.schema.spanner.address import NO_CREDENTIALS, emulator_settings, place_of, turn
+from late.schema.spanner.address import (
+    NO_CREDENTIALS,
+    emulator_settings,
+    options_of,
+    place_of,
+    turn,
+)
 from late.schema.spanner.ddl import STATEMENTS
 from late.schema.spanner.errors import translated
 from late.schema.tables import SHARDS_DEFAULT
@@ -117,14 +123,17 @@ def open_database(url: str) -> Any:
     Other settings are Google's defaults, because this client is for rare work. A store has its own.
 
     Raises:
-        ConfigError: the URL has another form, or no credentials were found.
+        ConfigError: the URL has another form or an unknown option, or no credentials were found.
         StoreRefused: the database has another dialect.
         Other errors are those of the client, which `errors.translated` maps.
     """
     place = place_of(url.partition("?")[0])
+    directed = options_of(url).directed
     emulator_settings()
     try:
-        client: Any = Client(project=place.project, disable_builtin_metrics=True)
+        client: Any = Client(
+            project=place.project, disable_builtin_metrics=True, directed_read_options=directed
+        )
     except DefaultCredentialsError as error:
         raise ConfigError(NO_CREDENTIALS) from error
     database = client.instance(place.instance).database(place.database)

@@ -68,12 +68,17 @@ def open_database(
     *,
     priority: Role,
     channels: int = CHANNELS,
+    directed: dict[str, Any] | None = None,
     emitter: events.Emitter = events.default,
 ) -> Database:
     """Open a client of the database at `url`. It connects in the background and makes no call yet.
 
     The result is safe to use from any thread and is closed by `close_database`. Blocking: in a
     coroutine, call it and everything of it in a thread.
+
+    Args:
+        directed: the replicas that are to answer reads outside of transactions that write; see
+            `address.options_of`.
 
     Raises:
         ConfigError: the URL is of another shape, or there are no credentials to be found.
@@ -83,7 +88,9 @@ def open_database(
     emulator_settings()
     try:
         # The client is typed in parts only; these names are Any so that the checker allows calls.
-        client: Any = Client(project=place.project, disable_builtin_metrics=True)
+        client: Any = Client(
+            project=place.project, disable_builtin_metrics=True, directed_read_options=directed
+        )
     except DefaultCredentialsError as error:
         raise ConfigError(NO_CREDENTIALS) from error
     tag = f"late-{priority}"

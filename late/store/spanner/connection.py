@@ -38,10 +38,12 @@ class SpannerClients:
 
     Args:
         url: as `client.place_of` reads it.
+        directed: the replicas that answer reads in the background, that is the tail.
     """
 
-    def __init__(self, url: str) -> None:
+    def __init__(self, url: str, directed: dict[str, Any] | None = None) -> None:
         self._url = url
+        self._directed: dict[Role, dict[str, Any] | None] = {"background": directed}
         self._pid = os.getpid()
         self._threads = ThreadPoolExecutor(THREADS, thread_name_prefix="late-spanner")
         self._opening = threading.Lock()
@@ -117,7 +119,9 @@ class SpannerClients:
             if self._closed:
                 raise StoreClosed(f"{self._url} was closed")
             if role not in self._databases:
-                database: Any = open_database(self._url, priority=role)
+                database: Any = open_database(
+                    self._url, priority=role, directed=self._directed.get(role)
+                )
                 bind(database.spanner_api)
                 self._databases[role] = database
             return self._databases[role]

@@ -16,14 +16,14 @@ import time
 from collections.abc import Coroutine, Mapping, Sequence
 from functools import partial
 from typing import Any, TypeVar
-from urllib.parse import parse_qsl
 
 import msgspec
 
 from late.clock import DatabaseClock
-from late.errors import ConfigError, StoreClosed
+from late.errors import StoreClosed
 from late.model.ids import id_before
 from late.model.task import Cursor, OpenTask, Parked, Record, ShardId, TaskId
+from late.schema.spanner.address import options_of
 from late.store.base import (
     JOURNAL_DETAIL_S,
     JOURNAL_MINUTE_S,
@@ -68,8 +68,8 @@ class SpannerStore:
 
     Args:
         url: `spanner+spanner:///projects/P/instances/I/databases/D`, with `?staleness_s=2` for a
-            tail that may lag by so many seconds and is served by the nearest replica.
-        staleness_s: the same; the URL's decides where both are given.
+            tail that may lag by so many seconds and is served by the nearest replica, or with
+            `&replica=us-east4` by that one.
 
     Raises:
         ConfigError: the URL is of another shape, or has an unknown option.
@@ -77,11 +77,11 @@ class SpannerStore:
 
     features = FEATURES
 
-    def __init__(self, url: str, *, staleness_s: float = 0.0) -> None:
-        self._url, staleness_s = _options(url, staleness_s)
+    def __init__(self, url: str) -> None:
+        self._url, options = url.partition("?")[0], options_of(url)
         place_of(self._url)
-        self._clients = SpannerClients(self._url)
-        self._tail = tail.SpannerTail(staleness_s)
+        self._clients = SpannerClients(self._url, options.directed)
+        self._tail = tail.SpannerTail(options.staleness_s)
         self._clock = DatabaseClock()
         self._opened = False
         self._checked = 0
@@ -294,17 +294,3 @@ async def _all(calls: Sequence[Coroutine[Any, Any, T]]) -> list[T]:
         if isinstance(result, BaseException):
             raise result
     return results  # type: ignore[return-value]
-
-
-def _options(url: str, staleness_s: float) -> tuple[str, float]:
-    base, _, query = url.partition("?")
-    for name, value in parse_qsl(query, keep_blank_values=True):
-        if name != "staleness_s":
-            raise ConfigError(f"unknown option {name!r} in a Spanner URL: staleness_s is the one")
-        try:
-            staleness_s = float(value)
-        except ValueError:
-            raise ConfigError(f"staleness_s={value!r} in a Spanner URL is not a number") from None
-    if not 0 <= staleness_s <= 3_000:
-        raise ConfigError("staleness_s must be between 0 and 3000: older versions are gone")
-    return base, staleness_s
