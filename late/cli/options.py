@@ -172,6 +172,24 @@ def near_read(control: Control, work: Callable[[Control], T]) -> tuple[T, str]:
         return found, f"answered {reads.freshness} ({reads.freshness.where})"
 
 
+def near_source(control: Control) -> tuple[tuple[str, float] | None, str]:
+    """Return the URL of LATE_READ_URL and the age of reads there, if it is near enough.
+
+    And the line that says why not; empty without LATE_READ_URL.
+    """
+    try:
+        reads = _replica_reads(control)
+        if reads is None:
+            return None, ""
+        with closing(reads):
+            near, _ = reads.check()
+            if near:
+                return (reads.url, reads.stale_s), ""
+            return None, f"read {reads.freshness} ({reads.freshness.where})"
+    except ConfigError as error:
+        return None, f"read from the database: {error}"
+
+
 def _replica_reads(control: Control) -> ReplicaReads | None:
     from late.cli.config import file
     from late.control.replica import ReplicaReads

@@ -74,8 +74,10 @@ class ReplicaReads:
         self._lock = threading.Lock()
         self._meter = LagMeter()
         self._kind = kind
-        stale_s = 0.0 if kind == "postgresql" else max_lag_s
-        self._replica = Control(url, alarm_s=alarm_s, stale_s=stale_s)
+        self.url = url
+        self.stale_s = 0.0 if kind == "postgresql" else max_lag_s
+        """The age of what is read; 0 on PostgreSQL, whose replica has what it has."""
+        self._replica = Control(url, alarm_s=alarm_s, stale_s=self.stale_s)
         self._not_before = 0.0
         self._near: bool | None = None
         self.freshness = Freshness(self._where, max_lag_s)

@@ -34,10 +34,14 @@ class Moment:
     """The name of a snapshot that PostgreSQL has exported."""
     as_of_us: int | None = None
     """A time that has passed; of Spanner."""
+    age_us: int | None = None
+    """The same as an age: a replica near by chooses the time, without a word to the leader."""
     boost: bool = False
     """By Spanner's Data Boost."""
     at_ns: int | None = None
     """The read timestamp on Spanner, once a plan has it (`settled`)."""
+    in_one: bool = False
+    """Each statement is read as one stream, in its order, and not by partitions."""
 
 
 NOW = Moment()
@@ -55,17 +59,18 @@ def settled(engine: Engine, moment: Moment, *, changing: bool) -> Moment:
     """
     name = engine.dialect.name
     if not is_spanner(str(engine.url)):
-        for option, given in (("asOf", moment.as_of_us is not None), ("dataBoost", moment.boost)):
+        past = moment.as_of_us is not None or moment.age_us is not None
+        for option, given in (("asOf", past), ("dataBoost", moment.boost)):
             if given:
                 raise ConfigError(f"{option} is of Spanner; this database is {name}")
         return moment
     if moment.snapshot is not None:
         raise ConfigError("a snapshot is of PostgreSQL; Spanner has asOf")
-    if not changing and moment == NOW:
+    if moment.at_ns is not None or (not changing and moment == NOW):
         return moment
     from late_spark import spanner
 
-    return replace(moment, at_ns=spanner.timestamp(engine, moment.as_of_us))
+    return replace(moment, at_ns=spanner.timestamp(engine, moment.as_of_us, moment.age_us))
 
 
 @contextmanager
@@ -107,7 +112,7 @@ def batches(
     """Read all rows of `statement`, or of one partition of it, as batches of `schema`.
 
     Lazily, in one transaction."""
-    if moment.at_ns is not None:
+    if moment.at_ns is not None and not moment.in_one:
         from late_spark import spanner
 
         yield from spanner.batches(

@@ -22,6 +22,7 @@ import msgspec
 from late.errors import ConfigError
 from late.model.task import Usage
 from late.model.usage_sums import summed
+from late_spark.fetch import NOW, Moment
 from late_spark.parts import JournalPruned
 from late_spark.schema import USAGE
 from late_spark.source import after_text, known_text
@@ -172,8 +173,11 @@ BUCKET_US = 3_720_000_000
 """An hour is the widest bucket of a compacted row, and database clocks are corrected."""
 
 
-def known(url: str, folder: Path, manifest: Manifest) -> Known:
+def known(url: str, folder: Path, manifest: Manifest, moment: Moment = NOW) -> Known:
     """Add up what the lake has of rows of the journal that go on behind its end.
+
+    Args:
+        moment: of the read of the journal; it is `settled`.
 
     Raises:
         JournalPruned: the lake has not all of the settlements before its end that such a row has.
@@ -181,7 +185,7 @@ def known(url: str, folder: Path, manifest: Manifest) -> Known:
     from late_spark import live
 
     found = {}
-    for row in live.crossings(url, manifest.after()):
+    for row in live.crossings(url, manifest.after(), moment):
         key = (row.group, row.shard_id)
         begun = any(
             (j.group, j.shard_id) == key and j.first <= row.begins for j in manifest.journals

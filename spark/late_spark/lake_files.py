@@ -18,6 +18,7 @@ import pyarrow.parquet as pq
 from late_spark import lake, parts
 from late_spark.bounds import Bounds
 from late_spark.lake import File, Manifest
+from late_spark.live import Plan
 from late_spark.parts import Part
 from late_spark.schema import USAGE
 
@@ -40,15 +41,18 @@ class _Open:
     waiting: list[pa.RecordBatch] = field(default_factory=list)
 
 
-def written(url: str, folder: Path, chosen: tuple[Part, ...], owners: dict[str, str]) -> list[File]:
+def written(url: str, folder: Path, chosen: tuple[Part, ...], plan: Plan) -> list[File]:
     """The usage of some parts of a plan, as one new file for each date."""
     run = uuid.uuid4().hex
     opened: dict[str, _Open] = {}
     try:
         for part in chosen:
-            for batch in parts.read(url, "usage", part, USAGE.names, Bounds(), owners):
-                for day, rows in _by_day(batch):
-                    _add(folder, opened, day, rows, run)
+            rows = parts.read(
+                url, "usage", part, USAGE.names, Bounds(), plan.owners, moment=plan.moment
+            )
+            for batch in rows:
+                for day, of_day in _by_day(batch):
+                    _add(folder, opened, day, of_day, run)
     finally:
         for each in opened.values():
             _flush(each)

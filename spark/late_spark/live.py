@@ -225,11 +225,13 @@ def _row_at(connection: Connection, within: Stretch, seq: int) -> Any:
     ).first()
 
 
-def crossings(url: str, after: Mapping[tuple[str, int], int]) -> Iterator[Crossing]:
+def crossings(
+    url: str, after: Mapping[tuple[str, int], int], moment: Moment = NOW
+) -> Iterator[Crossing]:
     """Find rows into which compaction has put settlements of before and of behind `after`."""
     engine = make_engine(url)
     try:
-        with snapshot_of(engine, NOW) as connection:
+        with snapshot_of(engine, moment) as connection:
             for (group, shard_id), last in after.items():
                 row = _row_at(connection, Stretch(group, shard_id, 0, 0), last + 1)
                 if row is not None and row.first_seq is not None and row.first_seq <= last:

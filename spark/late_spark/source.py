@@ -26,6 +26,7 @@ from pyspark.sql.types import StructType
 
 from late.errors import ConfigError
 from late.model.task import Usage
+from late.model.time_text import duration_us
 from late_spark.schema import TABLES
 from late_spark.times import micros
 
@@ -142,18 +143,29 @@ def moment_of(options: Mapping[str, str]) -> Moment:
     """
     from late_spark.fetch import Moment
 
-    as_of, as_of_us = options.get("asof"), None
+    as_of, as_of_us, age_us = options.get("asof"), None, None
     if as_of is not None:
         try:
             as_of_us = micros(datetime.fromisoformat(as_of))
         except (ValueError, TypeError):  # TypeError: it has no zone
-            raise ConfigError(
-                f"asOf {as_of[:64]!r}: expected a time such as 2026-03-01T12:00:00Z"
-            ) from None
+            age_us = _age_us(as_of)
     boost = options.get("databoost", "false").lower()
     if boost not in ("true", "false"):
         raise ConfigError(f"dataBoost {boost[:64]!r}: true or false")
-    return Moment(options.get("snapshot"), as_of_us, boost == "true")
+    return Moment(options.get("snapshot"), as_of_us, age_us, boost == "true")
+
+
+def _age_us(as_of: str) -> int:
+    wrong = ConfigError(
+        f"asOf {as_of[:64]!r}: expected a time such as 2026-03-01T12:00:00Z, or an age such as 15s"
+    )
+    try:
+        found = duration_us(as_of, "asOf")
+    except ConfigError:
+        raise wrong from None
+    if found < 0:
+        raise wrong
+    return found
 
 
 def parts_of(options: Mapping[str, str]) -> int:

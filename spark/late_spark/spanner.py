@@ -15,6 +15,7 @@ from __future__ import annotations
 import base64
 from collections.abc import Iterator
 from contextlib import contextmanager
+from datetime import timedelta
 from itertools import islice
 from typing import Any, NamedTuple
 
@@ -43,16 +44,17 @@ class Token(NamedTuple):
     partition: bytes
 
 
-def timestamp(engine: Engine, as_of_us: int | None) -> int:
-    """The read timestamp of a plan in nanoseconds: `as_of_us`, or now.
+def timestamp(engine: Engine, as_of_us: int | None, age_us: int | None = None) -> int:
+    """The read timestamp of a plan in nanoseconds: `as_of_us`, or `age_us` ago, or now.
 
     Raises:
         ConfigError: it has not come yet.
     """
+    bound = {"exact_staleness": timedelta(microseconds=age_us)} if age_us else {}
     with translated(), engine.connect() as connection:
         driver: Any = connection.connection.driver_connection
         deadlines.start()
-        with driver.database.snapshot() as snapshot:
+        with driver.database.snapshot(**bound) as snapshot:
             result = snapshot.execute_sql("SELECT 1")
             list(result)
             now = nanoseconds(result.metadata.transaction.read_timestamp)

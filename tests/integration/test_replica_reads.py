@@ -3,16 +3,25 @@
 from __future__ import annotations
 
 import asyncio
+import itertools
 import json
 import time
 from collections.abc import Callable, Coroutine, Iterator
 from contextlib import closing, suppress
+from datetime import datetime
+from pathlib import Path
+from types import SimpleNamespace
 from typing import Any, NamedTuple, cast
 
 import psycopg
+import pyarrow.parquet as pq
 import pytest
 from click.testing import Result
 from google.cloud.spanner_v1.types import transaction as messages
+from late_spark import export as exporting
+from late_spark import lake, live
+from late_spark.export import Source, export
+from late_spark.fetch import Moment
 from typer.testing import CliRunner
 
 import late
@@ -32,6 +41,7 @@ from late.schema.engine import shown
 from late.testing.servers.postgres import PostgresServer, find_binaries
 from tests.integration import postgres_kit, spanner_kit
 from tests.integration.grpc_proxy import GrpcProxy, Rule
+from tests.spark.kit import done, settled, write
 
 
 class Pair(NamedTuple):
@@ -266,6 +276,60 @@ def test_commands_that_only_read_take_the_url_of_a_replica(
     assert ran.exit_code == 0, ran.output
 
 
+def exports(url: str, folder: Path) -> tuple[int, str]:
+    """Export once; (new settlements, what it said)."""
+    ran = CliRunner().invoke(command, ["lake", "export", str(folder), "--url", url, "--json"])
+    assert ran.exit_code == 0, ran.output
+    return json.loads(ran.stdout)["settlements"], ran.stderr
+
+
+def in_lake(folder: Path) -> list[int]:
+    """The settlements in a lake, each as often as it is there."""
+    manifest = lake.load(folder)
+    assert manifest is not None
+    tables = [pq.ParquetFile(folder / each.path).read() for each in manifest.files]
+    return sorted(seq for table in tables for seq in table["seq"].to_pylist())
+
+
+def test_an_export_reads_from_the_replica_and_loses_nothing(
+    pair: Pair, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with psycopg.connect(pair.primary.url, autocommit=True) as connection:
+        connection.execute("create database exported")
+    url, folder = pair.primary.url_of("exported"), tmp_path / "lake"
+    migrate.upgrade(url)
+    write(url, [settled(1, [done(1)])])
+    monkeypatch.setenv("LATE_READ_URL", pair.replica.url_of("exported"))
+    monkeypatch.setenv("LATE_READ_LAG_S", "2.5")
+    until(lambda: "read from postgresql://" in exports(url, folder)[1])
+    assert in_lake(folder) == [1]
+
+    pair.replay("pause")
+    try:
+        write(url, [settled(2, [done(2)])])
+        source, said = Source(pair.replica.url_of("exported")), list[str]()
+        assert export(url, folder, say=said.append, near=source).settlements == 0
+        assert said[-1] == f"read from {shown(source.url)}", "the replica has not heard of it"
+        assert export(url, folder).settlements == 1
+        write(url, [settled(3, [done(3)])])
+        assert export(url, folder, say=said.append, near=source).settlements == 1
+        assert "it is behind the last export" in said[-2]
+        assert said[-2].startswith("read from the database, not from postgresql://")
+        monkeypatch.setenv("LATE_READ_LAG_S", "0.001")
+        assert "by the database, not by its replica: it is over 0.001 s" in exports(url, folder)[1]
+    finally:
+        pair.replay("resume")
+    assert in_lake(folder) == [1, 2, 3]
+
+
+def test_what_a_replica_cannot_answer_the_database_does(pair: Pair, tmp_path: Path) -> None:
+    """A replica that ends in the middle: what was committed until then counts."""
+    said: list[str] = []
+    gone = Source("postgresql://late@127.0.0.1:1/late?connect_timeout=1")
+    assert export(pair.url, tmp_path / "lake", say=said.append, near=gone).settlements == 0
+    assert said[0].startswith("read from the database, not from postgresql://late@127.0.0.1:1/late")
+
+
 @pytest.fixture(scope="module")
 def spanner() -> Iterator[tuple[str, GrpcProxy]]:
     """A database of the emulator, and what is in front of it from now on."""
@@ -281,9 +345,15 @@ class Read(NamedTuple):
 
     age_s: float | None
     """The `exact_staleness` that it asked for."""
+    asked_us: int | None
+    """The `read_timestamp` that it asked for."""
     at_us: int
     """The moment that it was given."""
     statements: list[Any]
+
+
+def micros(moment: datetime) -> int:
+    return round(moment.timestamp() * 1_000_000)
 
 
 def reads_of(proxy: GrpcProxy) -> list[Read]:
@@ -294,10 +364,12 @@ def reads_of(proxy: GrpcProxy) -> list[Read]:
             begun = messages.Transaction.deserialize(each.answers[0])
             asked = each.request.options.read_only
             age = asked.exact_staleness if "exact_staleness" in asked else None
+            chosen = asked.read_timestamp if "read_timestamp" in asked else None
             at = begun.read_timestamp
             if at is not None:
-                at_us = round(at.timestamp() * 1_000_000)
-                found[begun.id] = Read(age and age.total_seconds(), at_us, [])
+                found[begun.id] = Read(
+                    age and age.total_seconds(), chosen and micros(chosen), micros(at), []
+                )
         elif each.method == "ExecuteStreamingSql" and each.request.transaction.id in found:
             found[each.request.transaction.id].statements.append(each.request)
     return list(found.values())
@@ -337,7 +409,7 @@ def test_verify_on_spanner_is_one_stale_read_of_the_replica_that_is_named(
 
     def run() -> Result:
         proxy.heard.clear()
-        ran = CliRunner().invoke(command, ["verify", "--url", url, "--json"])
+        ran = CliRunner().invoke(command, ["verify", "--url", url, "--shard", "0", "--json"])
         assert ran.exit_code == 0, ran.output
         return ran
 
@@ -358,3 +430,74 @@ def test_verify_on_spanner_is_one_stale_read_of_the_replica_that_is_named(
     monkeypatch.setenv("LATE_READ_URL", f"{url}x")
     assert "is another database than" in run().stderr
     assert [each.age_s for each in reads_of(proxy)] == [None] * len(reads_of(proxy))
+
+
+def test_an_export_on_spanner_is_of_one_timestamp(
+    spanner: tuple[str, GrpcProxy], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    url, proxy = spanner
+    folder = tmp_path / "lake"
+    monkeypatch.setattr(live, "SETTLEMENTS", 1)
+    monkeypatch.setattr(exporting, "PARTS", 1)
+    write(url, [settled(seq, [done(1)], shard=9) for seq in (1, 2, 3)])
+    monkeypatch.setenv("LATE_READ_URL", f"{url}?replica=us-east4")
+    monkeypatch.setenv("LATE_READ_LAG_S", "0.25")
+
+    def stale() -> bool:
+        proxy.heard.clear()
+        return exports(url, folder)[0] == 3
+
+    until(stale)
+    of_journal = [
+        each
+        for each in reads_of(proxy)
+        if any("FROM late_settlement" in request.sql for request in each.statements)
+    ]
+    assert len(of_journal) > 3, "a plan, and each part is a transaction"
+    (at_us,) = {each.asked_us for each in of_journal}
+    assert at_us is not None
+    for each in of_journal:
+        for request in each.statements:
+            (chosen,) = request.directed_read_options.include_replicas.replica_selections
+            assert chosen.location == "us-east4"
+    singles = [
+        request.transaction.single_use.read_only
+        for request in proxy.calls("ExecuteStreamingSql")
+        if "exact_staleness" in request.transaction.single_use.read_only
+    ]
+    assert [each.exact_staleness.total_seconds() for each in singles] == [0.25]
+
+    # A lake that is ahead of what such a read sees: nothing is begun anew, nothing is lost.
+    write(url, [settled(4, [done(1)], shard=9)])
+    assert export(url, folder).settlements == 1
+    said: list[str] = []
+    old = Source(url, Moment(as_of_us=at_us, in_one=True))
+    assert export(url, folder, say=said.append, near=old).settlements == 0
+    assert "it is behind the last export" in said[0]
+    assert in_lake(folder) == [1, 2, 3, 4]
+
+
+@pytest.mark.usefixtures("spanner")
+def test_a_pass_that_takes_too_long_goes_on_at_another_timestamp(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    url = spanner_kit.fresh()
+    migrate.upgrade(url)
+    monkeypatch.setattr(live, "SETTLEMENTS", 1)
+    monkeypatch.setattr(exporting, "PARTS", 1)
+    write(url, [settled(seq, [done(1)], shard=11, group="slow") for seq in (1, 2, 3)])
+    now_s = itertools.count(step=exporting.PASS_S * 0.7)
+    monkeypatch.setattr(exporting, "time", SimpleNamespace(monotonic=lambda: next(now_s)))
+    moments: list[int | None] = []
+    settle = exporting._settled
+
+    def settled_at(source: Source) -> Source:
+        found = settle(source)
+        moments.append(found.moment.at_ns)
+        return found
+
+    monkeypatch.setattr(exporting, "_settled", settled_at)
+    near = Source(url, Moment(age_us=1, in_one=True))
+    assert export(url, tmp_path / "lake", near=near).settlements == 3
+    assert len(moments) > 1
+    assert moments == sorted(moments, key=lambda each: each or 0)

@@ -89,7 +89,8 @@ def test_wrong_options_are_refused(options: dict[str, str], says: str) -> None:
 
 def test_options_say_when_a_store_is_read() -> None:
     options = {"asof": "2026-01-02T01:00:00+01:00", "databoost": "TRUE"}
-    assert moment_of(options) == Moment(None, 1_767_312_000 * SECOND, True)
+    assert moment_of(options) == Moment(None, 1_767_312_000 * SECOND, boost=True)
+    assert moment_of({"asof": "15s"}) == Moment(age_us=15 * SECOND)
     assert moment_of({}) == NOW
     assert moment_of({"snapshot": "00000003-1"}) == Moment("00000003-1")
 

@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from late.cli import output
-from late.cli.options import Json, Url, url_of
+from late.cli.options import Json, Url, control_of, near_source, url_of
 from late.errors import ConfigError
+
+if TYPE_CHECKING:
+    from late_spark.export import Source
 
 app = typer.Typer(
     help="Usage as Parquet files (extra late-queue[spark]): export, show.",
@@ -39,13 +42,17 @@ def export(
 
     Run it more often than the journal is pruned: what it has exported may go. An export that dies
     is done again by the next one. Needs no Java.
+
+    The replica of LATE_READ_URL is read while it is near enough and has what the lake has: a line
+    says so, or why the database was read. On Spanner all is read at one moment, LATE_READ_LAG_S
+    ago.
     """
     url = url_of(url_option)
     try:
         from late_spark.export import export as work
     except ModuleNotFoundError as error:
         raise missing(error) from None
-    done = work(url, folder, accept_gaps=accept_gaps, say=output.note)
+    done = work(url, folder, accept_gaps=accept_gaps, say=output.note, near=_near(url))
     if json:
         output.as_json({"settlements": done.settlements, "rows": done.rows, "files": done.files,
                         "compacted": done.compacted, "version": done.version})  # fmt: skip
@@ -54,6 +61,26 @@ def export(
         f"{done.settlements:,} settlements, {done.rows:,} rows of usage in {done.files:,} new files"
         + (f"; {done.compacted:,} small files put together" if done.compacted else "")
     )
+
+
+def _near(url: str) -> Source | None:
+    """Return the replica of LATE_READ_URL, or say why it is not read; None without one."""
+    from late_spark.export import Source
+    from late_spark.fetch import Moment
+
+    with control_of(url) as control:
+        # On CockroachDB each transaction of a follower would have a moment of its own.
+        if control.store == "cockroachdb":
+            return None
+        found, told = near_source(control)
+    if told:
+        output.note(told)
+    if found is None:
+        return None
+    where, stale_s = found
+    if not stale_s:
+        return Source(where)
+    return Source(where, Moment(age_us=round(stale_s * 1_000_000), in_one=True))
 
 
 @app.command("show")
