@@ -203,7 +203,10 @@ def rows(words: Words) -> dict[str, str]:
         "URL": words.url,
         "order of the log": "commits" if features.commit_order else "none across transactions",
         "cursor": words.cursor,
-        "a delay counts from": f"the {features.delay_counts_from}",
+        "`enqueued_at`, from which a delay counts": {
+            "commit": "the timestamp of the commit",
+            "insert": "the time of the insert",
+        }[features.delay_counts_from],
         "step of its clock": f"{features.time_resolution_s * 1_000_000:,.0f} µs",
         "shortest poll": f"{features.poll_min_s * 1_000:,.0f} ms",
         "longest poll, by default": f"{features.poll_max_s:g} s",

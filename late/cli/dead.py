@@ -151,7 +151,7 @@ def show(
                 ("reason", letter.reason),
                 ("attempts", letter.attempts),
                 ("deaths", letter.deaths or None),
-                ("inserted", output.moment(letter.created_at_us)),
+                ("enqueued", output.moment(letter.enqueued_at_us)),
                 ("options", letter.options),
                 ("headers", letter.headers),
                 ("payload", letter.payload or f"{letter.payload_bytes:,} bytes"),

@@ -293,7 +293,7 @@ def _window(found: Reset, place: str | int) -> None:
     if found.queues:
         output.table("It reads", ("queue", "tasks>"), list(found.queues.items()))
         span = f"{output.moment(found.oldest_us)} to {output.moment(found.newest_us)}"
-        output.line(False, {}, f"created from {span}")
+        output.line(False, {}, f"enqueued from {span}")
     kept = found.kept_us
     if kept is None:
         output.line(False, {}, "the log keeps no task: there is nothing to read again")
@@ -347,7 +347,7 @@ def wait(
     url_option: options.Url = None,
     json: options.Json = False,
 ) -> None:
-    """Wait until a group has settled every task created no later than TOKEN's.
+    """Wait until a group has settled every task enqueued no later than TOKEN's.
 
     A dead letter is settled; a task that is parked for later, or to be retried, is not. Exit code
     1 when the time is up. Wait after the commit: a task that is in no table counts as gone, which

@@ -51,7 +51,7 @@ def show(
                 ("name", found.name),
                 ("queue", found.queue),
                 ("made", f"{output.moment(found.made_at_us)} by the producer's clock"),
-                ("inserted", output.moment(found.created_at_us)),
+                ("enqueued", output.moment(found.enqueued_at_us)),
                 ("position", found.position),
                 ("options", found.options),
                 ("headers", found.headers),
@@ -65,9 +65,9 @@ def show(
         _workflow(found)
         output.not_known(found.as_of)
     if not known:
-        if as_of and found.created_at_us is not None:
-            if found.as_of and found.as_of.at_us < found.created_at_us:
-                output.note("it was not inserted by then")
+        if as_of and found.enqueued_at_us is not None:
+            if found.as_of and found.as_of.at_us < found.enqueued_at_us:
+                output.note("it was not enqueued by then")
         elif not everywhere:
             output.note(
                 "nothing where its id says; --everywhere looks through its shard's whole log"

@@ -281,6 +281,7 @@ class TaskView(msgspec.Struct, frozen=True):
     name: str | None = None
     position: int | None = None
     created_at_us: int | None = None
+    """Deprecated, as `enqueued_at_us`."""
     payload_bytes: int | None = None
     payload: str | None = None
     """The payload, if it was asked for: JSON as text, anything else in base64."""
@@ -290,6 +291,12 @@ class TaskView(msgspec.Struct, frozen=True):
     """The stages of its workflow; none if it belongs to no workflow."""
     as_of: AsOf | None = None
     """The past moment that was asked for; None: now."""
+    enqueued_at_us: int | None = None
+    """The time of its enqueue: on Spanner the commit's, elsewhere the insert's."""
+
+    def __post_init__(self) -> None:
+        if self.enqueued_at_us is None:
+            msgspec.structs.force_setattr(self, "enqueued_at_us", self.created_at_us)
 
 
 class DeadView(msgspec.Struct, frozen=True):
@@ -303,6 +310,7 @@ class DeadView(msgspec.Struct, frozen=True):
     queue: str
     name: str
     created_at_us: int
+    """Deprecated, as `enqueued_at_us`."""
     attempts: int
     deaths: int
     errors: tuple[AttemptError, ...]
@@ -310,6 +318,12 @@ class DeadView(msgspec.Struct, frozen=True):
     headers: dict[str, str] | None = None
     options: dict[str, object] | None = None
     payload: str | None = None
+    enqueued_at_us: int | None = None
+    """The time of its enqueue: on Spanner the commit's, elsewhere the insert's."""
+
+    def __post_init__(self) -> None:
+        if self.enqueued_at_us is None:
+            msgspec.structs.force_setattr(self, "enqueued_at_us", self.created_at_us)
 
 
 class Moved(msgspec.Struct, frozen=True):
@@ -369,7 +383,7 @@ class GroupView(msgspec.Struct, frozen=True):
     queues: tuple[str, ...] | None = None
     """The queues that it reads; None if it reads all."""
     from_us: int | None = None
-    """The group skips records that were created before this time."""
+    """The group skips records that were enqueued before this time."""
     replay_us: int | None = None
     """The time of its last reset that made it read records again."""
     workers: int = 0
@@ -417,12 +431,12 @@ class Reset(msgspec.Struct, frozen=True):
     queues: Mapping[str, Count] = msgspec.field(default_factory=dict)
     """By queue: the tasks that the group reads from there on, those that wait too."""
     oldest_us: int | None = None
-    """The time at which the oldest of them was created."""
+    """The time at which the oldest of them was enqueued."""
     newest_us: int | None = None
-    """The time at which the newest of those that were counted was created."""
+    """The time at which the newest of those that were counted was enqueued."""
     kept_us: int | None = None
-    """The time at which the first task of the log was created: older ones are not kept. None: there
-    is none."""
+    """The time at which the first task of the log was enqueued: older ones are not kept. None:
+    there is none."""
     rate: float | None = None
     """Replayed tasks that begin in a second, at most."""
 

@@ -537,7 +537,7 @@ class ListDecisionsRequest(_message.Message):
     def __init__(self, name: _Optional[str] = ..., changes: bool = ..., limit: _Optional[int] = ...) -> None: ...
 
 class TaskView(_message.Message):
-    __slots__ = ("task_id", "shard_id", "made_at_us", "groups", "queue", "name", "position", "created_at_us", "payload_bytes", "payload", "headers", "options", "workflow", "as_of")
+    __slots__ = ("task_id", "shard_id", "made_at_us", "groups", "queue", "name", "position", "created_at_us", "payload_bytes", "payload", "headers", "options", "workflow", "as_of", "enqueued_at_us")
     class HeadersEntry(_message.Message):
         __slots__ = ("key", "value")
         KEY_FIELD_NUMBER: _ClassVar[int]
@@ -559,6 +559,7 @@ class TaskView(_message.Message):
     OPTIONS_FIELD_NUMBER: _ClassVar[int]
     WORKFLOW_FIELD_NUMBER: _ClassVar[int]
     AS_OF_FIELD_NUMBER: _ClassVar[int]
+    ENQUEUED_AT_US_FIELD_NUMBER: _ClassVar[int]
     task_id: str
     shard_id: int
     made_at_us: int
@@ -573,7 +574,8 @@ class TaskView(_message.Message):
     options: str
     workflow: _containers.RepeatedCompositeFieldContainer[StageView]
     as_of: AsOf
-    def __init__(self, task_id: _Optional[str] = ..., shard_id: _Optional[int] = ..., made_at_us: _Optional[int] = ..., groups: _Optional[_Iterable[_Union[TaskInGroup, _Mapping]]] = ..., queue: _Optional[str] = ..., name: _Optional[str] = ..., position: _Optional[int] = ..., created_at_us: _Optional[int] = ..., payload_bytes: _Optional[int] = ..., payload: _Optional[str] = ..., headers: _Optional[_Mapping[str, str]] = ..., options: _Optional[str] = ..., workflow: _Optional[_Iterable[_Union[StageView, _Mapping]]] = ..., as_of: _Optional[_Union[AsOf, _Mapping]] = ...) -> None: ...
+    enqueued_at_us: int
+    def __init__(self, task_id: _Optional[str] = ..., shard_id: _Optional[int] = ..., made_at_us: _Optional[int] = ..., groups: _Optional[_Iterable[_Union[TaskInGroup, _Mapping]]] = ..., queue: _Optional[str] = ..., name: _Optional[str] = ..., position: _Optional[int] = ..., created_at_us: _Optional[int] = ..., payload_bytes: _Optional[int] = ..., payload: _Optional[str] = ..., headers: _Optional[_Mapping[str, str]] = ..., options: _Optional[str] = ..., workflow: _Optional[_Iterable[_Union[StageView, _Mapping]]] = ..., as_of: _Optional[_Union[AsOf, _Mapping]] = ..., enqueued_at_us: _Optional[int] = ...) -> None: ...
 
 class TaskInGroup(_message.Message):
     __slots__ = ("group", "state", "reason", "due_at_us", "dead_at_us", "held_key", "attempts", "deaths", "suspect", "errors", "owner", "history", "payload", "outcome")
@@ -734,7 +736,7 @@ class ListedTasks(_message.Message):
     def __init__(self, state: _Optional[str] = ..., now_us: _Optional[int] = ..., looked: _Optional[int] = ..., stopped: bool = ..., after: _Optional[str] = ..., tasks: _Optional[_Iterable[_Union[ListedTask, _Mapping]]] = ...) -> None: ...
 
 class ListedTask(_message.Message):
-    __slots__ = ("at", "task_id", "group", "shard_id", "queue", "name", "created_at_us", "attempts", "due_at_us", "reason", "ordering_key", "started", "worker", "began_at_us", "ended_at_us", "trace", "error", "headers")
+    __slots__ = ("at", "task_id", "group", "shard_id", "queue", "name", "created_at_us", "attempts", "due_at_us", "reason", "ordering_key", "started", "worker", "began_at_us", "ended_at_us", "trace", "error", "headers", "enqueued_at_us")
     class HeadersEntry(_message.Message):
         __slots__ = ("key", "value")
         KEY_FIELD_NUMBER: _ClassVar[int]
@@ -760,6 +762,7 @@ class ListedTask(_message.Message):
     TRACE_FIELD_NUMBER: _ClassVar[int]
     ERROR_FIELD_NUMBER: _ClassVar[int]
     HEADERS_FIELD_NUMBER: _ClassVar[int]
+    ENQUEUED_AT_US_FIELD_NUMBER: _ClassVar[int]
     at: int
     task_id: str
     group: str
@@ -778,7 +781,8 @@ class ListedTask(_message.Message):
     trace: str
     error: str
     headers: _containers.ScalarMap[str, str]
-    def __init__(self, at: _Optional[int] = ..., task_id: _Optional[str] = ..., group: _Optional[str] = ..., shard_id: _Optional[int] = ..., queue: _Optional[str] = ..., name: _Optional[str] = ..., created_at_us: _Optional[int] = ..., attempts: _Optional[int] = ..., due_at_us: _Optional[int] = ..., reason: _Optional[str] = ..., ordering_key: _Optional[str] = ..., started: bool = ..., worker: _Optional[str] = ..., began_at_us: _Optional[int] = ..., ended_at_us: _Optional[int] = ..., trace: _Optional[str] = ..., error: _Optional[str] = ..., headers: _Optional[_Mapping[str, str]] = ...) -> None: ...
+    enqueued_at_us: int
+    def __init__(self, at: _Optional[int] = ..., task_id: _Optional[str] = ..., group: _Optional[str] = ..., shard_id: _Optional[int] = ..., queue: _Optional[str] = ..., name: _Optional[str] = ..., created_at_us: _Optional[int] = ..., attempts: _Optional[int] = ..., due_at_us: _Optional[int] = ..., reason: _Optional[str] = ..., ordering_key: _Optional[str] = ..., started: bool = ..., worker: _Optional[str] = ..., began_at_us: _Optional[int] = ..., ended_at_us: _Optional[int] = ..., trace: _Optional[str] = ..., error: _Optional[str] = ..., headers: _Optional[_Mapping[str, str]] = ..., enqueued_at_us: _Optional[int] = ...) -> None: ...
 
 class Moved(_message.Message):
     __slots__ = ("count", "dry_run", "task_ids", "capped")
@@ -799,7 +803,7 @@ class DeadLetters(_message.Message):
     def __init__(self, dead: _Optional[_Iterable[_Union[DeadView, _Mapping]]] = ...) -> None: ...
 
 class DeadView(_message.Message):
-    __slots__ = ("task_id", "group", "shard_id", "dead_at_us", "reason", "queue", "name", "created_at_us", "attempts", "deaths", "errors", "payload_bytes", "headers", "options", "payload")
+    __slots__ = ("task_id", "group", "shard_id", "dead_at_us", "reason", "queue", "name", "created_at_us", "attempts", "deaths", "errors", "payload_bytes", "headers", "options", "payload", "enqueued_at_us")
     class HeadersEntry(_message.Message):
         __slots__ = ("key", "value")
         KEY_FIELD_NUMBER: _ClassVar[int]
@@ -822,6 +826,7 @@ class DeadView(_message.Message):
     HEADERS_FIELD_NUMBER: _ClassVar[int]
     OPTIONS_FIELD_NUMBER: _ClassVar[int]
     PAYLOAD_FIELD_NUMBER: _ClassVar[int]
+    ENQUEUED_AT_US_FIELD_NUMBER: _ClassVar[int]
     task_id: str
     group: str
     shard_id: int
@@ -837,7 +842,8 @@ class DeadView(_message.Message):
     headers: _containers.ScalarMap[str, str]
     options: str
     payload: str
-    def __init__(self, task_id: _Optional[str] = ..., group: _Optional[str] = ..., shard_id: _Optional[int] = ..., dead_at_us: _Optional[int] = ..., reason: _Optional[str] = ..., queue: _Optional[str] = ..., name: _Optional[str] = ..., created_at_us: _Optional[int] = ..., attempts: _Optional[int] = ..., deaths: _Optional[int] = ..., errors: _Optional[_Iterable[_Union[AttemptError, _Mapping]]] = ..., payload_bytes: _Optional[int] = ..., headers: _Optional[_Mapping[str, str]] = ..., options: _Optional[str] = ..., payload: _Optional[str] = ...) -> None: ...
+    enqueued_at_us: int
+    def __init__(self, task_id: _Optional[str] = ..., group: _Optional[str] = ..., shard_id: _Optional[int] = ..., dead_at_us: _Optional[int] = ..., reason: _Optional[str] = ..., queue: _Optional[str] = ..., name: _Optional[str] = ..., created_at_us: _Optional[int] = ..., attempts: _Optional[int] = ..., deaths: _Optional[int] = ..., errors: _Optional[_Iterable[_Union[AttemptError, _Mapping]]] = ..., payload_bytes: _Optional[int] = ..., headers: _Optional[_Mapping[str, str]] = ..., options: _Optional[str] = ..., payload: _Optional[str] = ..., enqueued_at_us: _Optional[int] = ...) -> None: ...
 
 class AllKnobs(_message.Message):
     __slots__ = ("knobs",)

@@ -561,7 +561,7 @@ class OperatorServicer(object):
         raise NotImplementedError('Method not implemented!')
 
     def WaitForGroup(self, request, context):
-        """Wait until a group has settled every task created no later than the token's. Takes the role
+        """Wait until a group has settled every task enqueued no later than the token's. Takes the role
         `view`, for all queues. As `late wait`, `GET /v1/groups/{group}/wait`.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)

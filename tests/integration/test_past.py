@@ -305,4 +305,4 @@ async def test_the_command_leaves_out_and_names_what_is_not_known(embedded: Life
     early = ["show", embedded.records[-1].task_id, "--url", embedded.url]
     shown = CliRunner().invoke(cli, [*early, "--as-of", embedded.seen[0].at])
     assert shown.exit_code == 1
-    assert "it was not inserted by then" in shown.stderr
+    assert "it was not enqueued by then" in shown.stderr

@@ -78,6 +78,8 @@ def test_enqueue_by_the_services_own_app(cli: Cli, service: str) -> None:
     assert (shown["name"], shown["queue"], shown["payload"]) == ("charge", "payments", '{"trip":7}')
     assert shown["groups"][0]["state"] == "logged"
     text = cli.fine("show", task_id).out
+    assert shown["enqueued_at_us"] == shown["created_at_us"], "the older word stays for a version"
+    assert "enqueued " in text
     assert "state  logged" in text
     assert '{"trip"' not in text
 
@@ -309,7 +311,10 @@ def test_dead_letters_from_list_to_redrive(cli: Cli) -> None:
     assert "Dead letters: none" in cli.fine("dead", "list", "--reason", "gave_up").out
     shown = cli.fine("dead", "show", mail.task_id, "--json", "--payload").json["dead"][0]
     assert (shown["payload"], shown["errors"][0]["attempt"]) == ('{"to":"a"}', 2)
-    assert '{"to"' not in cli.fine("dead", "show", mail.task_id).out
+    assert shown["enqueued_at_us"] == shown["created_at_us"]
+    text = cli.fine("dead", "show", mail.task_id).out
+    assert '{"to"' not in text
+    assert "enqueued " in text
     assert cli("dead", "show", new_id(0)).code == 1
 
     dry = cli.fine("dead", "redrive", "--queue", "mail", "--dry-run")

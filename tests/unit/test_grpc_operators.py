@@ -36,12 +36,12 @@ async def test_a_task_from_its_state_to_its_cancellation(tmp_path: Path) -> None
         shown = await call("ShowTask", task_id=task_id, payload=True)
         assert (shown.queue, shown.payload, len(shown.groups)) == ("payments", '{"trip":7}', 1)
         assert shown.groups[0].state == "logged"
-        assert shown.created_at_us > STARTED_US
+        assert shown.enqueued_at_us == shown.created_at_us > STARTED_US
         bare = await call("ShowTask", task_id=task_id)
         assert not bare.HasField("payload")
         moved = await call("RescheduleTask", task_id=task_id, delay_s=60)
         assert not moved.HasField("note")
-        assert moved.due_at_us > shown.created_at_us + 59_000_000
+        assert moved.due_at_us > shown.enqueued_at_us + 59_000_000
         at = await call("RescheduleTask", task_id=task_id, at="2020-05-01T12:00:00.000001Z")
         assert at.due_at_us == 1_588_334_400_000_001
         assert (await call("CancelTask", task_id=task_id)).command

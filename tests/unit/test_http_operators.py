@@ -54,7 +54,7 @@ async def test_a_task_from_its_state_to_its_cancellation(tmp_path: Path) -> None
         assert (await it.call("GET", path)).json["payload"] is None
         moved = (await it.call("POST", f"{path}/reschedule", {"delay_s": 60})).json
         assert moved["note"] is None
-        assert moved["due_at_us"] > shown["created_at_us"] + 59_000_000
+        assert moved["due_at_us"] > shown["enqueued_at_us"] + 59_000_000
         assert (await it.call("POST", f"{path}/cancel", {})).status == 200
         assert audit(it.url) == [("anybody@api", "task.cancel"), ("anybody@api", "task.reschedule")]
         for body in ({}, {"delay_s": 1, "at": "2026-05-01T12:00:00Z"}):

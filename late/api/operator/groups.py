@@ -164,7 +164,7 @@ def delete_group(ask: Ask[Nothing]) -> Deleted:
 
 @operation("GET", f"{GROUP}/wait", WHOLE, "wait")
 def wait_for_group(ask: Ask[WaitForGroup]) -> Poll[Waited]:
-    """Wait until a group has settled every task created no later than the token's."""
+    """Wait until a group has settled every task enqueued no later than the token's."""
     waiting = ask.control.groups.waiting(_name(ask), ask.value.until)
     return Poll(waiting.look, lambda found: found.over, ask.value.wait_s)
 

@@ -40,6 +40,7 @@ class ListedTask(msgspec.Struct, frozen=True, kw_only=True):
     """The queue; None where only its history is left."""
     name: str | None = None
     created_at_us: int | None = None
+    """Deprecated, as `enqueued_at_us`."""
     attempts: int = 0
     """Attempts that have begun; of one that runs its number."""
     due_at_us: int | None = None
@@ -60,6 +61,12 @@ class ListedTask(msgspec.Struct, frozen=True, kw_only=True):
     """The last error of a dead one, its last line."""
     headers: dict[str, str] | None = None
     """Its headers, if the filter asks for one or for a tenant."""
+    enqueued_at_us: int | None = None
+    """The time of its enqueue: on Spanner the commit's, elsewhere the insert's."""
+
+    def __post_init__(self) -> None:
+        if self.enqueued_at_us is None:
+            msgspec.structs.force_setattr(self, "enqueued_at_us", self.created_at_us)
 
     @property
     def key(self) -> Key:
