@@ -187,8 +187,8 @@ class WorkerConfig(msgspec.Struct, frozen=True, kw_only=True):
     """The address at which a worker LISTENs on PostgreSQL. The default is that of the database; it
     is for workers behind a PgBouncer in transaction mode."""
     read_url: _Text | None = None
-    """The address of a streaming replica of PostgreSQL, from which the page of `late serve` reads
-    and `late verify` read while it is near enough; on Spanner and CockroachDB that of the database
+    """The address of a streaming replica of PostgreSQL, from which the page of `late serve` and
+    `late verify` read while it is near enough; on Spanner and CockroachDB that of the database
     itself, whose replica near by then answers. The default is the database."""
     read_lag_s: Annotated[float, Meta(gt=0, le=60)] = 2.0
     """The longest time by which those reads may be late. On Spanner they are late by that time, on
