@@ -212,11 +212,11 @@ def redrive(
         which = select(control)
         _require_filter(which, everything)
         if exact and not dry_run:
-            raise ConfigError("--exact is for --dry-run: what is sent back is counted anyway")
+            raise ConfigError("--exact is for --dry-run: what is redriven is counted anyway")
         moved = control.dead_letters.redrive(
             which, limit=limit, dry_run=dry_run, rate=rate, exact=exact
         )
-    _report(moved, "sent back", "would send back", json)
+    _report(moved, "redriven", "would redrive", json)
 
 
 @app.command("edit")

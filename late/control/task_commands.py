@@ -157,7 +157,7 @@ class TaskControl(Part):
                 raise Conflict(f"no dead letter {task_id}" + (f" in {group}" if group else ""))
             if any((object_of(row.options) or {}).get("codec") for row in found):
                 raise Conflict(
-                    f"the payload of {task_id} is not plain JSON: send it back from the "
+                    f"the payload of {task_id} is not plain JSON: redrive it from the "
                     "application, by app.redrive(tx, task_id, call=...)"
                 )
             return [

@@ -155,7 +155,7 @@ def _first_failure_us(errors: tuple[AttemptError, ...], now_us: int) -> int:
     """Return when the present series of attempts first failed.
 
     Not when the task was due: a backlog uses up nobody's retries. And not the very first error: a
-    dead letter that was sent back after a week begins a new series, with the old errors kept.
+    dead letter that is redriven after a week begins a new series, with the old errors kept.
     """
     return next((error.at_us for error in reversed(errors) if error.attempt == 1), now_us)
 

@@ -231,7 +231,7 @@ assert b"remind" in client.get(page).content
 client.post(page, form)
 assert DeadLetter.objects.filter(name="remind").exists(), "a viewer has sent it back"
 client.force_login(User.objects.create_superuser("ada"))
-assert b"1 sent back" in client.post(page, form, follow=True).content
+assert b"1 redriven" in client.post(page, form, follow=True).content
 with connection.cursor() as cursor:
     cursor.execute("select distinct actor from late_audit where action = 'dead.redrive'")
     print(DeadLetter.objects.filter(name="remind").count(), cursor.fetchall()[0][0])

@@ -318,10 +318,10 @@ def test_dead_letters_from_list_to_redrive(cli: Cli) -> None:
     assert cli("dead", "show", new_id(0)).code == 1
 
     dry = cli.fine("dead", "redrive", "--queue", "mail", "--dry-run")
-    assert "would send back 1 dead letter" in dry.out
+    assert "would redrive 1 dead letter" in dry.out
     assert mail.task_id in dry.out
     assert len(cli.fine("dead", "list", "--json").json["dead"]) == 2
-    assert cli.fine("dead", "redrive", "--id", mail.task_id).out == "sent back 1 dead letter\n"
+    assert cli.fine("dead", "redrive", "--id", mail.task_id).out == "redriven 1 dead letter\n"
     assert cli.fine("show", mail.task_id, "--json").json["groups"][0]["state"] == "parked"
     done = cli.fine("dead", "purge", "--all", "--yes", "--json").json
     assert done == {
@@ -336,11 +336,11 @@ def test_a_dry_run_counts_to_a_bound_and_exactly_when_asked(
     monkeypatch.setattr(rehearsal, "LOOKED", 2)
     monkeypatch.setattr(rehearsal, "IDS_SHOWN", 2)  # it says no less than it names
     dry = cli.fine("dead", "redrive", "--all", "--dry-run")
-    assert "would send back at least 2 dead letters" in dry.out
+    assert "would redrive at least 2 dead letters" in dry.out
     assert "2 dead letters were looked at; --exact counts all" in dry.err
     assert cli.fine("dead", "purge", "--all", "--dry-run", "--json").json["capped"] is True
     dry = cli.fine("dead", "redrive", "--all", "--dry-run", "--exact")
-    assert "would send back 3 dead letters" in dry.out
+    assert "would redrive 3 dead letters" in dry.out
     assert "--exact" not in dry.err
     assert "deletes at least 2 dead letters" in cli.refused("dead", "purge", "--all")
     assert "deletes 3 dead letters" in cli.refused("dead", "purge", "--all", "--exact")
@@ -422,7 +422,7 @@ def test_a_dead_letter_is_edited_and_sent_back(cli: Cli, monkeypatch: pytest.Mon
     assert "late.redrive" in cli.fine("show", command).out
     assert "JSON" in cli.refused("dead", "edit", task_id, "--payload", "trip=8")
     assert "no dead letter" in cli.refused("dead", "edit", new_id(0), "--payload", "{}")
-    assert "sent back 1" in cli.fine("dead", "redrive", "--all", "--rate", "5").out
+    assert "redriven 1" in cli.fine("dead", "redrive", "--all", "--rate", "5").out
     assert "rate" in cli.refused("dead", "redrive", "--all", "--rate", "0")
 
 

@@ -51,7 +51,7 @@ def test_a_redrive_of_three_letters_is_one_change_and_few_steps(tmp_path: Path) 
             result = runner.invoke(app, command)
     finally:
         event.remove(Engine, "before_cursor_execute", read)
-    assert (result.exit_code, result.output) == (0, "sent back 3 dead letters\n")
+    assert (result.exit_code, result.output) == (0, "redriven 3 dead letters\n")
     begun = [text for text in texts if text.startswith("BEGIN")]
     assert begun == ["BEGIN", "BEGIN", "BEGIN IMMEDIATE"], "the schema, the plan, one change"
     assert len(trace.functions) <= 65

@@ -60,10 +60,10 @@ def test_dead_letters_are_sent_back_at_a_rate_and_purged(
     tab.follow(lambda: tab.press("button", "Filter"))
     tab.type("form[action$='/redrive'] input[name=limit]", "3")
     tab.type("form[action$='/redrive'] input[name=rate]", "5")
-    tab.follow(lambda: tab.press("button", "Preview redrive"))
+    tab.follow(lambda: tab.press("button", "Preview retry"))
     tab.shows("This would retry: 3", ".preview")
     assert len(control.dead_letters.find()) == 14
-    tab.follow(lambda: tab.press(".preview button", "Send them back"))
+    tab.follow(lambda: tab.press(".preview button", "Retry them"))
     tab.shows("3 dead letters retried. They fall due at 5 a second, the last in 400 ms.")
     assert len(control.dead_letters.find(Filter(error="CardDeclined"))) == 4
     assert len(control.tasks.find("parked").tasks) == len(scene.parked) + 3
@@ -119,8 +119,8 @@ def test_tasks_are_found_by_their_state_and_commanded(
     tab.go(served.root + "tasks?state=dead&queue=payments")
     dead = len(control.dead_letters.find())
     tab.press("input[type=checkbox]")
-    tab.follow(lambda: tab.press("button", "Preview redrive"))
-    tab.follow(lambda: tab.press(".preview button", "Send them back"))
+    tab.follow(lambda: tab.press("button", "Preview retry"))
+    tab.follow(lambda: tab.press(".preview button", "Retry them"))
     tab.shows("1 dead letter retried.")
     assert len(control.dead_letters.find()) == dead - 1
 
@@ -249,7 +249,7 @@ def test_what_a_page_shows_that_is_gone_meanwhile_is_told(
     tab.shows("sweep", ".notice.bad")
     # Letters that die while a preview is read are not meant by it.
     tab.go(served.root + "dead?queue=mail")
-    tab.follow(lambda: tab.press("button", "Preview redrive"))
+    tab.follow(lambda: tab.press("button", "Preview retry"))
     control.dead_letters.redrive(Filter(queue="mail"))
-    tab.follow(lambda: tab.press(".preview button", "Send them back"))
+    tab.follow(lambda: tab.press(".preview button", "Retry them"))
     assert control.dead_letters.find(Filter(queue="mail")) == []

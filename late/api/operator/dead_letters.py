@@ -48,7 +48,7 @@ class Purge(Which, kw_only=True):
 
 
 class Redrive(Purge, kw_only=True):
-    """Dead letters are sent back: a filter, or `all`."""
+    """Dead letters are redriven: a filter, or `all`."""
 
     rate: Annotated[float, Meta(ge=RATE_MIN, le=RATE_MAX)] | None = None
 

@@ -73,7 +73,7 @@ class Commanded(msgspec.Struct, kw_only=True):
 
 
 class Edit(msgspec.Struct, forbid_unknown_fields=True):
-    """A dead letter is sent back with other arguments."""
+    """A dead letter is redriven with other arguments."""
 
     payload: msgspec.Raw
     group: Name | None = None

@@ -1,4 +1,4 @@
-"""Django's admin: dead letters, which an action sends back, and the tasks that wait."""
+"""Django's admin: dead letters, which an action redrives, and the tasks that wait."""
 
 from __future__ import annotations
 
@@ -52,12 +52,12 @@ class DeadLetterAdmin(admin.ModelAdmin):
                     which = Filter(task_id=letter.task_id, group=letter.consumer_group)
                     moved += control.dead_letters.redrive(which).count
         except LateError as error:
-            self.message_user(request, f"{moved} sent back, then: {error}", messages.ERROR)
+            self.message_user(request, f"{moved} redriven, then: {error}", messages.ERROR)
             return
-        self.message_user(request, f"{moved} sent back", messages.SUCCESS)
+        self.message_user(request, f"{moved} redriven", messages.SUCCESS)
 
     def has_redrive_permission(self, request: Any) -> bool:
-        """Tell whether the user may send dead letters back."""
+        """Tell whether the user may redrive dead letters."""
         return bool(request.user.has_perm("late.change_deadletter"))
 
     def has_add_permission(self, *_: Any) -> bool:

@@ -1,4 +1,4 @@
-"""`Control.dead_letters`: look, throw away, send back.
+"""`Control.dead_letters`: look, throw away, redrive.
 
 A redrive moves the row from `late_dead` to `late_timer`, due now, with its attempts back to zero.
 It does not put a new task into the log: the task keeps its id, its history and its place behind
@@ -95,7 +95,7 @@ class DeadLetterControl(Part):
         moved: list[str] = []
         total = 0
         # What dies from here on is not meant: a task that fails again at once would otherwise be
-        # sent back without end.
+        # redriven without end.
         now, keys = oldest(engine, which)
         while limit is None or total < limit:
             chosen = list(islice(keys, mover.chunk(engine, limit, total)))

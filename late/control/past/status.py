@@ -98,7 +98,7 @@ def _missing(past: Past, found: Sequence[ShardThen]) -> dict[str, str]:
     moved = past.letters_moved or any(e.stood.since.redriven or e.stood.since.anew for e in found)
     counts = ("queues.in_flight", "queues.parked")
     if moved:
-        why = "dead letters or records were sent back, purged or read again since"
+        why = "dead letters or records were redriven, purged or read again since"
         missing |= dict.fromkeys((*counts, "queues.dead"), why)
     elif any(each.unfinished is None for each in found):
         missing |= dict.fromkeys(counts, "the tasks of then are gone, or too many are parked now")

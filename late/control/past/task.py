@@ -24,7 +24,7 @@ _ENDS = (*get_args(Final), "purged")
 _ENDED = "it has ended, and only a kept history says when"
 _LEFT = "its record has left the log, and nothing says whether it had been read"
 _SHORT = "the journal has only the number of the tasks that were open"
-_BACK = "dead letters or records were sent back, purged or read again since"
+_BACK = "dead letters or records were redriven, purged or read again since"
 _PRESENT = "only its present is kept"
 
 

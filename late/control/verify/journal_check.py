@@ -140,7 +140,7 @@ class Journal:
     def balance(self, opened_then: int, unfinished: int) -> None:
         """Whatever was open at `since`, or was covered later, has ended or is to come. This holds
         without the rows of the log, which maintenance removes; parked tasks of before and
-        dead letters that were sent back only add to what is to come. Where counts are missing,
+        dead letters that were redriven only add to what is to come. Where counts are missing,
         which is a finding of its own, nothing is said.
 
         Args:

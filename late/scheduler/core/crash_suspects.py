@@ -13,7 +13,7 @@ death names no task, and the next ones narrow it down:
 
 So a task that kills its worker costs four of them at most, and one that was merely near runs on
 trial once and is free. A long task that was on trial during three deaths of other causes becomes a
-dead letter too: that is the price, and an operator can send it back.
+dead letter too: that is the price, and an operator can redrive it.
 
 A task that is rescheduled after the first death starts without a mark: it has another due time.
 That costs one death more; so does each reset of the group, which ends the terms of all owners, the
