@@ -55,19 +55,19 @@ _FOLLOWED_US: ColumnElement[int] = literal_column(
 """The moment of a read on CockroachDB's followers; untried."""
 
 
-def now_us(connection: Connection) -> int:
-    """The database's clock, microseconds. In a read of the past, and in a stale one, it is the time
-    of what is read."""
-    options = connection.get_execution_options()
+def now_us(connection: Connection, *, of_server: bool = False) -> int:
+    """The database's clock, microseconds.
+
+    In a read of the past, and in a stale one, it is the time of what is read.
+
+    Args:
+        of_server: the clock of the server that answers, whatever the age of what is read.
+    """
+    options = {} if of_server else connection.get_execution_options()
     if (at_us := options.get("late_at_us")) is not None:
         return int(at_us)
     if options.get("late_stale_s"):
         return _moment_us(connection)
-    return clock_us(connection)
-
-
-def clock_us(connection: Connection) -> int:
-    """The clock of the server that answers, microseconds, whatever the age of what is read."""
     clock: ColumnElement[int] = literal_column(NOW_US[connection.dialect.name])
     return int(connection.execute(select(clock)).scalar_one())
 
@@ -77,7 +77,7 @@ def _moment_us(connection: Connection) -> int:
     than what is read."""
     if connection.dialect.name == COCKROACH:
         return int(connection.execute(select(_FOLLOWED_US)).scalar_one())
-    clock_us(connection)  # The driver begins its transaction with the first statement.
+    now_us(connection, of_server=True)  # The driver begins its transaction with the first statement.
     driver: Any = connection.connection.driver_connection
     return _micros(driver.snapshot_checkout()._transaction_read_timestamp)
 

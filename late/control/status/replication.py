@@ -13,7 +13,7 @@ from collections import deque
 import msgspec
 from sqlalchemy import Engine, TextClause, text
 
-from late.control.sql.rows import clock_us, now_us, seconds
+from late.control.sql.rows import now_us, seconds
 from late.schema.engine import reading
 
 # What is flushed, because only that is sent. A commit under `synchronous_commit = off` is seen a
@@ -51,7 +51,7 @@ def age_s(engine: Engine) -> float:
     """Return the age of what a stale read of this engine sees, by the clock of who answers it."""
     with reading(engine) as connection:
         seen_us = now_us(connection)
-        return seconds(clock_us(connection) - seen_us)
+        return seconds(now_us(connection, of_server=True) - seen_us)
 
 
 def _ask(engine: Engine, statement: TextClause) -> Position:
