@@ -117,8 +117,8 @@ test-servers: ## the PostgreSQL store on versions 13 to 18 and behind PgBouncer 
 test-cockroach: ## every suite of the stores on a node of CockroachDB, kept for docs/stores.md (URL=cockroachdb://root@host:26257/db)
 	$(DEV)
 	@test -n "$(URL)" || { echo "[test] URL is not set: make test-cockroach URL=cockroachdb+psycopg://root@host:26257/defaultdb"; exit 2; }
-	@LATE_TEST_COCKROACH_URL='$(URL)' $(BIN)/python -m pytest tests/conformance tests/chaos tests/integration -k "cockroach and not stand_in" --keep-results $(ARGS)
-	@$(BIN)/python scripts/stores_doc.py
+	@LATE_TEST_COCKROACH_URL='$(URL)' $(BIN)/python -m pytest tests/conformance tests/chaos tests/integration -k "cockroach and not stand_in" --keep-results $(ARGS); \
+		ended=$$?; $(BIN)/python scripts/stores_doc.py && exit $$ended
 
 soak: ## 50,000 simulated worlds; up to 480 are part of `make test` (ARGS="--seeds 1000 --minutes 30")
 	$(DEV)
