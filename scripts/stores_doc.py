@@ -232,6 +232,15 @@ def table(columns: Mapping[str, Mapping[str, str]]) -> str:
     return "\n".join(lines) + "\n"
 
 
+def counted(words: Words, folder: Path) -> str:
+    """The sentence about the statements of 1,000 tasks; empty where they were not counted."""
+    found = (results_of(words, folder) or {}).get("statements")
+    if not found:
+        return ""
+    each = ", ".join(f"{count} {verb}" for verb, count in found.items())
+    return f"\n{words.title}: 1,000 tasks were read and settled by {each} statements.\n"
+
+
 def servers(folder: Path) -> str:
     """The table of the versions of PostgreSQL, and of PgBouncer, as `make test-servers` kept it."""
     path = folder / "servers.json"
@@ -250,6 +259,7 @@ def page(folder: Path = RESULTS) -> str:
     parts.append("\n## What was run\n\nThe conformance suite, `tests/conformance`, when its ")
     parts.append("results were last kept:\n\n")
     parts.append(table({words.title: ran(results_of(words, folder)) for words in STORES}))
+    parts += [counted(words, folder) for words in STORES]
     parts.append(servers(folder))
     parts.append("\nNot shown by these runs:\n\n")
     parts += [f"- {words.title}: {words.not_shown}.\n" for words in STORES]

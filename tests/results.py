@@ -2,7 +2,8 @@
 `python -m pytest tests/conformance --keep-results`.
 
 One file per store, `docs/results/NAME.json`: what it ran against, when, and how many tests passed,
-failed and were skipped, with the reasons. A store that was not run leaves its file alone.
+failed and were skipped, with the reasons, and the statements of 1,000 tasks if they were counted
+beside it. A store that was not run leaves its file alone.
 """
 
 from __future__ import annotations
@@ -25,9 +26,13 @@ class Keeper:
     def __init__(self) -> None:
         self._outcomes: dict[tuple[str, str], str] = {}
         """(store, test) -> `passed`, `failed`, or why it was skipped."""
+        self._statements: dict[str, dict[str, int]] = {}
 
     def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
-        store = dict(report.user_properties).get("store")
+        told = dict(report.user_properties)
+        store = told.get("store")
+        if isinstance(counted := told.get("statements"), dict):
+            self._statements[str(store)] = counted
         if store is None or not report.nodeid.startswith(SUITE):
             return
         key = (str(store), report.nodeid)
@@ -44,10 +49,13 @@ class Keeper:
         for backend in BACKENDS:
             counts = Counter(o for (store, _), o in self._outcomes.items() if store == backend.name)
             if counts["passed"]:
-                write(backend.name, backend.version(), counts)
+                counted = self._statements.get(backend.name)
+                write(backend.name, backend.version(), counts, counted)
 
 
-def write(store: str, version: str, counts: Counter[str]) -> None:
+def write(
+    store: str, version: str, counts: Counter[str], statements: dict[str, int] | None = None
+) -> None:
     """Write the file of one store, of today."""
     FOLDER.mkdir(exist_ok=True)
     skipped = {reason: n for reason, n in counts.items() if reason not in ("passed", "failed")}
@@ -58,6 +66,8 @@ def write(store: str, version: str, counts: Counter[str]) -> None:
         "failed": counts["failed"],
         "skipped": dict(sorted(skipped.items())),
     }
+    if statements:
+        kept["statements"] = statements
     (FOLDER / f"{store}.json").write_text(json.dumps(kept, indent=2, ensure_ascii=False) + "\n")
 
 

@@ -53,10 +53,15 @@ def test_a_run_is_kept(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(results, "FOLDER", tmp_path)
     outcomes = ["passed"] * 4 + ["failed", "this database has no savepoints"]
     results.write("sqlite", "SQLite 3.99", Counter(outcomes))
+    results.write("cockroach", "v99", Counter(outcomes), {"insert": 10, "select": 20})
 
     kept = json.loads((tmp_path / "sqlite.json").read_text())
     assert (kept["passed"], kept["failed"]) == (4, 1)
     assert kept["skipped"] == {"this database has no savepoints": 1}
+    assert "statements" not in kept
+    said = "CockroachDB: 1,000 tasks were read and settled by 10 insert, 20 select statements."
+    assert said in stores_doc.page(tmp_path)
+    assert said not in stores_doc.page()
     cells = stores_doc.ran(kept)
     assert cells["ran on"] == "SQLite 3.99"
     assert cells["skipped"] == "1: this database has no savepoints"
