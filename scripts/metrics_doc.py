@@ -87,7 +87,7 @@ WORDS: dict[Source, tuple[str, str]] = {
     "replica": (
         "What `late serve` says of its replica",
         "Where `LATE_READ_URL` is set and the page is served; asked every 15 s. On Spanner the\n"
-        "lag is the staleness that the page asks for.",
+        "lag is the age of a stale read, as the service tells it.",
     ),
 }
 
