@@ -12,9 +12,13 @@ from pathlib import Path
 import pytest
 from hypothesis import HealthCheck, settings
 
+from tests import scratch
+
 # gRPC's handlers around a fork close what the parent polls: a server started as another user,
 # which forks, failed with their message. Before anything imports it.
 os.environ.setdefault("GRPC_ENABLE_FORK_SUPPORT", "false")
+# Before anything asks where temporary files are.
+scratch.use_memory()
 
 # A machine under load is no failure of what is tested.
 settings.register_profile("late", deadline=None, suppress_health_check=[HealthCheck.too_slow])
