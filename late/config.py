@@ -372,6 +372,7 @@ def margin_s(settings: WorkerConfig, least_s: float) -> float:
     return found_s
 
 
+@functools.cache
 def package_version() -> str:
     """Return the version of the installed `late-queue`; `0` in a checkout that is not installed."""
     from importlib.metadata import PackageNotFoundError, version

@@ -7,17 +7,32 @@ Only the word `safe` turns that off, and a test looks for it.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any
+from types import CodeType
+from typing import Any, ClassVar
 from urllib.parse import quote
 
 import jinja2
 import msgspec
+from jinja2.bccache import Bucket
 
 from late.web import formats
 
 
+class _Compiled(jinja2.BytecodeCache):
+    """Compiled templates of this process, by what they were made from."""
+
+    _kept: ClassVar[dict[tuple[str, str], CodeType]] = {}
+
+    def load_bytecode(self, bucket: Bucket) -> None:
+        bucket.code = self._kept.get((bucket.key, bucket.checksum))
+
+    def dump_bytecode(self, bucket: Bucket) -> None:
+        if bucket.code is not None:
+            self._kept[bucket.key, bucket.checksum] = bucket.code
+
+
 class Renderer:
-    """The templates, compiled once.
+    """The templates, compiled once in a process.
 
     Args:
         names: the names of static files as they are sent, by their plain names.
@@ -32,6 +47,7 @@ class Renderer:
             trim_blocks=True,
             lstrip_blocks=True,
             auto_reload=False,
+            bytecode_cache=_Compiled(),
         )
         self._templates.filters |= {
             "age": formats.age,

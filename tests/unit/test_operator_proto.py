@@ -55,6 +55,7 @@ def test_no_number_or_time_loses_a_digit() -> None:
             )
             assert not (whole and field.type in doubles), (message.name, field.name)
     encode = encoder(Commanded, operator_pb2.Commanded)
+    assert encoder(Commanded, operator_pb2.Commanded) is encode, "made once in a process"
     found = operator_pb2.Commanded.FromString(encode(Commanded(command="a", due_at_us=2**62 + 1)))
     assert found.due_at_us == 2**62 + 1
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Mapping, Sequence
 from datetime import UTC
+from functools import cache
 from typing import Any
 
 import msgspec
@@ -34,6 +35,7 @@ def path_names(operation: Operation) -> list[str]:
     return _IN_PATH.findall(operation.path)
 
 
+@cache
 def fields_of(struct: type[msgspec.Struct]) -> Sequence[inspect.Field]:
     """Return the fields of a struct."""
     info = inspect.type_info(struct)
@@ -112,7 +114,8 @@ def _scalar(name: str, value: Value) -> int | float | bool | str | None:
 Encode = Callable[[object], bytes]
 
 
-def encoder(gives: Any, message: type[Any]) -> Encode:
+@cache
+def encoder(gives: type[msgspec.Struct], message: type[Any]) -> Encode:
     """Make the function that encodes an answer of the type `gives` as a `message`."""
     change = _change(inspect.type_info(gives))
 
