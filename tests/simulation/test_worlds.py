@@ -22,7 +22,7 @@ FIRST = (0, 800_000, 900_000)
 SEEDS, AT_A_TIME = 160, 20
 BUDGET_S = 1.0
 """Processor time for these, but `FLOOR` of them are lived in any case."""
-FLOOR = 4
+FLOOR = 2
 BROKE = [
     8_650, 17_480, 21_937, 25_592, 32_036, 40_404, 43_313, 47_757, 49_578, 202_278, 203_777,
     300_617, 301_382, 700_071,
