@@ -295,7 +295,7 @@ def test_a_body_that_was_aborted_is_enqueued_once(database: Any) -> None:
 
 
 def test_connect_commits_and_rolls_back(url: str, database: Any) -> None:
-    with outbox.connect(url) as tx:
+    with outbox.connect(f"{url}?staleness_s=2&replica=us-east4") as tx:
         trip(tx)
         greet.enqueue(tx, "Ada")
 

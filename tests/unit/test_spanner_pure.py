@@ -26,7 +26,7 @@ from late.errors import (
     TransactionAborted,
 )
 from late.schema.engine import make_engine
-from late.schema.spanner.address import options_of
+from late.schema.spanner.address import options_of, place_of
 from late.schema.spanner.errors import CLASSES, translate
 from late.store import open_store
 from late.store.base import WorkerInfo
@@ -216,6 +216,7 @@ def test_a_url_names_the_replicas_that_are_to_answer(text: str, wanted: dict[str
         include_replicas={"replica_selections": [wanted]}
     )
     assert options_of(URL) == (0.0, None)
+    assert place_of(f"{URL}?replica={text}") == place_of(URL)
 
 
 async def test_all_clients_are_closed_once_also_if_the_server_is_gone(

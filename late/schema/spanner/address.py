@@ -37,12 +37,13 @@ class DatabaseAddress(NamedTuple):
 
 
 def place_of(url: str) -> DatabaseAddress:
-    """Read `spanner+spanner:///projects/P/instances/I/databases/D`, SQLAlchemy's form.
+    """Read `spanner+spanner:///projects/P/instances/I/databases/D`, SQLAlchemy's form, with options
+    or without; see `options_of`.
 
     Raises:
         ConfigError: the URL has another scheme or form.
     """
-    scheme, separator, path = url.partition(":///")
+    scheme, separator, path = url.partition("?")[0].partition(":///")
     found = _PATH.fullmatch(path) if separator and scheme in SCHEMES else None
     if found is None:
         raise ConfigError(

@@ -26,7 +26,7 @@ def make(parsed: URL) -> Engine:
         ConfigError: the URL has another form, or an unknown option.
     """
     url = str(parsed)
-    place_of(url.partition("?")[0])
+    place_of(url)
     options_of(url)
     engine = create_engine(parsed, creator=lambda: _connect(url), pool_size=1, max_overflow=1)
 

@@ -127,7 +127,7 @@ def open_database(url: str) -> Any:
         StoreRefused: the database has another dialect.
         Other errors are those of the client, which `errors.translated` maps.
     """
-    place = place_of(url.partition("?")[0])
+    place = place_of(url)
     directed = options_of(url).directed
     emulator_settings()
     try:
