@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from alembic import context
 
+from late.schema.version import OLDEST_KEY, OLDEST_SCHEMA
+
 attributes = context.config.attributes
 
 if context.is_offline_mode():
@@ -22,3 +24,8 @@ else:
 
 with context.begin_transaction():
     context.run_migrations()
+    # After a way back it is higher than it need be, which refuses more than it must.
+    context.execute(
+        f"insert into late_meta (key, value) values ('{OLDEST_KEY}', '{OLDEST_SCHEMA}')"
+        " on conflict (key) do update set value = excluded.value"
+    )

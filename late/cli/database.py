@@ -52,8 +52,9 @@ def migrate(
         output.line(json, {"undone": undone, "schema_version": to}, f"{shown(where)}: {done}")
         return
     applied = migrations.upgrade(where)
-    done = f"applied {', '.join(applied)}" if applied else f"up to date at {SCHEMA_VERSION}"
-    keys = {"applied": applied, "schema_version": SCHEMA_VERSION}
+    found = SCHEMA_VERSION if applied else migrations.current(where)
+    done = f"applied {', '.join(applied)}" if applied else f"up to date at {found}"
+    keys = {"applied": applied, "schema_version": found}
     output.line(json, keys, f"{shown(where)}: {done}")
     if SECRETS in applied and applied[0] != "0001" and not json:
         typer.echo(NEW_KEY)

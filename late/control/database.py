@@ -9,8 +9,7 @@ from typing import Concatenate, ParamSpec, TypeVar
 from sqlalchemy import Engine
 
 from late.schema.engine import make_engine, reading, shown
-from late.schema.migrate import version_of
-from late.schema.version import SCHEMA_VERSION, check
+from late.schema.migrate import check_schema
 
 P = ParamSpec("P")
 R = TypeVar("R")
@@ -30,13 +29,11 @@ class Database:
         """The engine. It connects at the first use.
 
         Raises:
-            SchemaMismatch: the schema is missing, older or newer; the message says what to do.
+            SchemaMismatch: the schema is missing, older or too new; the message says what to do.
         """
         if not self._checked:
             with reading(self.unchecked) as connection:
-                version = version_of(connection)
-            if version != SCHEMA_VERSION:
-                check(version, where=shown(self.url))
+                check_schema(connection, where=shown(self.url))
             self._checked = True
         return self.unchecked
 

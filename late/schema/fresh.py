@@ -20,7 +20,7 @@ from sqlalchemy import (
 
 from late.model.task import DEFAULT_GROUP
 from late.schema.tables import NOW_US, SHARDS_DEFAULT, all_tables
-from late.schema.version import SCHEMA_VERSION
+from late.schema.version import OLDEST_KEY, OLDEST_SCHEMA, SCHEMA_VERSION
 
 RANDOM = {
     "postgresql": "gen_random_uuid()::text",
@@ -84,6 +84,7 @@ def create(connection: Connection) -> None:
     )
     meta = tables.tables["late_meta"]
     connection.execute(insert(meta).values(key="schema_version", value=SCHEMA_VERSION))
+    connection.execute(insert(meta).values(key=OLDEST_KEY, value=OLDEST_SCHEMA))
     connection.execute(insert(meta).values(key="deployment", value=literal_column(RANDOM[dialect])))
     key: ColumnElement[str] = literal_column(KEY[dialect])
     connection.execute(

@@ -9,6 +9,7 @@ tables. A test checks that both are equal at the newest revision.
 
 A revision is marked `pre` (run it before the new code is deployed, as the old code runs on it) or
 `post` (run it when no old code runs any more). They are applied in the order of their numbers.
+Each run also writes which older code may start on the result (`late.schema.version.OLDEST_SCHEMA`).
 """
 
 from __future__ import annotations
@@ -23,7 +24,7 @@ from sqlalchemy import Connection, Engine, inspect, text
 from late.errors import ConfigError, SchemaMismatch, StoreRefused, TransactionAborted
 from late.schema.engine import is_spanner, make_engine, parse, reading, shown, translated, writing
 from late.schema.tables import NOW_US
-from late.schema.version import SCHEMA_VERSION, check
+from late.schema.version import OLDEST_KEY, SCHEMA_VERSION, check
 
 if TYPE_CHECKING:
     from alembic.config import Config
@@ -48,14 +49,15 @@ def directory() -> Path:
 
 
 def upgrade(url: str) -> list[str]:
-    """Apply the missing revisions in one transaction, and return them.
+    """Apply the missing revisions in one transaction, and return them. There are none if the schema
+    is newer and takes this version.
 
     Runs may overlap: the second waits for the lock of the first until that commits, and then has
     nothing to do. A run that fails leaves the schema unchanged.
 
     Raises:
         ConfigError: the URL is wrong.
-        SchemaMismatch: the schema is newer than this version.
+        SchemaMismatch: the schema is newer than this version, and does not take it.
         StoreUnavailable, StoreRefused, StoreError: from the database.
     """
     if is_spanner(url):
@@ -72,7 +74,8 @@ def upgrade(url: str) -> list[str]:
             _lock(connection)
             before = version_of(connection)
             if before is not None and before > SCHEMA_VERSION:
-                check(before, where=shown(url))
+                check_schema(connection, where=shown(url))
+                return []
             config = _config()
             config.attributes["connection"] = connection
             command.upgrade(config, "head")
@@ -209,6 +212,23 @@ def version_of(connection: Connection) -> str | None:
     if value is None:
         raise SchemaMismatch("late_meta has no row schema_version: restore it from a backup")
     return str(value)
+
+
+def check_schema(connection: Connection, *, where: str) -> str:
+    """Return the schema version, once it is one that this code takes.
+
+    Raises:
+        SchemaMismatch: the schema is missing, older, or too new; the message says what to do.
+    """
+    version = version_of(connection)
+    if version == SCHEMA_VERSION:
+        return version
+    oldest = None
+    if version is not None:
+        row = text("select value from late_meta where key = :key")
+        oldest = connection.execute(row, {"key": OLDEST_KEY}).scalar_one_or_none()
+    check(version, oldest=oldest, where=where)
+    return str(version)
 
 
 def revisions() -> list[str]:

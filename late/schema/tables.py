@@ -438,7 +438,8 @@ meta = Table(
     Column("key", Text, primary_key=True),
     Column("value", Text, nullable=False),
 )
-"""Keys and values: `schema_version`, `deployment` (a name; random if none is given), `identity`
+"""Keys and values: `schema_version`, `schema_oldest` (the oldest schema whose code may use this
+one), `deployment` (a name; random if none is given), `identity`
 (the database of this schema: PostgreSQL's system identifier, the file of SQLite), `database_oid`
 (PostgreSQL's, within the cluster), `position_max` (the highest xid seen: a cluster that is below it
 is a restored copy), `xid_sample` (an xid and when it was the next, to measure their rate),

@@ -1,4 +1,8 @@
-"""The schema version that this version of `late` needs, and the check at every opening."""
+"""The schema version that this version of `late` needs, and the check at every opening.
+
+A schema may be newer than the code. Then the schema says which code may still use it: the migration
+writes to `late_meta` the oldest schema whose code runs on the new one.
+"""
 
 from __future__ import annotations
 
@@ -8,13 +12,22 @@ SCHEMA_VERSION = "0017"
 """The number of the newest revision in `migrations/versions`. It has four digits, so that the order
 of texts is that of numbers. Each revision writes its own to `late_meta` under `schema_version`."""
 
+OLDEST_SCHEMA = "0017"
+"""The oldest schema whose code runs on `SCHEMA_VERSION`, beside this code. A migration writes it to
+`late_meta` under `OLDEST_KEY`. A revision that old code does not notice (a new table, a column with
+a default) leaves it; any other, and each with the phase `post`, sets it to its own number. Code for
+schemas before 0017 does not look at it."""
 
-def check(version: str | None, *, where: str = "this database") -> None:
-    """Accept exactly the schema that this code was written for.
+OLDEST_KEY = "schema_oldest"
+
+
+def check(version: str | None, *, oldest: str | None = None, where: str = "this database") -> None:
+    """Accept the schema that this code was written for, and a newer one that takes this code.
 
     Args:
         version: the value of `schema_version` in `late_meta`; None if there is no such table or
             row.
+        oldest: the value of `OLDEST_KEY`; without it, a newer schema is refused.
         where: the database, for the message; a URL must come without its password.
 
     Raises:
@@ -34,6 +47,8 @@ def check(version: str | None, *, where: str = "this database") -> None:
             f"{where} has schema {version}, this late needs {SCHEMA_VERSION}: "
             "run `late migrate URL`"
         )
+    if oldest is not None and oldest <= SCHEMA_VERSION:
+        return
     raise SchemaMismatch(
         f"{where} has schema {version}, newer than the {SCHEMA_VERSION} of this late: upgrade late"
     )

@@ -6,11 +6,15 @@ import asyncio
 import random
 from collections import Counter
 from collections.abc import Awaitable, Callable
+from contextlib import nullcontext
 
 import pytest
 
+from late.control import Control
 from late.errors import SchemaMismatch, StoreClosed, StoreError
 from late.model.task import Epoch, ShardId
+from late.schema import migrate
+from late.schema.version import SCHEMA_VERSION
 from late.store import open_store
 from late.store.base import Lease, SettleResult, Store
 from tests.conformance.backends import Backend, Raw
@@ -180,10 +184,26 @@ async def test_a_missing_schema_names_the_remedy(empty_url: str) -> None:
 
 @pytest.mark.parametrize(("version", "remedy"), [("0000", "late migrate"), ("9999", "upgrade")])
 async def test_another_schema_is_refused(url: str, raw: Raw, version: str, remedy: str) -> None:
-    raw.execute("update late_meta set value = ? where key = 'schema_version'", version)
+    both = "key in ('schema_version', 'schema_oldest')"
+    raw.execute(f"update late_meta set value = ? where {both}", version)
     store = open_store(url)
     with pytest.raises(SchemaMismatch, match=remedy):
         await store.open()
+    await store.close()
+
+
+@pytest.mark.parametrize(("oldest", "taken"), [(SCHEMA_VERSION, True), ("9998", False)])
+async def test_a_newer_schema_is_used_if_it_takes_this_version(
+    url: str, raw: Raw, oldest: str, taken: bool
+) -> None:
+    raw.execute("update late_meta set value = ? where key = 'schema_version'", "9999")
+    raw.execute("update late_meta set value = ? where key = 'schema_oldest'", oldest)
+    store = open_store(url)
+    with nullcontext() if taken else pytest.raises(SchemaMismatch, match="upgrade"):
+        await store.open()
+        with Control(url) as control:
+            assert control.status.read().schema_version == "9999"
+        assert migrate.upgrade(url) == []
     await store.close()
 
 

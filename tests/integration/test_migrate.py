@@ -28,7 +28,7 @@ from late.model.ids import new_id
 from late.schema import fresh, migrate
 from late.schema.engine import make_engine, reading, writing
 from late.schema.tables import NOW_US
-from late.schema.version import SCHEMA_VERSION, check
+from late.schema.version import OLDEST_SCHEMA, SCHEMA_VERSION, check
 from late.testing import drain
 from tests.servers import drop_database, fresh_database, postgres_url
 
@@ -403,7 +403,9 @@ def test_printing_connects_to_nothing(tmp_path: Path) -> None:
 def test_a_newer_schema_is_refused_and_left_alone(urls: Any) -> None:
     url = urls()
     migrate.upgrade(url)
-    _execute(url, "update late_meta set value = '9999' where key = 'schema_version'")
+    _execute(
+        url, "update late_meta set value = '9999' where key in ('schema_version', 'schema_oldest')"
+    )
     with pytest.raises(SchemaMismatch, match=r"9999.*upgrade late"):
         migrate.upgrade(url)
     assert migrate.current(url) == "9999"
@@ -481,6 +483,8 @@ def test_revisions_are_numbered_marked_and_independent_of_the_tables() -> None:
     numbers = [revision.revision for revision in script.walk_revisions()][::-1]
     assert numbers == migrate.revisions() == sorted(set(numbers))
     assert numbers[-1] == SCHEMA_VERSION
+    no_old_code = {r.revision for r in script.walk_revisions() if r.module.phase == "post"}
+    assert max(no_old_code) <= OLDEST_SCHEMA <= SCHEMA_VERSION
     for revision in script.walk_revisions():
         assert revision.module.phase in ("pre", "post"), revision
         source = Path(revision.path).read_text()

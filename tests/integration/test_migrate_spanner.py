@@ -148,7 +148,10 @@ def test_the_printed_script_makes_the_same_schema(
 
 def test_a_newer_schema_is_refused_and_left_alone(empty: str) -> None:
     migrate.upgrade(empty)
-    execute(empty, "update late_meta set value = '9999' where key = 'schema_version'")
+    execute(
+        empty,
+        "update late_meta set value = '9999' where key in ('schema_version', 'schema_oldest')",
+    )
     with pytest.raises(SchemaMismatch, match=r"9999.*upgrade late"):
         migrate.upgrade(empty)
     assert migrate.current(empty) == "9999"

@@ -423,7 +423,7 @@ async def test_guards_run_again_with_every_new_connection() -> None:
     with database() as url:
         store = await open_store(url)
         with producer(url) as connection:
-            connection.execute("update late_meta set value = '9999' where key = 'schema_version'")
+            connection.execute("update late_meta set value = '9999' where key like 'schema%'")
             connection.execute(
                 "select pg_terminate_backend(pid) from pg_stat_activity"
                 " where application_name = 'late' and datname = current_database()"

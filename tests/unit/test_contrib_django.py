@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import sqlite3
 import sys
 from collections.abc import Iterator
 from contextlib import nullcontext
@@ -251,7 +252,14 @@ def test_a_schema_of_another_version_is_a_finding(
     assert checks.check_schema(databases=["default"]) == checks.check_schema() == []
     monkeypatch.setattr(checks, "SCHEMA_VERSION", "9999")
     assert [each.id for each in checks.check_schema(databases=[ALIAS])] == ["late.W002"]
-    monkeypatch.setattr(checks, "SCHEMA_VERSION", "0001")
+    monkeypatch.setattr(checks, "SCHEMA_VERSION", SCHEMA_VERSION)
+    connection = sqlite3.connect(tmp_path / "shop.db")
+    connection.execute("update late_meta set value = '9999' where key = 'schema_version'")
+    connection.commit()
+    assert checks.check_schema(databases=[ALIAS]) == []
+    connection.execute("update late_meta set value = '9999' where key = 'schema_oldest'")
+    connection.commit()
+    connection.close()
     assert [each.id for each in checks.check_schema(databases=[ALIAS])] == ["late.E002"]
 
 

@@ -31,9 +31,9 @@ from late.control.status.snapshot import Snapshot
 from late.control.views import Check
 from late.errors import LateError, StoreError
 from late.schema.engine import reading, shown
-from late.schema.migrate import version_of
+from late.schema.migrate import check_schema
 from late.schema.tables import dead, lease, settlement, timer, worker
-from late.schema.version import SCHEMA_VERSION, check
+from late.schema.version import SCHEMA_VERSION
 
 CLOCK_OFFSET_S = 1.0
 OPEN_MAX = 2_000
@@ -148,10 +148,11 @@ def _clock(connection: Connection) -> Check:
 
 def _schema(connection: Connection) -> Check:
     try:
-        check(version_of(connection), where="this database")
+        found = check_schema(connection, where="this database")
     except LateError as error:
         return Check("schema", "failed", str(error))
-    return Check("schema", "ok", f"version {SCHEMA_VERSION}")
+    newer = "" if found == SCHEMA_VERSION else f", newer than {SCHEMA_VERSION} and takes this late"
+    return Check("schema", "ok", f"version {found}{newer}")
 
 
 def _guards(url: str) -> Check:

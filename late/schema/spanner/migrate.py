@@ -32,7 +32,7 @@ from late.schema.spanner.address import (
 from late.schema.spanner.ddl import STATEMENTS
 from late.schema.spanner.errors import translated
 from late.schema.tables import SHARDS_DEFAULT
-from late.schema.version import SCHEMA_VERSION, check
+from late.schema.version import OLDEST_KEY, OLDEST_SCHEMA, SCHEMA_VERSION, check
 
 DDL_TIMEOUT_S = 600.0
 _DDL_PAUSE_S = 0.1
@@ -49,13 +49,13 @@ def upgrade(url: str) -> list[str]:
     the version is written last. Of several runs at once, the one that wrote it returns it.
 
     Raises:
-        SchemaMismatch: the schema is newer than this version.
+        SchemaMismatch: the schema is newer than this version, and does not take it.
         StoreUnavailable, StoreRefused, StoreError: from the database.
     """
     with _opened(url) as database:
         before = _version(database)
         if before is not None and before > SCHEMA_VERSION:
-            check(before, where=url)
+            check(before, oldest=_meta(database, OLDEST_KEY), where=url)
         missing = _after(before)
         if not missing:
             return []
@@ -147,9 +147,13 @@ def open_database(url: str) -> Any:
 
 
 def _version(database: Any) -> str | None:
+    return _meta(database, "schema_version")
+
+
+def _meta(database: Any, name: str) -> str | None:
     try:
         with database.snapshot() as snapshot:
-            rows = snapshot.read("late_meta", ("value",), KeySet(keys=[["schema_version"]]))
+            rows = snapshot.read("late_meta", ("value",), KeySet(keys=[[name]]))
             values = [value for (value,) in rows]
     except api.NotFound as error:
         if "Table not found" in str(error):
@@ -174,8 +178,8 @@ def _seed(transaction: Any) -> str | None:
         transaction.insert("late_secret", ("name", "peer_key", "form_key"), [keys])
         # Any reader of the database may have seen the key of the versions before 0013.
         transaction.delete("late_meta", KeySet(keys=[["receipt_key"]]))
-    version = ("schema_version", SCHEMA_VERSION)
-    transaction.insert_or_update("late_meta", ("key", "value"), [version])
+    versions = [("schema_version", SCHEMA_VERSION), (OLDEST_KEY, OLDEST_SCHEMA)]
+    transaction.insert_or_update("late_meta", ("key", "value"), versions)
     if before is not None:
         return before
     ((now_us,),) = transaction.execute_sql("SELECT UNIX_MICROS(CURRENT_TIMESTAMP())")

@@ -69,7 +69,8 @@ async def checked(connection: Connection) -> dict[str, str]:
         meta = dict(await rows_of(connection, sql.META))
     except (psycopg.errors.UndefinedTable, psycopg.errors.InvalidSchemaName):
         raise SchemaMismatch(f"{name} has no schema of late: run `late migrate URL`") from None
-    version.check(meta.get("schema_version"), where=name)
+    oldest = meta.get(version.OLDEST_KEY)
+    version.check(meta.get("schema_version"), oldest=oldest, where=name)
     return meta
 
 

@@ -96,7 +96,11 @@ async def state_of(connection: Connection) -> ServerState:
         ) from None
     assert row is not None
     state = ServerState(row)
-    version.check(state.meta.get("schema_version"), where=f"database {state.database!r}")
+    version.check(
+        state.meta.get("schema_version"),
+        oldest=state.meta.get(version.OLDEST_KEY),
+        where=f"database {state.database!r}",
+    )
     if state.in_recovery:
         raise StoreRefused(
             f"database {state.database!r} is a standby: its snapshots miss running transactions "

@@ -40,7 +40,8 @@ def facts(database: Any, url: str) -> dict[str, str]:
         if "Table not found" not in str(error):
             raise
         raise SchemaMismatch(f"{url} has no schema of late: run `late migrate URL`") from error
-    schema_version.check(found.get("schema_version"), where=url)
+    oldest = found.get(schema_version.OLDEST_KEY)
+    schema_version.check(found.get("schema_version"), oldest=oldest, where=url)
     return found
 
 

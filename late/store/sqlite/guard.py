@@ -29,6 +29,10 @@ VERSION_MIN = (3, 35, 0)
 """The first version with RETURNING."""
 WAL_RESET_FIXED = (3, 51, 3)
 
+_VERSIONS = (
+    "select key, value from late_meta"
+    f" where key in ('schema_version', '{schema_version.OLDEST_KEY}')"
+)
 _SOURCE_ID = re.compile(r"\d{4}-\d\d-\d\d \d\d:\d\d:\d\d [0-9a-f]{40}")
 
 
@@ -160,13 +164,13 @@ def _settings(connection: sqlite3.Connection, path: Path) -> None:
 
 def _check_schema(connection: sqlite3.Connection, url: str) -> None:
     try:
-        row = connection.execute("select value from late_meta where key = 'schema_version'")
-        found = row.fetchone()
+        found = dict(connection.execute(_VERSIONS).fetchall())
     except sqlite3.OperationalError as error:
         if "no such table" not in str(error):
             raise
-        found = None
-    schema_version.check(None if found is None else found[0], where=url)
+        found = {}
+    oldest = found.get(schema_version.OLDEST_KEY)
+    schema_version.check(found.get("schema_version"), oldest=oldest, where=url)
 
 
 def _check_log(connection: sqlite3.Connection, url: str) -> None:
