@@ -77,7 +77,7 @@ def _moment_us(connection: Connection) -> int:
     than what is read."""
     if connection.dialect.name == COCKROACH:
         return int(connection.execute(select(_FOLLOWED_US)).scalar_one())
-    now_us(connection, of_server=True)  # The driver begins its transaction with the first statement.
+    now_us(connection, of_server=True)  # The driver begins its transaction with a statement.
     driver: Any = connection.connection.driver_connection
     return _micros(driver.snapshot_checkout()._transaction_read_timestamp)
 
