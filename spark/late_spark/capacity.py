@@ -1,9 +1,9 @@
 """The sufficient capacity: shards, nodes and knobs against the load that was recorded.
 
-The load is the arrivals of each queue by steps of some minutes (`load`, the only part on Spark),
-times a growth. Against it a queue's knobs are played as a fluid: what a step cannot start waits
-for the next. That is exact for averages over a step, and says nothing about bursts within one;
-hence the steps are short and the report names their length.
+The load is the arrivals of each queue by steps of some minutes (`load`, which alone sees the
+usage), times a growth. Against it a queue's knobs are played as a fluid: what a step cannot start
+waits for the next. That is exact for averages over a step, and says nothing about bursts within
+one; hence the steps are short and the report names their length.
 """
 
 from __future__ import annotations
@@ -13,13 +13,10 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from math import ceil
 
-from pyspark.sql import DataFrame
-from pyspark.sql import functions as F
-
 from late.errors import ConfigError
 from late_spark import schema, series
 from late_spark.calendar import Calendar
-from late_spark.drivers import within
+from late_spark.relation import Columns, Relation, counted, part_of, total, within
 from late_spark.series import Metrics
 
 STEP_S = 300
@@ -64,32 +61,26 @@ class Verdict:
     """None where there is nothing to compare with."""
 
 
-def load(usage: DataFrame, calendar: Calendar, step_s: int = STEP_S) -> DataFrame:
+def load(usage: Relation, calendar: Calendar, step_s: int = STEP_S) -> Columns:
     """Per step, queue and shard: arrivals, attempts, running time.
 
     Where arrivals are not recorded (usage of an older version), the tasks that ended stand for
     them. Of several consumer groups, each has its own load; they are added up.
     """
-    at = F.floor((F.col("settled_us") - calendar.from_us) / (step_s * 1_000_000)).cast("int")
-    arrived = F.when(F.col("outcome") == schema.ENQUEUED, F.col("count")).otherwise(0)
-    ended = F.when(F.col("outcome").isin(*schema.ENDS), F.col("count")).otherwise(0)
-    return (
-        within(usage, calendar)
-        .groupBy(at.alias("at"), "queue", "shard_id")
-        .agg(
-            F.sum(arrived).alias("arrived"),
-            F.sum(ended).alias("ended"),
-            F.sum("attempts").alias("attempts"),
-            F.sum("busy_us").alias("busy_us"),
-        )
-    )
+    at = part_of(f"(settled_us - {calendar.from_us})", step_s * 1_000_000)
+    return usage.ask(f"""
+        select {at} as step, queue, shard_id, {counted(schema.ENQUEUED)} as arrived,
+            {counted(*schema.ENDS)} as ended, {total("attempts")} as attempts,
+            {total("busy_us")} as busy_us
+        from usage where {within(calendar)}
+        group by 1, queue, shard_id
+    """)
 
 
-def collect(frame: DataFrame) -> list[Step]:
+def collect(columns: Columns) -> list[Step]:
     """The rows of `load`."""
-    columns = frame.toArrow().to_pydict()
     arrivals = "arrived" if any(columns["arrived"]) else "ended"
-    names = ("at", "queue", "shard_id", arrivals, "attempts", "busy_us")
+    names = ("step", "queue", "shard_id", arrivals, "attempts", "busy_us")
     return [Step(*row) for row in zip(*(columns[name] for name in names), strict=True)]
 
 

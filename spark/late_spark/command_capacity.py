@@ -7,10 +7,11 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from late.errors import ConfigError
-from late_spark import calendar, capacity, commands, folder, importers, page, session
+from late_spark import calendar, capacity, folder, importers, page, place, session
 from late_spark.calendar import Calendar
 from late_spark.capacity import Played, Setting, Verdict
-from late_spark.commands import Say, Source, quiet
+from late_spark.commands import Say, quiet
+from late_spark.place import Source
 from late_spark.tables import csv_rows
 
 
@@ -57,8 +58,7 @@ def run(asked: WhatIf) -> CapacityReport:
     chosen = capacity.settings(asked.knobs)
     metrics = importers.load(asked.metrics)
     databases = capacity.nodes(metrics, days, asked.growth, asked.nodes)
-    asked.say("starting Spark")
-    usage = commands.frame(asked.source, days)
+    usage = place.opened(asked.source, days.from_us, days.to_us, asked.say)
     asked.say("adding up the load")
     steps = capacity.collect(capacity.load(usage, days))
     if not steps:

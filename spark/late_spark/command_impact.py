@@ -92,7 +92,7 @@ def run(
     when = _when(at, release, days)
     launch = when is None
     if when is not None:
-        _change(when, days)  # what it refuses, it had better refuse before Spark is started
+        _change(when, days)  # what it refuses, it had better refuse before the usage is read
     usage = commands.usage(asked, days)
     used = commands.work(asked, days, usage)
     if queue is not None and all(row.key.queue != queue for row in used):

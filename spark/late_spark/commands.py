@@ -5,12 +5,9 @@ Runs in the command line, and unchanged under `spark-submit`: the session is the
 
 from __future__ import annotations
 
-import atexit
-import sys
 from collections.abc import Callable, Collection, Iterable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 from late.errors import ConfigError
 from late_spark import (
@@ -22,82 +19,23 @@ from late_spark import (
     folder,
     importers,
     owners,
+    place,
     pricebook,
     session,
-    usage_files,
 )
 from late_spark.calendar import Calendar
 from late_spark.charges import Charge
 from late_spark.cost import CostReport, dimensions, report
 from late_spark.drivers import Used
+from late_spark.place import Source
 from late_spark.pricebook import PriceBook
-
-if TYPE_CHECKING:
-    from pyspark.sql import DataFrame
+from late_spark.relation import Relation
 
 Say = Callable[[str], None]
 
 
 def quiet(_: str) -> None:
     """No progress."""
-
-
-@dataclass(frozen=True, kw_only=True)
-class Source:
-    """The place of the usage: a store, a lake (with the store's tail if there is a `url`), or plain
-    Parquet files of usage rows."""
-
-    url: str | None = None
-    lake: Path | None = None
-    usage: Path | str | None = None
-
-    def said(self, until_us: int | None = None) -> str:
-        """Name the source. A lake alone says where it ends, if that is before `until_us`."""
-        if self.usage is not None:
-            return f"the files {self.usage}"
-        if self.lake is None:
-            return "the database"
-        if self.url is not None:
-            return f"the lake {self.lake} and the database behind it"
-        from late_spark import lake
-
-        # Days after its end look like days without work; whoever reads the report has to know.
-        manifest = lake.load(self.lake)
-        ends = max((each.last_us for each in manifest.journals), default=0) if manifest else 0
-        if until_us is not None and ends >= until_us:
-            return f"the lake {self.lake}"
-        return f"the lake {self.lake}, which ends at {calendar.iso(ends)}"
-
-    def check(self, days: Calendar) -> None:
-        """Is all of the range to be had? Before Spark is started, which takes longer.
-
-        Raises:
-            ConfigError: no source, or two of them, or it is not there.
-            JournalPruned: the journal or the lake misses something of the range.
-        """
-        if (self.url is None and self.lake is None) == (self.usage is None):
-            raise ConfigError(
-                "where is the usage? Give a database (--url, --lake) or --usage FILES"
-            )
-        from late_spark import lake, live
-        from late_spark.bounds import Bounds
-
-        if self.usage is not None:
-            for place in (Path(self.usage), *Path(self.usage).parents):
-                if lake.is_lake(place):
-                    # Files that a compaction has replaced are still there: they would count twice.
-                    raise ConfigError(f"--usage {self.usage}: {place} is a lake: give it as --lake")
-            usage_files.check(self.usage)
-        elif self.lake is None:
-            assert self.url is not None
-            live.plan(self.url, "usage", Bounds(from_us=days.from_us))
-        else:
-            manifest = lake.load(self.lake)
-            if manifest is None:
-                raise ConfigError(f"--lake {self.lake} is no lake: late lake export {self.lake}")
-            manifest.covers(days.from_us, days.to_us)
-            if self.url is not None:
-                live.plan(self.url, "usage", Bounds(), after=manifest.after())
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -116,42 +54,6 @@ class Asked:
     owners: Path | None = None
     force: bool = False
     say: Say = field(default=quiet)
-
-
-def frame(source: Source, days: Calendar) -> DataFrame:
-    """The usage as a frame of the shape `schema.USAGE`, checked first.
-
-    Raises:
-        ConfigError, JournalPruned: see `Source.check`; or no Java.
-    """
-    source.check(days)
-    from pyspark.sql import SparkSession
-
-    from late_spark import lake, schema
-
-    if SparkSession.getActiveSession() is None:
-        # At the end and not after each report: whoever makes several pays for one start.
-        atexit.register(_stop)
-    spark = session.start(progress=sys.stderr.isatty())
-    if source.lake is not None:
-        return lake.frame(
-            spark, source.lake, url=source.url, from_us=days.from_us, to_us=days.to_us
-        )
-    if source.url is not None:
-        return lake.tail(spark, source.url, from_us=days.from_us, to_us=days.to_us)
-    found = spark.read.parquet(str(source.usage))
-    missing = [name for name in schema.USAGE.names if name not in found.columns]
-    if missing:
-        raise ConfigError(f"--usage {source.usage} has no column {missing[0]!r}: is it of late?")
-    return found
-
-
-def _stop() -> None:
-    from pyspark.sql import SparkSession
-
-    spark = SparkSession.getActiveSession()
-    if spark is not None:
-        session.stop(spark)
 
 
 @session.explained()
@@ -205,7 +107,7 @@ def write_cost(
 def paid(asked: Asked) -> tuple[PriceBook, Calendar, list[Charge], list[efficiency.Efficiency]]:
     """Read the charges, by the bill if there is one, else by prices, and the efficiency.
 
-    All of this is read and checked before Spark is started, which takes longer.
+    All of this is read and checked before the usage is read, which takes longer.
     """
     asked.say("reading prices, bills and metrics")
     book = pricebook.load(asked.prices)
@@ -221,16 +123,15 @@ def paid(asked: Asked) -> tuple[PriceBook, Calendar, list[Charge], list[efficien
     return book, days, billed, efficiency.measured(metrics, book.feasible, days)
 
 
-def usage(asked: Asked, days: Calendar) -> DataFrame:
-    """The usage that is asked about; see `frame`."""
-    asked.say("starting Spark")
-    return frame(asked.source, days)
+def usage(asked: Asked, days: Calendar) -> Relation:
+    """Open the usage that is asked about; see `place.opened`."""
+    return place.opened(asked.source, days.from_us, days.to_us, asked.say)
 
 
 def work(
     asked: Asked,
     days: Calendar,
-    usage: DataFrame,
+    usage: Relation,
     by: Collection[str] = ("name",),
     *,
     needed: bool = True,

@@ -1,8 +1,8 @@
 """The causes of cost, measured from the usage: one row per local day and key.
 
-`daily` is the only part of the cost report that sees all of the usage, and the only one that runs
-on Spark: it turns a hundred million rows into as many as there are keys and days. `work` makes
-weights of them, in integers.
+`daily` is the only part of the cost report that sees all of the usage: DuckDB or Spark turns a
+hundred million rows into as many as there are keys and days. `work` makes weights of them, in
+integers.
 """
 
 from __future__ import annotations
@@ -12,13 +12,11 @@ from collections.abc import Callable, Collection, Iterable, Sequence
 from dataclasses import dataclass
 from datetime import date, timedelta
 
-from pyspark.sql import Column, DataFrame
-from pyspark.sql import functions as F
-
-from late_spark import schema
+from late_spark import relation, schema
 from late_spark.allocation import Key, Work, equal_shares
-from late_spark.calendar import DAY_US, Calendar
+from late_spark.calendar import Calendar
 from late_spark.pricebook import Driver
+from late_spark.relation import Columns, Relation, counted, total
 
 MEANING: dict[Driver, str] = {
     "tasks": "tasks that ended, each once per consumer group",
@@ -58,57 +56,37 @@ class Used:
     """Attempts that were written by a version that recorded no retries."""
 
 
-def day(calendar: Calendar) -> Column:
-    """The local day of a usage row, in days since the epoch: integer arithmetic, for converting
-    time zones row by row would be most of the report's time."""
-    offset = F.lit(calendar.spans[0][1])
-    for start, shift in calendar.spans[1:]:
-        offset = F.when(F.col("settled_us") >= start, shift).otherwise(offset)
-    return F.floor((F.col("settled_us") + offset) / DAY_US).cast("int")
-
-
-def within(usage: DataFrame, calendar: Calendar) -> DataFrame:
-    """The rows that were settled in the range."""
-    at = F.col("settled_us")
-    return usage.where((at >= calendar.from_us) & (at < calendar.to_us))
-
-
-def daily(
-    usage: DataFrame, calendar: Calendar, without: Collection[str] = frozenset()
-) -> DataFrame:
+def daily(usage: Relation, calendar: Calendar, without: Collection[str] = frozenset()) -> Columns:
     """Per local day, consumer group, queue, task, tenant and owner: the sums of `Used`.
 
     Args:
         without: `tenant` or `name` where nobody asks for them. Tenants are as many as customers:
             what the division costs in Python would grow with them.
     """
-
-    def counted(*outcomes: str) -> Column:
-        return F.sum(F.when(F.col("outcome").isin(*outcomes), F.col("count")).otherwise(0))
-
-    return (
-        within(usage, calendar)
-        .groupBy(day(calendar).alias("day"), *(name for name in _GROUPS if name not in without))
-        .agg(
-            F.count(F.lit(1)).alias("entries"),
-            counted(*schema.ENDS).alias("ended"),
-            counted("dead").alias("dead"),
-            counted(*schema.GOES_ON).alias("again"),
-            counted("retried").alias("retried"),
-            counted(schema.ENQUEUED).alias("enqueued"),
-            F.sum(F.when(schema.unrecorded(), F.col("attempts")).otherwise(0)).alias("unrecorded"),
-            *(F.sum(name).alias(name) for name in _SUMS),
-        )
-    )
+    groups = ", ".join(name for name in _GROUPS if name not in without)
+    sums = {
+        "ended": counted(*schema.ENDS),
+        "dead": counted("dead"),
+        "again": counted(*schema.GOES_ON),
+        "retried": counted("retried"),
+        "enqueued": counted(schema.ENQUEUED),
+        "unrecorded": total(f"case when {relation.UNRECORDED} then attempts else 0 end"),
+        **{name: total(name) for name in _SUMS},
+    }
+    return usage.ask(f"""
+        select {relation.day(calendar)} as day, {groups}, count(*) as entries,
+            {", ".join(f"{sum} as {name}" for name, sum in sums.items())}
+        from usage where {relation.within(calendar)}
+        group by 1, {groups}
+    """)
 
 
-def collect(frame: DataFrame, owner_of: Callable[[str, str, str], str] | None = None) -> list[Used]:
+def collect(columns: Columns, owner_of: Callable[[str, str, str], str] | None = None) -> list[Used]:
     """The rows of `daily`, ascending by day and key.
 
     Args:
         owner_of: (queue, task, recorded owner) -> owner; None keeps what is recorded.
     """
-    columns = frame.toArrow().to_pydict()
     missing = [""] * len(columns["day"])
     found: dict[tuple[date, Key], Used] = {}
     epoch = date(1970, 1, 1)

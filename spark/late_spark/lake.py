@@ -88,6 +88,15 @@ class Manifest(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
         """(group, shard) -> the last settlement that is in the lake."""
         return {(each.group, each.shard_id): each.last for each in self.journals}
 
+    def within(self, from_us: int | None, to_us: int | None) -> list[File]:
+        """Return the files that have a row of a range."""
+        return [
+            each
+            for each in self.files
+            if (from_us is None or each.to_us >= from_us)
+            and (to_us is None or each.from_us < to_us)
+        ]
+
     def covers(self, from_us: int, to_us: int | None) -> None:
         """Refuse a range of which the lake misses something.
 
@@ -265,11 +274,7 @@ def frame(
     if from_us is not None:
         manifest.covers(from_us, to_us)
     # A path alone would be looked for in the cluster's default file system.
-    paths = [
-        f"file://{folder.absolute() / each.path}"
-        for each in manifest.files
-        if (from_us is None or each.to_us >= from_us) and (to_us is None or each.from_us < to_us)
-    ]
+    paths = [f"file://{folder.absolute() / each.path}" for each in manifest.within(from_us, to_us)]
     found = spark.createDataFrame([], USAGE)
     if paths:
         found = spark.read.schema(USAGE).parquet(*paths).select(*USAGE.names)

@@ -11,40 +11,43 @@ from collections.abc import Mapping, Sequence
 from datetime import date, timedelta
 from math import ceil
 
-from pyspark.sql import DataFrame
-from pyspark.sql import functions as F
-
 from late.model.histogram import middle
-from late_spark import drivers
+from late_spark import relation
 from late_spark.calendar import Calendar
+from late_spark.relation import Columns, Relation, total
 
 QUANTILES = (50, 95, 99)
 KINDS = ("waiting", "busy")
 FIELDS = tuple(f"{kind}_p{percent}_ms" for kind in KINDS for percent in QUANTILES)
 
 
-def daily(usage: DataFrame, calendar: Calendar, queue: str | None = None) -> DataFrame:
+def daily(usage: Relation, calendar: Calendar, queue: str | None = None) -> Columns:
     """Per local day, kind (`waiting`, `busy`) and bucket (`late.model.histogram`): the attempts.
 
     Args:
         queue: only this one; None takes all.
     """
-    rows = drivers.within(usage, calendar).where(F.col("attempts") > 0)
+    chosen = f"{relation.within(calendar)} and attempts > 0"
     if queue is not None:
-        rows = rows.where(F.col("queue") == queue)
-    day = drivers.day(calendar).alias("day")
+        chosen += " and queue = :queue"
     parts = [
-        rows.select(day, F.lit(kind).alias("kind"), F.explode(f"{kind}_hist"))
-        .groupBy("day", "kind", F.col("key").alias("bucket"))
-        .agg(F.sum("value").alias("attempts"))
+        f"select {relation.day(calendar)} as day, '{kind}' as kind,"
+        f" {relation.entries(kind)} as entry from usage where {chosen}"
         for kind in KINDS
     ]
-    return parts[0].unionAll(parts[1])
+    values = {} if queue is None else {"queue": queue}
+    return usage.ask(
+        f"""
+        select day, kind, entry.key as bucket, {total("entry.value")} as attempts
+        from ({" union all ".join(parts)}) as entries
+        group by day, kind, entry.key
+        """,
+        **values,
+    )
 
 
-def collect(frame: DataFrame) -> dict[date, dict[str, float]]:
+def collect(columns: Columns) -> dict[date, dict[str, float]]:
     """The rows of `daily` as percentiles: day -> the `FIELDS` that it has, in milliseconds."""
-    columns = frame.toArrow().to_pydict()
     found: dict[tuple[int, str], dict[int, int]] = defaultdict(dict)
     for day, kind, bucket, attempts in zip(*columns.values(), strict=True):
         found[day, kind][bucket] = attempts

@@ -58,6 +58,10 @@ class Plan:
     moment: Moment = NOW
     """The moment at which all parts are to be read."""
 
+    def settlements(self) -> int:
+        """Return how many settlements of journals are in it."""
+        return sum(s.last - s.first + 1 for part in self.parts for s in part.stretches)
+
 
 def plan(
     url: str,

@@ -64,7 +64,7 @@ def start(
         ConfigError: no Java, or it does not start.
     """
     found = SparkSession.getActiveSession()
-    if found is None and _submitted():
+    if found is None and submitted():
         found = _cluster()
     elif found is None:
         found = _local(cores, memory, progress=progress, keep=archive, quick=quick)
@@ -98,7 +98,8 @@ def _plain(text: str) -> str:
     return (causes or lines or ["it did not say why"])[-1 if causes else 0][:400]
 
 
-def _submitted() -> bool:
+def submitted() -> bool:
+    """Return True if `spark-submit` runs this process."""
     return "PYSPARK_GATEWAY_PORT" in os.environ
 
 

@@ -1,7 +1,7 @@
 """The tenant behind an unusual day. A second look at the usage, at these days' tasks only.
 
-The sums of a report do not tell tenants apart, for they are as many as customers. Spark finds the
-one that differs most, so that only one for each question comes back.
+The sums of a report do not tell tenants apart, for they are as many as customers. The engine
+finds the one that differs most, so that only one for each question comes back.
 """
 
 from __future__ import annotations
@@ -9,51 +9,78 @@ from __future__ import annotations
 from collections.abc import Sequence
 from datetime import date
 
-from pyspark.sql import DataFrame
-from pyspark.sql import functions as F
-
-from late_spark import drivers, schema
+from late_spark import relation
 from late_spark.anomalies import Span
 from late_spark.calendar import Calendar
+from late_spark.relation import Relation, total
 
 _EPOCH = date(1970, 1, 1)
 
 
-def behind(usage: DataFrame, calendar: Calendar, spans: Sequence[Span]) -> dict[Span, str]:
+def behind(usage: Relation, calendar: Calendar, spans: Sequence[Span]) -> dict[Span, str]:
     """Say for each span which tenant's tasks differ most from those of other days, a day.
 
     Nothing is said where no tenant is recorded."""
     if not spans:
         return {}
-    asked = usage.sparkSession.createDataFrame(
-        [(at, span.queue, span.name, (span.first - _EPOCH).days, (span.last - _EPOCH).days)
-         for at, span in enumerate(spans)],
-        "at int, queue string, name string, first int, last int",
-    )  # fmt: skip
-    ended = F.when(F.col("outcome").isin(*schema.ENDS), F.col("count")).otherwise(0)
-    inside = F.col("day").between(F.col("first"), F.col("last"))
-    days = F.col("last") - F.col("first") + 1
-    within = F.sum(F.when(inside, F.col("ended")).otherwise(0)) / F.max(days)
-    beside = F.sum(F.when(inside, 0).otherwise(F.col("ended")))
-    rest = F.greatest(F.lit(1), F.lit(len(calendar.days)) - F.max(days))
-    rows = (
-        drivers.within(usage, calendar)
-        .select("queue", "name", "tenant", drivers.day(calendar).alias("day"), ended.alias("ended"))
-        .join(F.broadcast(asked), ["queue", "name"])
-        .groupBy("at", "tenant")
-        .agg((within - beside / rest).alias("off"))
-        .groupBy("at")
-        .agg(
-            F.max(F.when(F.col("tenant") != "", F.struct(
-                F.abs("off").alias("size"), F.col("tenant").alias("tenant"), F.col("off"),
-            ))).alias("most"),
-            F.sum("off").alias("whole"),
-        )
-        .collect()
-    )  # fmt: skip
+    answer = usage.ask(_statement(calendar, spans), **_names(spans))
+    rows = zip(*(answer[name] for name in ("span", "tenant", "off", "whole")), strict=True)
+    return {
+        spans[at]: f"tenant {tenant} is {off / whole:.0%} of the difference"
+        for at, tenant, off, whole in sorted(rows)
+        if whole
+    }
+
+
+def _names(spans: Sequence[Span]) -> dict[str, str]:
+    """Return the parameters of the statement: names are a stranger's, and never its text."""
     found = {}
-    for row in rows:
-        if row.most is not None and row.whole:
-            share = row.most.off / row.whole
-            found[spans[row["at"]]] = f"tenant {row.most.tenant} is {share:.0%} of the difference"
+    for at, span in enumerate(spans):
+        found |= {f"queue{at}": span.queue, f"name{at}": span.name}
     return found
+
+
+def _statement(calendar: Calendar, spans: Sequence[Span]) -> str:
+    """Ask for the tenant of each span whose `off` is the largest, and for the sum of all.
+
+    `off` is the difference a day, times the days in the span and those beside it: a whole number.
+    """
+    asked = []
+    for at, span in enumerate(spans):
+        first, last = ((day - _EPOCH).days for day in (span.first, span.last))
+        days = last - first + 1
+        rest = max(1, len(calendar.days) - days)
+        asked.append(
+            f"select {at} as span, :queue{at} as queue, :name{at} as name, {first} as first_day,"
+            f" {last} as last_day, {days} as days, {rest} as rest"
+        )
+    return f"""
+        with asked as ({" union all ".join(asked)}),
+        ended as (
+            select queue, name, tenant, {relation.day(calendar)} as day,
+                {relation.ENDED} as ended
+            from usage where {relation.within(calendar)}
+        ),
+        differences as (
+            select span, tenant,
+                {
+        total(
+            "case when day between first_day and last_day then ended * rest else -ended * days end"
+        )
+    } as off
+            from ended join asked on ended.queue = asked.queue and ended.name = asked.name
+            group by span, tenant
+        ),
+        ranked as (
+            select span, tenant, off, cast(sum(off) over (partition by span) as bigint)
+                as whole,
+                row_number() over (
+                    partition by span
+                    order by case when tenant is null or tenant = '' then 1 else 0 end,
+                        abs(off) desc, tenant desc
+                ) as place
+            from differences
+        )
+        select span, tenant, off, whole from ranked
+        where place = 1 and tenant is not null and tenant <> ''
+    """

@@ -1,5 +1,5 @@
-"""Files of usage that are given instead of a store: looked at before Spark, which takes seconds to
-start and explains a damaged file with a page of Java."""
+"""Files of usage that are given instead of a store: looked at before an engine is started: Spark
+explains a damaged file with a page of Java."""
 
 from __future__ import annotations
 
@@ -9,15 +9,16 @@ from late.errors import ConfigError
 from late_spark import schema
 
 
-def check(path: Path | str) -> None:
-    """Look at the end of each file, which says what is in it; object stores are left to Spark.
+def check(path: Path | str) -> list[Path]:
+    """Look at the end of each file, which says what is in it, and return the files; those of an
+    object store are left to Spark.
 
     Raises:
         ConfigError: nothing is there, a file is no Parquet or only a part of one, a column is
             missing, or a count of it is below zero. The message names the file.
     """
     if "://" in str(path):
-        return
+        return []
     place = Path(path)
     if not place.exists():
         raise ConfigError(f"--usage {path}: no such file or folder")
@@ -26,10 +27,11 @@ def check(path: Path | str) -> None:
         raise ConfigError(f"--usage {path} has no files: give the folder with the Parquet files")
     for each in files:
         _checked(each)
+    return files
 
 
 def _data(folder: Path) -> list[Path]:
-    """Return the files that Spark would read: names that begin with `.` or `_` are its own."""
+    """Return the files of a folder: names that begin with `.` or `_` are Spark's own notes."""
     return [
         each
         for each in folder.rglob("*")

@@ -14,8 +14,9 @@ from late_spark import commands, tenants
 from late_spark.allocation import Key
 from late_spark.calendar import Calendar
 from late_spark.close import command
-from late_spark.commands import Asked, Source
+from late_spark.commands import Asked
 from late_spark.drivers import Used
+from late_spark.place import Source
 
 PRICES = """
 version: 1

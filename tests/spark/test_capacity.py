@@ -10,10 +10,10 @@ from late_spark import capacity, schema
 from late_spark.calendar import Calendar
 from late_spark.capacity import Setting, Step
 from late_spark.series import Key, Metrics
-from pyspark.sql import SparkSession
 
 from late.errors import ConfigError
-from tests.spark.usage_kit import nullable, row
+from tests.spark.conftest import Related
+from tests.spark.usage_kit import row
 
 DAY = Calendar.of("2026-03-28", "2026-03-29", ZoneInfo("UTC"))
 # 3,000 tasks of 0.2 s arrive in the first step of 100 s, 600 in each of the two after it.
@@ -60,21 +60,21 @@ def test_nodes() -> None:
         capacity.nodes(Metrics(), DAY, 1.0, 4)
 
 
-def test_the_load_is_what_arrived(spark: SparkSession) -> None:
+def test_the_load_is_what_arrived(related: Related) -> None:
     rows = [
         row("2026-03-28T00:00:01Z", "pay", "charge", "enqueued", 7, attempts=0, busy_us=0),
         row("2026-03-28T00:04:59Z", "pay", "charge", "done", 5, shard_id=3),
         row("2026-03-28T00:05:00Z", "pay", "charge", "done", 2),
         row("2026-03-29T00:00:00Z", "pay", "charge", "done", 9),
     ]
-    frame = capacity.load(spark.createDataFrame(rows, nullable()), DAY)
-    found = sorted(capacity.collect(frame), key=lambda s: (s.at, s.shard))
+    steps = capacity.collect(capacity.load(related(rows), DAY))
+    found = sorted(steps, key=lambda s: (s.at, s.shard))
     assert found == [
         Step(0, "pay", 0, 7, 0, 0),
         Step(0, "pay", 3, 0, 5, 500),
         Step(1, "pay", 0, 0, 2, 200),
     ]
-    old = capacity.load(spark.createDataFrame(rows[1:], nullable()), DAY)
+    old = capacity.load(related(rows[1:]), DAY)
     assert sum(step.arrived for step in capacity.collect(old)) == 7
     assert schema.ENQUEUED == "enqueued"
 

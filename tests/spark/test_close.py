@@ -12,7 +12,8 @@ from pathlib import Path
 import pytest
 from late_spark.calendar import Calendar
 from late_spark.close import signoff
-from late_spark.commands import Asked, Source
+from late_spark.commands import Asked
+from late_spark.place import Source
 
 from late.errors import ConfigError, StoreError
 from tests.spark.close_kit import OWNERS, asked, expected, made, read

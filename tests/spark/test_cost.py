@@ -28,13 +28,15 @@ from late_spark import (
 from late_spark.allocation import Key
 from late_spark.calendar import Calendar
 from late_spark.charges import Charge, Line
-from late_spark.commands import Asked, Source
+from late_spark.commands import Asked
 from late_spark.drivers import Used
-from pyspark.sql import DataFrame, SparkSession
+from late_spark.place import Source
+from late_spark.relation import Relation
 
 from late.errors import ConfigError
 from tests.spark import usage_kit
-from tests.spark.usage_kit import BERLIN, nullable
+from tests.spark.conftest import Related
+from tests.spark.usage_kit import BERLIN
 from tests.spark.xlsx_kit import sheet
 
 DAYS = Calendar.of("2026-03-28", "2026-03-31", BERLIN)  # the 29th has 23 hours
@@ -59,16 +61,14 @@ ROWS = [
 ]  # fmt: skip
 
 
-@pytest.fixture(scope="session")
-def usage(spark: SparkSession) -> DataFrame:
-    return spark.createDataFrame(ROWS, nullable())
+@pytest.fixture(scope="module")
+def usage(related: Related) -> Relation:
+    return related(ROWS)
 
 
 @pytest.fixture(scope="session")
-def files(usage: DataFrame, tmp_path_factory: pytest.TempPathFactory) -> Path:
-    path = tmp_path_factory.mktemp("usage") / "rows"
-    usage.write.parquet(str(path))
-    return path
+def files(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return usage_kit.write(ROWS, tmp_path_factory.mktemp("usage") / "rows")
 
 
 SEND, CHARGE = Key("default", "mail", "send", "", "growth"), Key("default", "pay", "charge",
@@ -83,11 +83,11 @@ USED = [
 ]  # fmt: skip
 
 
-def test_usage_is_added_up_by_local_day_and_key(usage: DataFrame) -> None:
+def test_usage_is_added_up_by_local_day_and_key(usage: Relation) -> None:
     assert drivers.collect(drivers.daily(usage, DAYS)) == USED
 
 
-def test_what_nobody_asks_for_is_not_told_apart(usage: DataFrame) -> None:
+def test_what_nobody_asks_for_is_not_told_apart(usage: Relation) -> None:
     found = drivers.collect(drivers.daily(usage, DAYS, {"tenant", "name"}))
     assert {row.key for row in found} == {
         Key("default", "mail", "", "", "growth"), Key("default", "pay", "", "", "money"),
@@ -95,7 +95,7 @@ def test_what_nobody_asks_for_is_not_told_apart(usage: DataFrame) -> None:
     assert sum(row.ended for row in found) == sum(row.ended for row in USED)
 
 
-def test_an_owners_file_overrides_the_label(usage: DataFrame, tmp_path: Path) -> None:
+def test_an_owners_file_overrides_the_label(usage: Relation, tmp_path: Path) -> None:
     path = tmp_path / "owners.yaml"
     path.write_text("owners:\n- {owner: all, queue: 'ma*'}\n- {owner: x, task: charge}\n")
     found = drivers.collect(drivers.daily(usage, DAYS), owners.load(path))
@@ -223,7 +223,7 @@ prices:
 
 
 @pytest.fixture
-def asked(files: Path, tmp_path: Path, spark: SparkSession) -> Asked:
+def asked(files: Path, tmp_path: Path) -> Asked:
     prices = tmp_path / "prices.yaml"
     prices.write_text(PRICES)
     return Asked(

@@ -10,10 +10,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 from late_spark import latency
 from late_spark.calendar import Calendar
-from pyspark.sql import SparkSession
 
 from late.model.histogram import ERROR, histogram
-from tests.spark.usage_kit import BERLIN, nullable, row
+from tests.spark.conftest import Related
+from tests.spark.usage_kit import BERLIN, row
 
 
 @given(st.lists(st.integers(0, 10**9), min_size=1, max_size=200))
@@ -25,7 +25,7 @@ def test_quantiles_are_those_of_the_times_themselves(times: list[int]) -> None:
         assert us == pytest.approx(exact, rel=ERROR)
 
 
-def test_histograms_are_added_up_by_local_day(spark: SparkSession) -> None:
+def test_histograms_are_added_up_by_local_day(related: Related) -> None:
     # Given two rows of one day of Berlin, one of the next, and one outside of the range
     slow = {"waiting_hist": dict(histogram([20] * 98)), "busy_hist": dict(histogram([31] * 98))}
     fast = {"waiting_hist": dict(histogram([10] * 2)), "busy_hist": dict(histogram([2] * 2))}
@@ -38,7 +38,7 @@ def test_histograms_are_added_up_by_local_day(spark: SparkSession) -> None:
             waiting_hist=dict(histogram([30] * 9))),
         row("2026-03-31T23:00:00Z", "mail", "send", "done", 1, **other),
     ]  # fmt: skip
-    usage = spark.createDataFrame(rows, nullable())
+    usage = related(rows)
     days = Calendar.of("2026-03-28", "2026-03-31", BERLIN)
     # When they are put together
     found = latency.collect(latency.daily(usage, days))

@@ -8,10 +8,9 @@ from pathlib import Path
 
 import pytest
 from late_spark.export import export
-from pyspark.sql import SparkSession
 
-from tests.spark import kit
-from tests.spark.usage_kit import nullable, row
+from tests.spark import kit, usage_kit
+from tests.spark.usage_kit import row
 from tests.unit.cli_kit import Cli, cli
 
 __all__ = ["cli"]
@@ -39,10 +38,8 @@ ROWS = [
 
 
 @pytest.fixture(scope="module")
-def usage(spark: SparkSession, tmp_path_factory: pytest.TempPathFactory) -> str:
-    path = str(tmp_path_factory.mktemp("weeks") / "usage")
-    spark.createDataFrame(ROWS, nullable()).coalesce(1).write.parquet(path)
-    return path
+def usage(tmp_path_factory: pytest.TempPathFactory) -> str:
+    return str(usage_kit.write(ROWS, tmp_path_factory.mktemp("weeks") / "usage"))
 
 
 RANGE = ("--from", "2026-03-02", "--to", "2026-03-30")
@@ -195,7 +192,7 @@ def _lines(path: str) -> list[str]:
     return Path(path).read_text().splitlines()
 
 
-def test_a_store_and_its_lake_cost_the_same(cli: Cli, tmp_path: Path, spark: SparkSession) -> None:
+def test_a_store_and_its_lake_cost_the_same(cli: Cli, tmp_path: Path) -> None:
     # Given a journal of which the first part is in a lake
     Path("prices.yaml").write_text(PRICES)
     kit.write(cli.url, [kit.settled(1, [kit.done(10)]), kit.settled(2, [kit.done(5, queue="r")])])
@@ -226,7 +223,7 @@ def test_a_journal_that_was_pruned_within_the_range_is_refused(cli: Cli) -> None
     assert not Path("out").exists()
 
 
-def test_what_a_reader_refuses_is_one_line(cli: Cli, spark: SparkSession) -> None:
+def test_what_a_reader_refuses_is_one_line(cli: Cli) -> None:
     Path("prices.yaml").write_text(PRICES)
     kit.write(cli.url, [kit.settled(1, "oops")])
     ended = cli("report", "cost", "--from", "2026-09-21", "--to", "2026-09-22",

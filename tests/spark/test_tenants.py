@@ -8,9 +8,9 @@ import pytest
 from late_spark import tenants
 from late_spark.anomalies import Span
 from late_spark.calendar import Calendar
-from pyspark.sql import SparkSession
 
-from tests.spark.usage_kit import BERLIN, nullable, row
+from tests.spark.conftest import Related
+from tests.spark.usage_kit import BERLIN, row
 
 DAYS = Calendar.of("2026-03", "2026-04", BERLIN)
 CALM = [date(2026, 3, day) for day in range(2, 12)]
@@ -22,7 +22,7 @@ def at(day: date) -> str:
 
 
 @pytest.fixture(scope="module")
-def found(spark: SparkSession) -> dict[Span, str]:
+def found(related: Related) -> dict[Span, str]:
     # Given tenants with ten tasks a day, of which one has two hundred more in a storm
     rows = [
         row(at(day), "mail", "send", "done", 10 + extra * (day == STORM), tenant=tenant)
@@ -33,9 +33,8 @@ def found(spark: SparkSession) -> dict[Span, str]:
     rows += [row(at(STORM), "mail", "send", "retried", 9_000, tenant="globex")]
     rows += [row(at(STORM), "pay", "charge", "done", 9_000, tenant="globex")]
     rows += [row(at(STORM), "plain", "work", "done", 9_000)]
-    usage = spark.createDataFrame(rows, nullable())
     spans = [Span("mail", "send", STORM, STORM), Span("plain", "work", STORM, STORM)]
-    return tenants.behind(usage, DAYS, spans)
+    return tenants.behind(related(rows), DAYS, spans)
 
 
 def test_the_one_that_differs_most_is_named(found: dict[Span, str]) -> None:

@@ -11,7 +11,7 @@ import pyarrow.parquet as pq
 import pytest
 from late_spark import schema, session
 from late_spark.calendar import Calendar
-from late_spark.commands import Source
+from late_spark.place import Source
 from pyspark.errors import PySparkException
 
 from late.errors import ConfigError, StoreError

@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+from pathlib import Path
 from typing import Any
 from zoneinfo import ZoneInfo
 
-from late_spark import schema
+import pyarrow as pa
+import pyarrow.parquet as pq
+from late_spark import schema, usage
 from late_spark.calendar import moment
 from pyspark.sql.types import StructField, StructType
 
@@ -27,3 +31,13 @@ def row(at: str, queue: str, name: str, outcome: str, count: int, **more: Any) -
 def nullable() -> Any:
     """The schema with every column nullable: times are given as numbers."""
     return StructType([StructField(f.name, f.dataType, True) for f in schema.USAGE])
+
+
+def write(rows: Iterable[tuple[Any, ...]], folder: Path) -> Path:
+    """Write rows as the only file of a new folder."""
+    values = [dict(zip(schema.USAGE.names, each, strict=True)) for each in rows]
+    folder.mkdir()
+    nothing = pa.RecordBatch.from_pylist([], usage.RAW)
+    kinds = usage.rows(nothing, schema.USAGE.names, None, {}).schema
+    pq.write_table(pa.Table.from_pylist(values, kinds), folder / "part.parquet")
+    return folder

@@ -12,6 +12,7 @@ from late.cli import options, output
 from late.cli.reports.options import (
     Bills,
     By,
+    Engine,
     Lake,
     Leaders,
     MetricFiles,
@@ -56,6 +57,7 @@ def close(
     leader_region: Leaders = None,
     owners: OwnersFile = None,
     tz: Zone = None,
+    engine: Engine = "auto",
     force: options.Force = False,
     json: options.Json = False,
 ) -> None:  # fmt: skip
@@ -67,7 +69,7 @@ def close(
     """
     question = asked(
         month, month, prices, out, url=url, usage=usage, lake=lake, bill=bill, metrics=metrics,
-        owners=owners, tz=tz, force=force,
+        owners=owners, tz=tz, engine=engine, force=force,
     )  # fmt: skip
     from late_spark import values
     from late_spark.close import command

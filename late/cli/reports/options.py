@@ -38,6 +38,10 @@ Lake = Annotated[
     Path | None, typer.Option("--lake", metavar="DIR", help="Read this lake; with --url also what "
                               "the journal has behind it.", show_default=False),
 ]  # fmt: skip
+Engine = Annotated[
+    str, typer.Option("--engine", metavar="NAME", help="duckdb, which needs no Java; spark; or "
+                      "auto: by how much there is to read."),
+]  # fmt: skip
 Bills = Annotated[
     list[Path] | None, typer.Option("--bill", metavar="PATH", help="A bill instead of prices: a "
                                     "file, or a folder with its parts; may be repeated."),
@@ -76,15 +80,18 @@ def asked(
     metrics: MetricFiles = None,
     owners: OwnersFile = None,
     tz: Zone = None,
+    engine: Engine = "auto",
     force: options.Force = False,
 ) -> Any:
     """Make a `late_spark.commands.Asked` of the options that all reports share.
 
     Raises:
-        ConfigError: the extra is not installed, or both a URL and files are given.
+        ConfigError: the extra is not installed, both a URL and files are given, or there is no
+            such engine.
     """
     try:
-        from late_spark.commands import Asked, Source
+        from late_spark.commands import Asked
+        from late_spark.place import ENGINES, Source
     except ModuleNotFoundError as error:
         raise ConfigError(
             f"reports need what the extra brings ({error.name} is missing): "
@@ -92,11 +99,15 @@ def asked(
         ) from None
     if usage and (url or lake):
         raise ConfigError("give --usage, or --url and --lake, not both")
+    if engine not in ENGINES:
+        raise ConfigError(f"--engine {engine[:64]!r}: one of {', '.join(ENGINES)}")
+    chosen: Any = engine
     if usage:
-        source = Source(usage=usage)
+        source = Source(usage=usage, engine=chosen)
     else:
         # A lake is enough by itself; a database in the environment is not added unasked.
-        source = Source(url=url if lake and not url else options.url_of(url), lake=lake)
+        url = url if lake and not url else options.url_of(url)
+        source = Source(url=url, lake=lake, engine=chosen)
     return Asked(
         source=source, from_=from_, to=to, prices=prices, out=out, tz=tz, bills=bill or (),
         metrics=metrics or (), owners=owners, force=force, say=say,

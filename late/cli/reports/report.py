@@ -15,6 +15,7 @@ from late.cli import output
 from late.cli.options import Force, Json, shared
 from late.cli.reports.options import (
     By,
+    Engine,
     From,
     Lake,
     Leaders,
@@ -35,7 +36,7 @@ if TYPE_CHECKING:
     from late_spark.cost import CostReport
 
 app = typer.Typer(
-    help="Reports for finance and platform teams, on Spark (extra late-queue[spark], Java 17).",
+    help="Reports for finance and platform teams (extra late-queue[spark]).",
     no_args_is_help=True,
     rich_markup_mode=None,
 )
@@ -174,6 +175,7 @@ def capacity(
     url: Url = None,
     usage: UsageFiles = None,
     lake: Lake = None,
+    engine: Engine = "auto",
     tz: Annotated[str, typer.Option("--tz", help="Days of this time zone.")] = "UTC",
     force: Force = False,
     json: Json = False,
@@ -182,11 +184,11 @@ def capacity(
 
     Writes index.html, queues.csv and verdicts.csv.
     """
-    source = asked(from_, to, Path(), out, url=url, usage=usage, lake=lake).source
+    question = asked(from_, to, Path(), out, url=url, usage=usage, lake=lake, engine=engine)
     from late_spark import command_capacity, values
 
     wanted = command_capacity.WhatIf(
-        source=source, from_=from_, to=to, out=out, growth=growth, knobs=set_ or (),
+        source=question.source, from_=from_, to=to, out=out, growth=growth, knobs=set_ or (),
         shards=shards, shard_rate=shard_rate, nodes=nodes, metrics=metrics or (), tz=tz,
         force=force, say=say,
     )  # fmt: skip
