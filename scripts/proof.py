@@ -1,10 +1,11 @@
 #!/usr/bin/env python3
-"""Writes the figures of `docs/figures/{defects,soak,chaos}.json` into
+"""Writes the figures of `docs/figures/{defects,soak,chaos,drills}.json` into
 `docs/proof.md`.
 
 make defects ARGS=--save
 make soak ARGS="--save docs/figures/soak.json"
 make chaos
+make drills ARGS=--save
 python -m scripts.proof
 """
 
@@ -27,6 +28,7 @@ def read() -> dict[str, Any]:
     """Read the kept results, by the mark where each is shown."""
     files = {"defects": RESULTS / "defects.json", "soak": RESULTS / "soak.json"}
     files["chaos"] = figures.FILE
+    files["drills"] = RESULTS / "drills.json"
     return {mark: json.loads(file.read_text()) for mark, file in files.items()}
 
 
@@ -36,6 +38,7 @@ def page(text: str, kept: dict[str, Any]) -> str:
         ("defects", _defects(kept["defects"])),
         ("soak", _soak(kept["soak"])),
         ("chaos", figures.table(kept["chaos"]) + "\n"),
+        ("drills", _drills(kept["drills"])),
     )
     for mark, made in sections:
         pattern = rf"(<!-- {mark} -->\n).*?(<!-- end of {mark} -->)"
@@ -79,6 +82,20 @@ def _soak(n: dict[str, Any]) -> str:
         f"in {n['seconds']:,} s.\n\n"
         f"- Databases: {profiles}.\n- Faults: {faults}.\n"
     )
+
+
+def _drills(kept: dict[str, Any]) -> str:
+    lines = [
+        "| drill | overview | `late top` | `late doctor` | alert | runbook | load |",
+        "|---|--:|--:|--:|---|---|--:|",
+    ]
+    for name, found in kept.items():
+        said = found["said"]
+        cells = " | ".join(f"{said[who]} s" for who in ("overview", "top", "doctor"))
+        runbook = f"[{found['runbook']}](runbooks/{found['runbook']}.md)"
+        alert = f"`{found['alert']}` {said['alert']} s"
+        lines.append(f"| {name} | {cells} | {alert} | {runbook} | {found['load']} |")
+    return "\n".join(lines) + "\n"
 
 
 def main() -> None:

@@ -110,6 +110,7 @@ def _tables(found: Status, where: str) -> None:
         ],
         hide=output.hidden(as_of, _QUEUES),
     )
+    _judged(found)
     if found.unhandled:
         output.table(
             "No live worker can run",
@@ -162,6 +163,32 @@ def _tables(found: Status, where: str) -> None:
             for w in found.workers
         ],
     )
+
+
+def _judged(found: Status) -> None:
+    """Print what is paused and the objectives, where there are any."""
+    if found.pauses:
+        output.table(
+            "Paused",
+            ("what", "name", "by", "since>"),
+            [(p.kind, p.name, p.by or "not known", _ago(found.now_us, p.since_us))
+             for p in found.pauses],
+        )  # fmt: skip
+    if found.objectives:
+        output.table(
+            "Objectives: 99 % of the attempts start in time",
+            ("group", "queue", "in time>", "late>", "of>", "budget left>", "burn 5m>", "1h>", "6h>",
+             "7d>", "shards>"),
+            [
+                (
+                    *(o.group, o.queue, output.age(o.objective_s), f"{o.late:,}"),
+                    *(f"{o.started:,}", f"{o.budget_left:.0%}"),
+                    *(f"{o.burn(window):.1f}" for window in ("5m", "1h", "6h", "7d")),
+                    f"{o.shards} of {o.shards_all}",
+                )
+                for o in found.objectives
+            ],
+        )  # fmt: skip
 
 
 def _ago(now_us: int, us: int | None) -> str | None:

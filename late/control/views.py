@@ -12,6 +12,7 @@ from typing import Literal
 import msgspec
 
 from late.control.past.as_of import AsOf
+from late.control.status_views import ObjectiveView, Pause
 from late.model.task import AttemptError, Schedule, StepDetail
 from late.model.worker_report import WorkerReport
 
@@ -47,6 +48,8 @@ class QueueStatus(msgspec.Struct, frozen=True):
     """Parked tasks that wait for another task of their ordering key and not for a time. That task
     runs, or has to end in another shard because the lane was resized. It is `capped` if the limit
     of tasks to look at was reached, even if few of these count."""
+    killed: Count = Count()
+    """Dead letters under which workers died again and again."""
 
     @property
     def waiting(self) -> int:
@@ -157,12 +160,20 @@ class Status(msgspec.Struct, frozen=True):
     limited: tuple[LimitedTasks, ...] = ()
     suspects: tuple[SuspectTask, ...] = ()
     """The tasks under which most workers died, at most 100, the most deaths first."""
+    pauses: tuple[Pause, ...] = ()
+    """The things that are paused, with the actor and the time."""
+    objectives: tuple[ObjectiveView, ...] = ()
+    """Those of the queues with `objective_s` that are not paused; at most half a minute old."""
     as_of: AsOf | None = None
     """The past moment that was asked for; None: now."""
 
     def stale_s(self, group: str) -> float | None:
         """Return the staleness of a group's stalest shard; None if the group has no shard."""
         return max((s.stale_s for s in self.shards if s.group == group), default=None)
+
+    def pause(self, kind: str, name: str) -> Pause | None:
+        """Return the pause of one thing; None if it is not paused."""
+        return next((p for p in self.pauses if (p.kind, p.name) == (kind, name)), None)
 
 
 class Tenure(msgspec.Struct, frozen=True):

@@ -241,6 +241,10 @@ SUBJECT_DROPPED = "subject_dropped"
 no errors of earlier attempts."""
 
 
+KILLED_WORKER = "killed_worker"
+"""The reason of a dead letter under which workers died again and again."""
+
+
 class DeadLetter(msgspec.Struct, frozen=True):
     """A task that will not run again by itself, with the reason and the errors of its attempts."""
 

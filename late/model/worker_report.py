@@ -88,6 +88,15 @@ class Run(msgspec.Struct, frozen=True, omit_defaults=True):
     """The id of its trace, if it has one."""
 
 
+class SilentConsumer(msgspec.Struct, frozen=True, omit_defaults=True):
+    """A consumer of a pulled queue that takes tasks and lets their time pass."""
+
+    queue: str
+    consumer: str
+    unanswered: int = 0
+    """The tasks whose time it let pass since it last answered."""
+
+
 class ScheduleSlips(msgspec.Struct, frozen=True, omit_defaults=True):
     """The ticks of one schedule that did not go as planned, since the worker owns it."""
 
@@ -157,12 +166,15 @@ class WorkerReport(msgspec.Struct, frozen=True, omit_defaults=True):
     targets: tuple[TargetReport, ...] = ()
     outages: tuple[OutageReport, ...] = ()
     """The names of which most tasks fail, see `late.scheduler.limits.outages`."""
+    silent: tuple[SilentConsumer, ...] = ()
     slips: tuple[ScheduleSlips, ...] = ()
     conflicts: tuple[ConflictReport, ...] = ()
     """The costliest conflicts between transactions of the last twenty minutes."""
     clock_off_s: int = 0
     """Whole seconds by which the machine's clock is behind the database's, if it is off by more
     than ten; negative: it is ahead."""
+    unlisted: str = ""
+    """The worker's name, if its list of members does not have it: it owns no shard."""
     settling_since_us: int | None = None
     """The time since when a settlement is under way and unanswered; None if none is."""
 
@@ -178,6 +190,8 @@ class WorkerReport(msgspec.Struct, frozen=True, omit_defaults=True):
             or self.slips
             or self.conflicts
             or self.clock_off_s
+            or self.unlisted
+            or self.silent
             or self.settling_since_us
         )
 
@@ -188,6 +202,7 @@ class WorkerReport(msgspec.Struct, frozen=True, omit_defaults=True):
             self.stalled
             or self.stuck
             or self.outages
+            or self.silent
             or self.slips
             or self.settling_since_us
             or any(each.failed or each.open_since_us for each in self.targets)

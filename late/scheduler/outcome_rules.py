@@ -17,7 +17,14 @@ from __future__ import annotations
 
 import msgspec
 
-from late.model.task import AttemptError, Final, Outcome, Reason, last_attempt_began_us
+from late.model.task import (
+    KILLED_WORKER,
+    AttemptError,
+    Final,
+    Outcome,
+    Reason,
+    last_attempt_began_us,
+)
 from late.scheduler.retry_delay import retry_delay_us
 from late.scheduler.task_state import Entry
 
@@ -108,7 +115,7 @@ def refused_wait_us(errors: tuple[AttemptError, ...], now_us: int) -> int:
 def _died(entry: Entry, outcome: Outcome, now_us: int, errors: tuple[AttemptError, ...]) -> Verdict:
     deaths = entry.deaths + 1
     if deaths >= DEATHS_MAX:
-        return Verdict("dead", entry.attempts, deaths, errors, final="dead", reason="killed_worker")
+        return Verdict("dead", entry.attempts, deaths, errors, final="dead", reason=KILLED_WORKER)
     due = now_us + retry_delay_us(entry.policy, deaths, outcome.jitter)
     return Verdict("died", entry.attempts, deaths, errors, parked="interrupted", due_at_us=due)
 

@@ -83,7 +83,8 @@ class MemberList:
         self._rng = rng or random.Random()
         self._emitter = emitter
         self._asking: threading.Thread | None = None
-        self._listed = True
+        self.unlisted = ""
+        """This worker's name, while the list does not have it."""
         self.names: frozenset[str] | None = None
         """None: all workers. Empty before the first answer of a DNS server."""
         if members.source == "static":
@@ -103,11 +104,11 @@ class MemberList:
         if not names:
             return restricted(membership, names)
         mine = [member_of(w) for w in membership.workers if w.worker_id == self._me]
-        listed = not mine or mine[0] in names
-        if self._listed and not listed:
+        unlisted = mine[0] if mine and mine[0] not in names else ""
+        if unlisted and not self.unlisted:
             shown = ", ".join(sorted(names)[:20])
-            self._emitter.emit(events.NOT_A_MEMBER, member=mine[0], members=shown)
-        self._listed = listed
+            self._emitter.emit(events.NOT_A_MEMBER, member=unlisted, members=shown)
+        self.unlisted = unlisted
         return restricted(membership, names)
 
     async def run(self) -> None:

@@ -1247,7 +1247,7 @@ class Removed(_message.Message):
     def __init__(self, removed: _Optional[str] = ...) -> None: ...
 
 class Status(_message.Message):
-    __slots__ = ("now_us", "schema_version", "deployment", "queues", "shards", "workers", "groups", "unhandled", "limited", "suspects", "as_of")
+    __slots__ = ("now_us", "schema_version", "deployment", "queues", "shards", "workers", "groups", "unhandled", "limited", "suspects", "pauses", "objectives", "as_of")
     NOW_US_FIELD_NUMBER: _ClassVar[int]
     SCHEMA_VERSION_FIELD_NUMBER: _ClassVar[int]
     DEPLOYMENT_FIELD_NUMBER: _ClassVar[int]
@@ -1258,6 +1258,8 @@ class Status(_message.Message):
     UNHANDLED_FIELD_NUMBER: _ClassVar[int]
     LIMITED_FIELD_NUMBER: _ClassVar[int]
     SUSPECTS_FIELD_NUMBER: _ClassVar[int]
+    PAUSES_FIELD_NUMBER: _ClassVar[int]
+    OBJECTIVES_FIELD_NUMBER: _ClassVar[int]
     AS_OF_FIELD_NUMBER: _ClassVar[int]
     now_us: int
     schema_version: str
@@ -1269,11 +1271,13 @@ class Status(_message.Message):
     unhandled: _containers.RepeatedCompositeFieldContainer[UnhandledTasks]
     limited: _containers.RepeatedCompositeFieldContainer[LimitedTasks]
     suspects: _containers.RepeatedCompositeFieldContainer[SuspectTask]
+    pauses: _containers.RepeatedCompositeFieldContainer[Pause]
+    objectives: _containers.RepeatedCompositeFieldContainer[ObjectiveView]
     as_of: AsOf
-    def __init__(self, now_us: _Optional[int] = ..., schema_version: _Optional[str] = ..., deployment: _Optional[str] = ..., queues: _Optional[_Iterable[_Union[QueueStatus, _Mapping]]] = ..., shards: _Optional[_Iterable[_Union[ShardStatus, _Mapping]]] = ..., workers: _Optional[_Iterable[_Union[WorkerStatus, _Mapping]]] = ..., groups: _Optional[_Iterable[_Union[GroupView, _Mapping]]] = ..., unhandled: _Optional[_Iterable[_Union[UnhandledTasks, _Mapping]]] = ..., limited: _Optional[_Iterable[_Union[LimitedTasks, _Mapping]]] = ..., suspects: _Optional[_Iterable[_Union[SuspectTask, _Mapping]]] = ..., as_of: _Optional[_Union[AsOf, _Mapping]] = ...) -> None: ...
+    def __init__(self, now_us: _Optional[int] = ..., schema_version: _Optional[str] = ..., deployment: _Optional[str] = ..., queues: _Optional[_Iterable[_Union[QueueStatus, _Mapping]]] = ..., shards: _Optional[_Iterable[_Union[ShardStatus, _Mapping]]] = ..., workers: _Optional[_Iterable[_Union[WorkerStatus, _Mapping]]] = ..., groups: _Optional[_Iterable[_Union[GroupView, _Mapping]]] = ..., unhandled: _Optional[_Iterable[_Union[UnhandledTasks, _Mapping]]] = ..., limited: _Optional[_Iterable[_Union[LimitedTasks, _Mapping]]] = ..., suspects: _Optional[_Iterable[_Union[SuspectTask, _Mapping]]] = ..., pauses: _Optional[_Iterable[_Union[Pause, _Mapping]]] = ..., objectives: _Optional[_Iterable[_Union[ObjectiveView, _Mapping]]] = ..., as_of: _Optional[_Union[AsOf, _Mapping]] = ...) -> None: ...
 
 class QueueStatus(_message.Message):
-    __slots__ = ("group", "queue", "depth", "in_flight", "parked", "dead", "oldest_age_s", "held")
+    __slots__ = ("group", "queue", "depth", "in_flight", "parked", "dead", "oldest_age_s", "held", "killed")
     GROUP_FIELD_NUMBER: _ClassVar[int]
     QUEUE_FIELD_NUMBER: _ClassVar[int]
     DEPTH_FIELD_NUMBER: _ClassVar[int]
@@ -1282,6 +1286,7 @@ class QueueStatus(_message.Message):
     DEAD_FIELD_NUMBER: _ClassVar[int]
     OLDEST_AGE_S_FIELD_NUMBER: _ClassVar[int]
     HELD_FIELD_NUMBER: _ClassVar[int]
+    KILLED_FIELD_NUMBER: _ClassVar[int]
     group: str
     queue: str
     depth: Count
@@ -1290,7 +1295,8 @@ class QueueStatus(_message.Message):
     dead: Count
     oldest_age_s: float
     held: Count
-    def __init__(self, group: _Optional[str] = ..., queue: _Optional[str] = ..., depth: _Optional[_Union[Count, _Mapping]] = ..., in_flight: _Optional[_Union[Count, _Mapping]] = ..., parked: _Optional[_Union[Count, _Mapping]] = ..., dead: _Optional[_Union[Count, _Mapping]] = ..., oldest_age_s: _Optional[float] = ..., held: _Optional[_Union[Count, _Mapping]] = ...) -> None: ...
+    killed: Count
+    def __init__(self, group: _Optional[str] = ..., queue: _Optional[str] = ..., depth: _Optional[_Union[Count, _Mapping]] = ..., in_flight: _Optional[_Union[Count, _Mapping]] = ..., parked: _Optional[_Union[Count, _Mapping]] = ..., dead: _Optional[_Union[Count, _Mapping]] = ..., oldest_age_s: _Optional[float] = ..., held: _Optional[_Union[Count, _Mapping]] = ..., killed: _Optional[_Union[Count, _Mapping]] = ...) -> None: ...
 
 class ShardStatus(_message.Message):
     __slots__ = ("group", "shard_id", "owner", "owner_live", "epoch", "seq", "lag", "lag_s", "in_flight", "settled_at_us", "stale_s", "old")
@@ -1379,6 +1385,52 @@ class SuspectTask(_message.Message):
     task_id: str
     deaths: int
     def __init__(self, group: _Optional[str] = ..., shard_id: _Optional[int] = ..., task_id: _Optional[str] = ..., deaths: _Optional[int] = ...) -> None: ...
+
+class Pause(_message.Message):
+    __slots__ = ("kind", "name", "by", "since_us")
+    KIND_FIELD_NUMBER: _ClassVar[int]
+    NAME_FIELD_NUMBER: _ClassVar[int]
+    BY_FIELD_NUMBER: _ClassVar[int]
+    SINCE_US_FIELD_NUMBER: _ClassVar[int]
+    kind: str
+    name: str
+    by: str
+    since_us: int
+    def __init__(self, kind: _Optional[str] = ..., name: _Optional[str] = ..., by: _Optional[str] = ..., since_us: _Optional[int] = ...) -> None: ...
+
+class ObjectiveView(_message.Message):
+    __slots__ = ("group", "queue", "objective_s", "share", "started", "late", "overdue_s", "budget_left", "burns", "shards", "shards_all")
+    GROUP_FIELD_NUMBER: _ClassVar[int]
+    QUEUE_FIELD_NUMBER: _ClassVar[int]
+    OBJECTIVE_S_FIELD_NUMBER: _ClassVar[int]
+    SHARE_FIELD_NUMBER: _ClassVar[int]
+    STARTED_FIELD_NUMBER: _ClassVar[int]
+    LATE_FIELD_NUMBER: _ClassVar[int]
+    OVERDUE_S_FIELD_NUMBER: _ClassVar[int]
+    BUDGET_LEFT_FIELD_NUMBER: _ClassVar[int]
+    BURNS_FIELD_NUMBER: _ClassVar[int]
+    SHARDS_FIELD_NUMBER: _ClassVar[int]
+    SHARDS_ALL_FIELD_NUMBER: _ClassVar[int]
+    group: str
+    queue: str
+    objective_s: float
+    share: float
+    started: int
+    late: int
+    overdue_s: float
+    budget_left: float
+    burns: _containers.RepeatedCompositeFieldContainer[Burn]
+    shards: int
+    shards_all: int
+    def __init__(self, group: _Optional[str] = ..., queue: _Optional[str] = ..., objective_s: _Optional[float] = ..., share: _Optional[float] = ..., started: _Optional[int] = ..., late: _Optional[int] = ..., overdue_s: _Optional[float] = ..., budget_left: _Optional[float] = ..., burns: _Optional[_Iterable[_Union[Burn, _Mapping]]] = ..., shards: _Optional[int] = ..., shards_all: _Optional[int] = ...) -> None: ...
+
+class Burn(_message.Message):
+    __slots__ = ("window", "rate")
+    WINDOW_FIELD_NUMBER: _ClassVar[int]
+    RATE_FIELD_NUMBER: _ClassVar[int]
+    window: str
+    rate: float
+    def __init__(self, window: _Optional[str] = ..., rate: _Optional[float] = ...) -> None: ...
 
 class Owners(_message.Message):
     __slots__ = ("now_us", "fenced_total", "late_total", "shards")

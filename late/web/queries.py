@@ -12,7 +12,7 @@ from late.web.snapshot import Snapshot
 
 
 def seen_at(seen: Snapshot) -> dict[str, Any]:
-    return {"seen_us": seen.status.now_us}
+    return {"seen_us": seen.status.now_us, "pause_of": seen.status.pause}
 
 
 def group_asked(request: Request, seen: Snapshot) -> str:

@@ -123,6 +123,7 @@ class Screens:
         defaults = REMOTE if kind == "target" and name != "local" else LOCAL
         model: dict[str, Any] = {"preview": None, "effects": [], "sent": {}, **more}
         rows = [row for row in queues.rows(seen) if row.status.queue == name]
+        model["objectives"] = [o for o in seen.status.objectives if o.queue == name]
         return context.page(
             request, visitor, "queue.html", f"{kind.capitalize()} {name}", kind=kind, name=name,
             live=kind == "queue" and model["preview"] is None,
@@ -220,6 +221,7 @@ class Screens:
 
     async def schedules(self, request: Request, visitor: Visitor, **more: Any) -> Response:
         after = request.query_params.get("after", "")
+        seen = await self._context.seen(visitor)
         found = [
             each
             for each in await in_thread(self._context.control.schedules.all)
@@ -228,7 +230,7 @@ class Screens:
         return self._context.page(
             request, visitor, "schedules.html", "Schedules", live=True, schedules=found[:LINES],
             operable={each.name for each in found if visitor.may_change("operate", each.queue)},
-            following=len(found) > LINES, **more,
+            following=len(found) > LINES, pause_of=seen.status.pause, **more,
         )  # fmt: skip
 
     async def workers(self, request: Request, visitor: Visitor) -> Response:

@@ -19,6 +19,7 @@ from typing import TYPE_CHECKING, Protocol
 from late import config
 from late.autoscaler.keda.demand import Signals, workers_wanted
 from late.control.status import real_groups
+from late.dispatcher.pull.pool import PullPool
 from late.errors import LateError
 from late.events import Emitter
 from late.events import default as default_emitter
@@ -37,6 +38,7 @@ if TYPE_CHECKING:
     from late.dispatcher.settler import Settler
     from late.scheduler.pools import Pool
     from late.scheduler.scheduler import Scheduler
+    from late.tailer.discovery import MemberList
     from late.tailer.lease_keeper import LeaseKeeper
     from late.tailer.tailer import Tailer
     from late.worker.shadow import ShadowMode
@@ -89,6 +91,8 @@ class WorkerView(Protocol):
     def shadow(self) -> ShadowMode: ...
     @property
     def keeper(self) -> LeaseKeeper: ...
+    @property
+    def members(self) -> MemberList: ...
     def is_maintainer(self) -> bool: ...
 
 
@@ -223,6 +227,8 @@ def of_worker(worker: WorkerView) -> Iterator[Value]:
     yield "late_settling_seconds", (), worker.settler.writing_s
     for name, pool in worker.pools.items():
         yield "late_target_room", (name,), pool.room
+        if isinstance(pool, PullPool):
+            yield "late_consumers_unanswered_total", (pool.queue,), pool.unanswered
     for key, core in scheduler.cores.items():
         labels = (key[0], str(key[1]))
         yield "late_shard_ready", labels, core.state.ready
@@ -282,6 +288,8 @@ def of_server(seen: Server) -> Iterator[Value]:
         ("oldest_transaction_seconds", (), seen.oldest_transaction_s),
         ("replica_lag_seconds", (), seen.replica_lag_s),
         ("dead_rows", (), seen.dead_rows),
+        ("disk_free_bytes", (), seen.disk_free_bytes),
+        ("disk_bytes", (), seen.disk_bytes),
     ]
     for name, labels, value in known:
         if value is not None:
@@ -320,6 +328,11 @@ def of_database(
         able = "unknown" if unhandled.handlers is None else "some" if unhandled.handlers else "none"
         named = (unhandled.group, unhandled.queue, unhandled.task, able)
         yield "late_unhandled_tasks", named, unhandled.waiting.n
+    for judged in seen.objectives:
+        labels = (judged.group, judged.queue)
+        yield "late_objective_budget_left", labels, judged.budget_left
+        for burn in judged.burns:
+            yield "late_objective_burn", (*labels, burn.window), burn.rate
     for group, each in signals.items():
         stale_s = seen.stale_s(group) or 0.0
         yield "late_freshness_seconds", (group,), stale_s

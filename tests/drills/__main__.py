@@ -1,22 +1,26 @@
 """`make drills`: make each incident on PostgreSQL, and print who says it after how many seconds.
 
 python -m tests.drills [NAME ...]
+python -m tests.drills --save [NAME ...]          keep them in docs/figures/drills.json
 """
 
 from __future__ import annotations
 
+import json
+import os
 import re
 import shlex
 import sys
 import tempfile
 import time
 from concurrent.futures import ThreadPoolExecutor
+from datetime import UTC, datetime
 from pathlib import Path
 
 from tests.drills.incidents import DRILLS, Drill
 from tests.drills.kit import SCRAPE_S, SPEAKERS, Deployment, deployment, runbook_commands
-from tests.integration.waking_kit import database
 
+FILE = Path(__file__).resolve().parents[2] / "docs" / "figures" / "drills.json"
 DESTROYS = re.compile(r"late (group|queue) delete|late dead purge")
 
 
@@ -49,7 +53,8 @@ def run(drill: Drill, on: Deployment) -> tuple[dict[str, float | None], list[str
         for each in asked:
             each.result()
         for line in runbook_commands(drill.runbook):
-            words = ["bank" if word == "TARGET" else word for word in shlex.split(line)]
+            stand_for = {"TARGET": "bank", "GROUP": drill.group, "TASK_ID": on.first_id}
+            words = [stand_for.get(word, word) for word in shlex.split(line)]
             ended = on.late(*words[1:])
             if ended.returncode not in (0, 1):
                 faults.append(f"{line}: {ended.stderr.strip()}")
@@ -63,9 +68,23 @@ def run(drill: Drill, on: Deployment) -> tuple[dict[str, float | None], list[str
     return said, faults
 
 
-def main(names: list[str]) -> int:
+def keep(drill: Drill, said: dict[str, float | None]) -> None:
+    """Keep the times of a drill in place of its former ones."""
+    kept = json.loads(FILE.read_text()) if FILE.exists() else {}
+    kept[drill.name] = {
+        "said": {who: None if at is None else round(at) for who, at in said.items()},
+        "alert": drill.alert,
+        "runbook": drill.runbook,
+        "date": datetime.now(UTC).date().isoformat(),
+        "load": round(os.getloadavg()[1], 1),
+    }
+    ordered = {each.name: kept[each.name] for each in DRILLS if each.name in kept}
+    FILE.write_text(json.dumps(ordered, indent=1) + "\n")
+
+
+def main(words: list[str]) -> int:
     """Run the drills whose name contains one of these, or all."""
-    bad = 0
+    names, bad = [word for word in words if word != "--save"], 0
     print(f"| drill | {' | '.join(SPEAKERS)} | runbook |")
     print("|---|" + "---|" * (len(SPEAKERS) + 1))
     for drill in DRILLS:
@@ -73,12 +92,14 @@ def main(names: list[str]) -> int:
             continue
         with (
             tempfile.TemporaryDirectory() as folder,
-            database() as url,
+            drill.database() as url,
             deployment(url, Path(folder)) as on,
         ):
             said, faults = run(drill, on)
         cells = ["never" if said[who] is None else f"{said[who]:.0f} s" for who in SPEAKERS]
         print(f"| {drill.name} | {' | '.join(cells)} | {drill.runbook} |", flush=True)
+        if "--save" in words and not faults:
+            keep(drill, said)
         for fault in faults:
             print(f"  {fault}", file=sys.stderr, flush=True)
         bad += bool(faults)

@@ -3,9 +3,15 @@
 from __future__ import annotations
 
 import os
+import signal
 import time
 
 import late
+
+if "LATE_DRILL_CLOCK_S" in os.environ:  # the clock of this process is wrong
+    off_s, right, right_ns = float(os.environ["LATE_DRILL_CLOCK_S"]), time.time, time.time_ns
+    time.time = lambda: right() + off_s
+    time.time_ns = lambda: right_ns() + round(off_s * 1e9)
 
 BANK = os.environ.get("LATE_DRILL_BANK", "http://127.0.0.1:9/")
 app = late.App(
@@ -38,6 +44,12 @@ def hang(number: int) -> None:
 def hang_too(number: int) -> None:
     """Do the same: two tasks that hang hold every slot."""
     time.sleep(3_600)
+
+
+@app.task(queue="imports")
+def crash() -> None:
+    """Kill the process that runs it."""
+    os.kill(os.getpid(), signal.SIGKILL)
 
 
 ADD = "update account set balance = balance + 1 where id = %s"

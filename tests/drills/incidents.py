@@ -2,14 +2,25 @@
 
 from __future__ import annotations
 
+import re
+import shutil
+import socket
+import subprocess
+import tempfile
+import threading
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass
+from pathlib import Path
 
+import httpx
 import psycopg
 
-from tests.drills.app import charge, hang, hang_too, note, pay, refund, work
+from late.schema import migrate
+from tests.drills.app import charge, crash, hang, hang_too, note, pay, refund, work
 from tests.drills.kit import Deployment
+from tests.integration.stall_kit import free_port
+from tests.integration.waking_kit import database
 
 
 @dataclass(frozen=True)
@@ -24,6 +35,8 @@ class Drill:
     alert: str
     runbook: str
     within_s: float = 120.0
+    group: str = "default"
+    database: Callable[[], AbstractContextManager[str]] = database
 
 
 @contextmanager
@@ -85,6 +98,115 @@ def rows_are_fought_for(on: Deployment) -> Iterator[None]:
     yield
 
 
+@contextmanager
+def workers_die(on: Deployment) -> Iterator[None]:
+    """A task kills each worker that runs it; others are started in their place."""
+    on.start()
+    with on.supervised():
+        on.commit([crash.call()])
+        yield
+
+
+@contextmanager
+def nobody_is_listed(on: Deployment) -> Iterator[None]:
+    """The workers are not on the list of members, and tasks wait."""
+    on.environment["LATE_MEMBERSHIP"] = "static:worker-of-last-year"
+    on.run("metrics", health="--port")
+    for _ in range(2):
+        on.start_one()
+    on.until(lambda: len(on.control.status.read(limit=1).workers) == 2)
+    on.commit([note.call(number) for number in range(50)])
+    yield
+
+
+@contextmanager
+def workers_are_gone(on: Deployment) -> Iterator[None]:
+    """All workers were killed, and tasks come."""
+    on.run("metrics", health="--port")
+    on.start()
+    for process in on.processes[1:]:
+        process.kill()
+    on.commit([note.call(number) for number in range(50)])
+    yield
+
+
+@contextmanager
+def consumer_is_silent(on: Deployment) -> Iterator[None]:
+    """A consumer fetches tasks and never answers."""
+    port, over = free_port(), threading.Event()
+    on.run("serve", "--url", on.url, "--pull", "errands", "--http-port", str(port),
+           health="--health-port")  # fmt: skip
+    at = f"http://127.0.0.1:{port}/v1/queues/errands"
+    on.until(lambda: _answers(at))
+    for number in range(60):
+        httpx.post(f"{at}/tasks", json={"name": "run", "payload": {"errand": number}})
+
+    def fetch() -> None:
+        asked = {"limit": 10, "wait_s": 1, "visibility_s": 5, "consumer": "courier-17"}
+        while not over.is_set():
+            httpx.post(f"{at}/receive", json=asked, timeout=60)
+            over.wait(0.2)
+
+    fetching = threading.Thread(target=fetch)
+    fetching.start()
+    try:
+        yield
+    finally:
+        over.set()
+        fetching.join()
+
+
+def _answers(url: str) -> bool:
+    try:
+        return httpx.get(url).status_code == 200
+    except httpx.TransportError:
+        return False
+
+
+@contextmanager
+def group_falls_behind(on: Deployment) -> Iterator[None]:
+    """A group's only worker is too slow for what arrives; the other group is not."""
+    on.control.groups.create("search", start="beginning")
+    on.environment["LATE_CONCURRENCY"] = "16"
+    on.start(1)
+    on.environment["LATE_CONCURRENCY"] = "1"
+    on.start(1, group="search")
+    on.commit([work.call() for _ in range(1_000)])
+    yield
+
+
+@contextmanager
+def clock_is_wrong(on: Deployment) -> Iterator[None]:
+    """The clock of a worker is 90 s ahead."""
+    on.environment["LATE_DRILL_CLOCK_S"] = "90"
+    on.start(1)
+    yield
+
+
+@contextmanager
+def disk_is_full(on: Deployment) -> Iterator[None]:
+    """Something else has filled the disk on which the file of the database is."""
+    on.start(1)
+    disk = Path(on.url.removeprefix("sqlite:///")).parent
+    free = shutil.disk_usage(disk).free
+    (disk / "somebody-elses").write_bytes(bytes(free - 2**20))
+    yield
+
+
+@contextmanager
+def small_disk() -> Iterator[str]:
+    """A database in a file on a small disk of its own, which takes the right to mount one."""
+    with tempfile.TemporaryDirectory() as folder:
+        subprocess.run(("mount", "-t", "tmpfs", "-o", "size=64m", "none", folder), check=True)
+        try:
+            url = f"sqlite:///{folder}/late.db"
+            migrate.upgrade(url)
+            yield url
+        finally:
+            subprocess.run(("umount", "--lazy", folder), check=True)
+
+
+HOST = socket.gethostname()
 DRILLS = (
     Drill(
         "a target fails 60 %", lambda on: target_fails(on, 0.6),
@@ -137,5 +259,50 @@ DRILLS = (
         (r"late-foreground:pay and late-foreground:refund are in each other's way",
          r"on account\(id=[78]\)", r"take the rows in one order in both", r"late analyze"),
         "LateConflicts", "conflicts", within_s=240.0,
+    ),
+    Drill(
+        "a task kills its workers", workers_die,
+        (r"Workers die under task [0-9a-f-]{36}|Workers died under 1 of them \(killed_worker\)",
+         r"late show [0-9a-f-]{36}|late dead list --queue imports"),
+        "LateDeadLetters", "dead-letters", within_s=240.0,
+    ),
+    Drill(
+        "no owner", nobody_is_listed,
+        (r"Shards of default are not worked", r"shards have no live owner",
+         rf"2 workers are not on their list of members \(LATE_MEMBERSHIP\): {re.escape(HOST)}",
+         r"late status --owners"),
+        "LateShardsUnowned", "shards-unowned",
+    ),
+    Drill(
+        "no worker", workers_are_gone,
+        (r"No worker is alive", r"Nobody works group default", r"50 wait",
+         r"late worker MODULE:APP --group default"),
+        "LateNoWorkers", "no-workers",
+    ),
+    Drill(
+        "a consumer never acks", consumer_is_silent,
+        (r"Consumer \S*courier-17 does not answer",
+         r"let the time of \d+ tasks of queue errands pass",
+         r"late tasks list running --queue errands"),
+        "LateConsumersSilent", "consumers-silent",
+    ),
+    Drill(
+        "a group falls behind", group_falls_behind,
+        (r"Group search is stale", r"Only what is older than",
+         r"wait, and [\d.]+/s end: that takes",
+         r"late autoscale workers --show --group search"),
+        "LateFreshnessBurnsFast", "freshness-burns-fast", within_s=360.0, group="search",
+    ),
+    Drill(
+        "the disk is nearly full", disk_is_full,
+        (r"The disk of the database is nearly full", r"0\.0 of 0\.1 GiB are free",
+         r"late retention"),
+        "LateDiskNearlyFull", "disk-nearly-full", database=small_disk,
+    ),
+    Drill(
+        "a clock is wrong", clock_is_wrong,
+        (r"The clock of \S+ is wrong", r"It is (1.5 min|9\d s) ahead of the database's",
+         r"late doctor"),
+        "LateClockIsOff", "clock-is-off",
     ),
 )  # fmt: skip

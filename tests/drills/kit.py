@@ -84,6 +84,8 @@ class Deployment:
         self.apart = True
         """Commands run in processes of their own, as an operator's do; else in this one, which
         takes a tenth of the time."""
+        self.first_id = ""
+        """The first task that was committed."""
         self.processes: list[subprocess.Popen[bytes]] = []
         self._ports: list[int] = []
         self._scraped: list[list[str]] = []
@@ -96,26 +98,54 @@ class Deployment:
             "LATE_LEASE_TTL_S": "3",
         }
 
-    def start(self, workers: int = 2) -> None:
-        """Start workers, and wait until they have the shards."""
+    def start(self, workers: int = 2, *, group: str = "default") -> None:
+        """Start workers of a group, and wait until they have its shards."""
         for _ in range(workers):
-            self._ports.append(free_port())
-            command = (sys.executable, "-m", "late.cli", "worker", "tests.drills.app:app",
-                       "--health-port", str(self._ports[-1]))  # fmt: skip
-            with (self.folder / f"worker-{len(self.processes)}.log").open("wb") as log:
-                self.processes.append(
-                    subprocess.Popen(
-                        command, cwd=ROOT, env=self.environment, stdin=subprocess.DEVNULL,
-                        stdout=log, stderr=subprocess.STDOUT,
-                    )
-                )  # fmt: skip
-        self.until(lambda: self._is_owned(workers))
+            self.start_one(group)
+        self.until(lambda: self._is_owned(workers, group))
 
-    def _is_owned(self, workers: int) -> bool:
+    def start_one(self, group: str = "default") -> subprocess.Popen[bytes]:
+        """Start one worker, and wait for nothing."""
+        return self.run("worker", "tests.drills.app:app", "--group", group, health="--health-port")
+
+    def run(self, *words: str, health: str) -> subprocess.Popen[bytes]:
+        """Start a command of `late` whose metrics are at the port that the option `health` sets."""
+        self._ports.append(free_port())
+        command = (sys.executable, "-m", "late.cli", *words, health, str(self._ports[-1]))
+        with (self.folder / f"process-{len(self.processes)}.log").open("wb") as log:
+            started = subprocess.Popen(
+                command, cwd=ROOT, env=self.environment, stdin=subprocess.DEVNULL, stdout=log,
+                stderr=subprocess.STDOUT,
+            )  # fmt: skip
+        self.processes.append(started)
+        return started
+
+    def _is_owned(self, workers: int, group: str) -> bool:
         status = self.control.status.read(limit=1)
-        owners = {shard.owner for shard in status.shards if shard.owner_live}
-        owned = all(shard.owner_live for shard in status.shards)
-        return bool(status.shards) and owned and len(owners) == workers
+        shards = [shard for shard in status.shards if shard.group == group]
+        owners = {shard.owner for shard in shards if shard.owner_live}
+        return bool(shards) and all(s.owner_live for s in shards) and len(owners) == workers
+
+    @contextmanager
+    def supervised(self) -> Iterator[None]:
+        """Start a worker in place of each that ends, as an orchestrator does."""
+        over = threading.Event()
+
+        def watch() -> None:
+            seen = set[int]()
+            while not over.wait(0.5):
+                for process in list(self.processes):
+                    if process.poll() is not None and process.pid not in seen:
+                        seen.add(process.pid)
+                        self.start_one()
+
+        watching = threading.Thread(target=watch)
+        watching.start()
+        try:
+            yield
+        finally:
+            over.set()
+            watching.join()
 
     def until(self, condition: Callable[[], bool], limit_s: float = 300.0) -> float:
         """Wait for a condition, and return how long that took."""
@@ -129,7 +159,9 @@ class Deployment:
         return "\n".join(p.read_text()[-3_000:] for p in sorted(self.folder.glob("*.log")))
 
     def commit(self, calls: Sequence[Call]) -> list[str]:
-        return [str(task_id) for task_id in commit(self.url, app, calls)]
+        ids = [str(task_id) for task_id in commit(self.url, app, calls)]
+        self.first_id = self.first_id or ids[0]
+        return ids
 
     # ------------------------------------------------------------------ who answers
 

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import pytest
+
 from late.control import Control
 from late.control.audit import acting
 from late.control.status.usage import usage_since
+from late.model.histogram import histogram
 from late.model.task import Usage
 from late.schema.engine import make_engine
 from late.store import open_store
@@ -90,3 +93,53 @@ async def test_the_audit_names_who_acts(url: str) -> None:
         after, before = control.audit.entries(subject="queue:mail")
         assert before.actor == "olga@page"
         assert after.actor != "olga@page"
+
+
+async def test_an_objective_is_judged_by_the_journal_of_each_group(url: str) -> None:
+    store = open_store(url)
+    await store.open()
+    one, two = await own(store, 1), await own(store, 2)
+    for shard, waits_s in ((one, (1, 2, 90)), (two, (3,))):
+        waits = histogram(each * 1_000_000 for each in waits_s)
+        n = len(waits_s)
+        await shard.settle(usage=(Usage("mail", "send", "local", "done", n, n, waiting=waits),))
+    await store.close()
+    with Control(url) as control:
+        assert control.status.read().objectives == (), "no queue has one"
+    with Control(url) as control:
+        control.queues.change("queue", "mail", {"objective_s": 30.0})
+        [found] = control.status.read().objectives
+        assert (found.group, found.queue, found.objective_s) == ("default", "mail", 30.0)
+        assert (found.started, found.late) == (4, 1)
+        assert found.burn("5m") == pytest.approx(25.0)
+        assert found.budget_left == 0.0
+        assert control.look().status.objectives == (found,)
+        assert control.status.read(queue="other").objectives == ()
+    with Control(url) as control:
+        control.queues.change("queue", "mail", {"paused": True})
+        assert control.status.read().objectives == (), "what is paused starts nothing on purpose"
+
+
+async def test_what_is_paused_is_told_with_who_paused_it_and_when(url: str) -> None:
+    with Control(url) as control:
+        control.groups.create("search", start="now")
+        with acting("ada"):
+            control.queues.change("queue", "mail", {"paused": True})
+            control.groups.pause("search")
+        with acting("ben"):
+            control.queues.change("queue", "mail", {"rate": 5.0})
+            control.queues.change("target", "bank", {"paused": True})
+            control.queues.change("queue", "slow", {"paused": True})
+            control.queues.change("queue", "slow", {"paused": None})
+        found = control.status.read().pauses
+        assert [(p.kind, p.name, p.by) for p in found] == [
+            ("queue", "mail", "ada"), ("target", "bank", "ben"), ("group", "search", "ada"),
+        ]  # fmt: skip
+        assert all(p.since_us is not None for p in found)
+        assert control.look().status.pause("queue", "mail") == found[0]
+        assert control.look().status.pause("queue", "slow") is None
+        # Whoever resumes and pauses again has paused it.
+        with acting("ben"):
+            control.queues.change("queue", "mail", {"paused": None})
+            control.queues.change("queue", "mail", {"paused": True})
+        assert control.look().status.pauses[0].by == "ben"

@@ -42,6 +42,25 @@ def test_pause_resume_and_show(cli: Cli) -> None:
     assert "retry_budget" in cli.fine("target", "show", "billing").out
 
 
+def test_status_says_who_paused_a_queue_and_what_is_left_of_an_objective(
+    cli: Cli, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("LATE_ACTOR", "ada")
+    cli.fine("enqueue", "send", "--queue", "mail")
+    cli.fine("enqueue", "charge", "--queue", "payments")
+    cli.fine("queue", "pause", "payments")
+    cli.fine("queue", "set", "mail", "objective_s=30")
+    told = cli.fine("status", "--json").json
+    [pause] = told["pauses"]
+    assert (pause["kind"], pause["name"], pause["by"]) == ("queue", "payments", "ada")
+    [objective] = told["objectives"]
+    assert (objective["queue"], objective["started"]) == ("mail", 0)
+    assert objective["budget_left"] == 1.0
+    shown = cli.fine("status").out
+    assert "ada" in shown
+    assert "100%" in shown
+
+
 def test_a_target_that_nobody_knows_is_not_shown(
     cli: Cli, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -9,16 +9,24 @@ import msgspec
 import pytest
 
 from late.autoscaler.keda.demand import Signals, TenantPace
-from late.control.findings.findings import findings
+from late.control.findings.findings import BURNS, findings
 from late.control.findings.targets import parked_by_task, targets_of
 from late.control.status.disk import Disk
 from late.control.status.locks import LockHolder
 from late.control.status.snapshot import Snapshot
+from late.control.status_views import Burn, ObjectiveView, Pause
 from late.control.views import Count, LimitedTasks, QueueStatus, Reported, SuspectTask
 from late.model import worker_report
 from late.model.access.rights import Caller, Right
 from late.model.queue_settings import QueueSettings
-from late.model.worker_report import OutageReport, Run, TargetReport, WorkerReport
+from late.model.worker_report import (
+    OutageReport,
+    Run,
+    SilentConsumer,
+    TargetReport,
+    WorkerReport,
+)
+from late.observability.alerts import ALERTS
 from late.web.access.rules import narrowed
 from tests.unit.test_alerts import commands_of_late
 from tests.unit.test_web_views import NOW_US, group, seen, shard
@@ -144,6 +152,19 @@ def test_who_may_see_some_queues_is_told_of_no_other_outage_run_or_target() -> N
     [left] = narrowed(look, Caller("x", (Right("view", ("a",)),))).reports
     found = (left.report.outages, left.report.runs, left.report.stuck, left.report.targets)
     assert found == (outages[:1], runs[:1], runs[:1], ())
+
+
+def test_who_may_see_some_queues_is_told_of_no_other_pause_objective_or_consumer() -> None:
+    pauses = tuple(Pause(kind, "b", "ada", 1) for kind in ("queue", "group", "schedule", "target"))
+    status = msgspec.structs.replace(
+        seen().status, objectives=(objective(),), pauses=(*pauses, Pause("queue", "a", "ada", 1))
+    )
+    silent = tuple(SilentConsumer(queue, "c", 3) for queue in ("a", "b"))
+    look = with_reports(msgspec.structs.replace(seen(), status=status), reported(silent=silent))
+    found = narrowed(look, Caller("x", (Right("view", ("a",)),)))
+    assert found.status.pauses == (Pause("queue", "a", "ada", 1),)
+    assert found.status.objectives == ()
+    assert found.reports[0].report.silent == silent[:1]
 
 
 def test_failures_are_those_of_a_queue_where_queues_are_known() -> None:
@@ -364,3 +385,82 @@ def test_what_could_not_be_read_is_not_taken_for_nothing() -> None:
     look = msgspec.structs.replace(seen(workers=()), partial=True, reports=(stalled(),))
     found = [each.what for each in findings(look)]
     assert found == ["The database does not answer", "1 of 1 workers stand still"]
+
+
+def test_workers_that_no_list_of_members_has_are_the_cause_of_shards_without_an_owner() -> None:
+    look = seen(groups=(group(),), shards=(shard(owner_live=False),))
+    [found] = findings(with_reports(look, reported(unlisted="host-a"), reported(number=2)))
+    assert found.detail.endswith(
+        "1 workers are not on their list of members (LATE_MEMBERSHIP): host-a."
+    )
+
+
+def test_a_consumer_that_lets_times_pass_is_named_by_what_its_servers_counted() -> None:
+    silent = SilentConsumer("pay", "c1", 4)
+    told = (reported(silent=(silent,), runs=(OUT,)), reported(number=2, silent=(silent,)))
+    [found] = findings(with_reports(seen(), *told))
+    assert (found.level, found.what) == ("warn", "Consumer c1 does not answer")
+    assert found.detail.startswith("It let the time of 8 tasks of queue pay pass")
+    assert findings(with_reports(seen(), reported(age_s=60.0, silent=(silent,)))) == []
+
+
+def test_dead_letters_under_which_workers_died_are_told_apart() -> None:
+    queue = QueueStatus("default", "mail", dead=Count(3), killed=Count(1))
+    [found] = findings(seen(queue))
+    assert found.detail == ("3 wait for a decision. Workers died under 1 of them (killed_worker).")
+
+
+def test_a_group_that_is_stale_says_what_waits_and_how_fast_it_goes() -> None:
+    pace = Signals(900, 90.0, 2.0, 0.5, 1, 8, limits=("queue mail has concurrency=1",))
+    look = msgspec.structs.replace(seen(groups=(group(stale_s=90.0),)), signals={"default": pace})
+    [found] = findings(look)
+    assert found.detail == (
+        "Only what is older than 1.5 min is done. 900 wait, and 2/s end: that takes 7.5 min."
+        " It is limited: queue mail has concurrency=1."
+    )
+    assert found.command == "late autoscale workers --show --group default"
+
+
+def objective(**burns: float) -> ObjectiveView:
+    rates = tuple(Burn(window, rate) for window, rate in burns.items())
+    return ObjectiveView("default", "mail", 30.0, 0.99, 1_000, 20, 0.0, 0.8, rates, 8, 8)
+
+
+@pytest.mark.parametrize(
+    ("burns", "level"),
+    [
+        ({"1h": 20.0, "5m": 20.0, "6h": 20.0, "30m": 20.0}, "bad"),
+        ({"1h": 20.0, "5m": 1.0, "6h": 7.0, "30m": 7.0}, "warn"),
+        ({"1h": 20.0, "5m": 1.0, "6h": 7.0, "30m": 1.0}, None),
+        ({"1h": 1.0, "5m": 1.0, "6h": 1.0, "30m": 1.0}, None),
+    ],
+)
+def test_an_objective_is_missed_by_two_windows(burns: dict[str, float], level: str | None) -> None:
+    status = msgspec.structs.replace(seen().status, objectives=(objective(**burns),))
+    found = findings(msgspec.structs.replace(seen(), status=status))
+    assert [each.level for each in found] == ([level] if level else [])
+    if level == "bad":
+        assert found[0].what == "Queue mail (default) misses its objective"
+        assert found[0].detail == (
+            "20% of what started in 1h was later than 30 s; 1% may be. The error budget burns"
+            " 20 times too fast, 80% of it is left."
+        )
+
+
+def test_the_limits_of_objectives_are_those_of_the_alerts() -> None:
+    for name, (long, short, most, _) in zip(("Fast", "Slowly"), BURNS, strict=True):
+        [alert] = [each for each in ALERTS if each.name == f"LateObjectiveBurns{name}"]
+        for window in (long, short):
+            assert f'window="{window}"' in alert.expr
+        assert alert.expr.count(f"> {most:g}") == 2
+
+
+def test_what_is_paused_says_who_paused_it() -> None:
+    queue = QueueStatus("default", "mail", depth=Count(3), oldest_age_s=90.0)
+    look = seen(queue, settings={"mail": QueueSettings(paused=True)})
+    pause = Pause("queue", "mail", "ada", NOW_US - 7_200_000_000)
+    status = msgspec.structs.replace(look.status, pauses=(pause,))
+    [found] = findings(msgspec.structs.replace(look, status=status))
+    assert found.detail.endswith(" ada paused it 2.0 h ago.")
+    [found] = findings(look)
+    assert "paused it" not in found.detail

@@ -106,6 +106,10 @@ def test_a_worker_is_told_once_that_it_is_not_on_the_list() -> None:
     for _ in range(3):
         members.view(fleet("a", "b"))
     assert names.heard == [("not_a_member", {"member": "a", "members": "b"})]
+    assert members.unlisted == "a"
+    members.names = frozenset({"a", "b"})
+    members.view(fleet("a", "b"))
+    assert members.unlisted == ""
 
 
 def test_who_is_not_in_the_view_is_told_nothing() -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from scripts import proof
 from tests.defects.registry import DEFECTS
+from tests.drills.incidents import DRILLS
 
 READ = proof.read()
 
@@ -24,6 +25,13 @@ def test_every_seeded_defect_that_the_page_shows_was_caught() -> None:
 def test_no_world_of_the_last_soak_broke() -> None:
     assert READ["soak"]["broke"] == []
     assert READ["soak"]["worlds"] > 0
+
+
+def test_each_drill_that_the_page_shows_was_named_by_all() -> None:
+    kept = READ["drills"]
+    assert kept
+    assert kept.keys() <= {drill.name for drill in DRILLS}, "run: make drills ARGS=--save"
+    assert all(None not in found["said"].values() for found in kept.values())
 
 
 def test_no_storm_of_the_full_size_broke_a_promise() -> None:

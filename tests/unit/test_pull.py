@@ -6,6 +6,7 @@ import asyncio
 
 import pytest
 
+from late.dispatcher.pull.pool import SILENT, SILENT_S
 from late.dispatcher.pull.pools import receive
 from late.dispatcher.pull.queue import identity
 from late.handler.classify import DONE, INTERRUPTED, Verdict
@@ -55,6 +56,27 @@ async def test_without_an_answer_it_is_a_failed_attempt_that_may_start_again_at_
         (outcome,) = await rig.ended(1)
         assert (outcome.kind, outcome.after_us, outcome.retryable) == ("failed", 0, True)
         assert outcome.error == "no answer from billing-7 within 30 s"
+
+
+async def test_a_consumer_that_lets_times_pass_is_silent_until_it_answers_again() -> None:
+    async with pulled() as rig:
+        for number in range(1, SILENT + 1):
+            taking = await rig.taking(visibility_s=30.0, consumer="billing-7")
+            rig.pool.submit([attempt()])
+            await taking
+            rig.now += 30.1
+            await rig.ended(number)
+            assert rig.pool.silent == ({"billing-7": SILENT} if number == SILENT else {})
+        assert rig.pool.unanswered == SILENT
+        rig.now += SILENT_S + 1
+        assert rig.pool.silent == {}, "it is gone"
+        rig.now -= SILENT_S
+        taking = await rig.taking(visibility_s=30.0, consumer="billing-7")
+        rig.pool.submit([attempt()])
+        (hold,) = await taking
+        assert rig.pool.silent == {"billing-7": SILENT}
+        assert rig.pool.answer(hold, DONE)
+        assert rig.pool.silent == {}
 
 
 async def test_whoever_extends_keeps_its_task() -> None:

@@ -13,6 +13,8 @@ import jinja2
 import msgspec
 import pytest
 
+from late.control import Control
+from late.control.audit import acting
 from late.control.dead_letters import dry_run as rehearsal
 from late.errors import StoreUnavailable
 from late.model.access import tokens
@@ -51,6 +53,17 @@ async def filled(folder: Path, **options: Any) -> AsyncIterator[tuple[Page, list
 def token(name: str, *scopes: Scope, queues: tuple[str, ...] = ("*",)) -> tuple[str, Token]:
     text, digest = tokens.make(name)
     return text, Token(name, digest, scopes, queues)
+
+
+async def test_what_is_paused_says_by_whom_and_an_objective_what_is_left(tmp_path: Path) -> None:
+    async with filled(tmp_path) as (it, _):
+        with Control(it.url) as control, acting("ada lovelace"):
+            control.queues.change("queue", "mail", {"objective_s": 30.0})
+            control.queues.change("queue", "slow", {"paused": True})
+            control.groups.pause("default")
+        assert "Budget left" in await it.shown("queues/mail")
+        for path in ("queues", "queues/slow", "groups", "groups/default"):
+            assert "by ada lovelace since" in await it.shown(path), path
 
 
 async def test_every_screen_is_there_empty_and_full(

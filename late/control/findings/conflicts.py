@@ -18,7 +18,10 @@ PAIRS_MAX = 5
 
 def find(seen: Snapshot) -> Iterator[Finding]:
     """Yield a finding for each pair that costs more than its share."""
-    ran_s = sum(each.rate * each.busy_s for each in seen.signals.values()) * seen.conflicts.for_s
+    since_us = min((each.started_at_us for each in seen.status.workers), default=0)
+    # Workers that have just started have not run for all of that time.
+    for_s = min(seen.conflicts.for_s, (seen.status.now_us - since_us) / 1e6)
+    ran_s = sum(each.rate * each.busy_s for each in seen.signals.values()) * for_s
     for pair in seen.conflicts.pairs[:PAIRS_MAX]:
         if pair.lost_s >= LOST_S and pair.lost_s >= SHARE * ran_s:
             yield _of(pair, ran_s, seen.conflicts.for_s)

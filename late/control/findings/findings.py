@@ -25,10 +25,16 @@ from late.control.findings.model import Finding, Level
 from late.control.findings.phrases import age, count, number
 from late.control.status import real_groups
 from late.control.status.snapshot import Snapshot
-from late.control.views import GroupView, QueueStatus
+from late.control.status_views import ObjectiveView
+from late.control.views import GroupView, QueueStatus, Status
 from late.model.queue_settings import QueueSettings
 from late.observability.alerts.rules import FRESHNESS_S, OBJECTIVE_S
 
+BURNS: tuple[tuple[str, str, float, Level], ...] = (
+    ("1h", "5m", 14.4, "bad"),
+    ("6h", "30m", 6.0, "warn"),
+)
+"""Two windows, the burn rate that both must pass, and what it is then; as the alerts have them."""
 FAILING, FAILING_BAD = 0.05, 0.5
 """Parts of attempts that fail: from the first on it is a warning, from the second on an outage."""
 
@@ -51,10 +57,11 @@ def findings(seen: Snapshot) -> list[Finding]:
         *schedules.find(seen),
         *(each for group in seen.groups for each in _of_group(group, seen)),
         *_unhandled(seen),
+        *(each for of in seen.status.objectives for each in _of_objective(of)),
         *(
             each
             for queue in seen.status.queues
-            for each in _of_queue(queue, seen.queues.get(queue.queue, QueueSettings()))
+            for each in _of_queue(queue, seen.queues.get(queue.queue, QueueSettings()), seen.status)
         ),
     ]
     return sorted(found, key=lambda each: each.level != "bad")
@@ -101,6 +108,7 @@ def _of_group(group: GroupView, seen: Snapshot) -> Iterator[Finding]:
     if group.state == "paused":
         if group.lag.n:
             text = f"{count(group.lag)} wait, the oldest for {age(group.lag_s)}."
+            text += _by("group", group.name, seen.status)
             yield Finding("warn", f"Group {group.name} is paused", text, where,
                           f"late group resume {group.name}")  # fmt: skip
         return
@@ -110,6 +118,7 @@ def _of_group(group: GroupView, seen: Snapshot) -> Iterator[Finding]:
                       f"late group create {group.name}")  # fmt: skip
     if homeless and group.workers:
         text = f"{homeless} of {len(ours)} shards have no live owner."
+        text += workers.unlisted(seen, group.name)
         link = f"shards?group={quote(group.name, safe='')}"
         yield Finding("bad", f"Shards of {group.name} are not worked", text, link,
                       "late status --owners")  # fmt: skip
@@ -121,8 +130,19 @@ def _of_group(group: GroupView, seen: Snapshot) -> Iterator[Finding]:
         text = f"The oldest that it has not read is {age(group.lag_s)} old."
         yield Finding("bad", f"Group {group.name} lags", text, where, "late groups")
     elif group.stale_s is not None and group.stale_s > FRESHNESS_S:
-        text = f"Only what is older than {age(group.stale_s)} is done."
-        yield Finding("warn", f"Group {group.name} is stale", text, where, "late groups")
+        text = f"Only what is older than {age(group.stale_s)} is done.{_pace(group.name, seen)}"
+        yield Finding("warn", f"Group {group.name} is stale", text, where,
+                      f"late autoscale workers --show --group {group.name}")  # fmt: skip
+
+
+def _pace(group: str, seen: Snapshot) -> str:
+    """Say what keeps a group behind, as far as its pace shows it."""
+    pace = seen.signals.get(group)
+    if pace is None or not pace.backlog:
+        return ""
+    took = f" {number(pace.backlog)} wait, and {number(pace.rate)}/s end"
+    took += f": that takes {age(pace.drain_s)}." if pace.rate > 0 else "."
+    return took + (f" It is limited: {', '.join(pace.limits[:2])}." if pace.limits else "")
 
 
 def _failures(group: str, seen: Snapshot) -> Iterator[Finding]:
@@ -144,13 +164,38 @@ def _failures(group: str, seen: Snapshot) -> Iterator[Finding]:
                       f"late dead list --group {group}")  # fmt: skip
 
 
-def _of_queue(queue: QueueStatus, settings: QueueSettings) -> Iterator[Finding]:
+def _of_objective(of: ObjectiveView) -> Iterator[Finding]:
+    """Yield an objective that is missed, by the limits of the alerts."""
+    for long, short, most, level in BURNS:
+        rate = of.burn(long)
+        if rate > most and of.burn(short) > most:
+            text = (
+                f"{rate * (1 - of.share):.0%} of what started in {long} was later than"
+                f" {age(of.objective_s)}; {1 - of.share:.0%} may be. The error budget burns"
+                f" {number(rate)} times too fast, {of.budget_left:.0%} of it is left."
+            )
+            yield Finding(level, f"Queue {of.queue} ({of.group}) misses its objective", text,
+                          f"queues/{quote(of.queue, safe='')}",
+                          f"late status --queue {of.queue}")  # fmt: skip
+            return
+
+
+def _by(kind: str, name: str, status: Status) -> str:
+    """Say who paused a thing and how long ago, where the audit tells it."""
+    pause = status.pause(kind, name)
+    if pause is None or pause.since_us is None:
+        return ""
+    return f" {pause.by} paused it {age(max(0.0, (status.now_us - pause.since_us) / 1e6))} ago."
+
+
+def _of_queue(queue: QueueStatus, settings: QueueSettings, status: Status) -> Iterator[Finding]:
     where = f"queues/{quote(queue.queue, safe='')}"
     name = f"{queue.queue} ({queue.group})"
     waits = queue.depth + queue.in_flight
     objective_s = settings.objective_s or OBJECTIVE_S
     if settings.paused and waits.n:
         text = f"{count(waits)} wait, the oldest for {age(queue.oldest_age_s)}."
+        text += _by("queue", queue.queue, status)
         yield Finding("warn", f"Queue {name} is paused", text, where,
                       f"late queue resume {queue.queue}")  # fmt: skip
     elif queue.oldest_age_s is not None and queue.oldest_age_s > objective_s:
@@ -164,5 +209,7 @@ def _of_queue(queue: QueueStatus, settings: QueueSettings) -> Iterator[Finding]:
     if queue.dead.n:
         link = f"dead?queue={quote(queue.queue, safe='')}&group={quote(queue.group, safe='')}"
         text = f"{count(queue.dead)} wait for a decision."
+        if queue.killed.n:
+            text += f" Workers died under {count(queue.killed)} of them (killed_worker)."
         yield Finding("warn", f"Dead letters in {name}", text, link,
                       f"late dead list --queue {queue.queue} --group {queue.group}")  # fmt: skip

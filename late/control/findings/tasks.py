@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import shlex
+from collections import Counter
 from collections.abc import Iterator
 from urllib.parse import quote
 
@@ -33,6 +34,18 @@ def find(seen: Snapshot) -> Iterator[Finding]:
 
 
 def _silent(seen: Snapshot) -> Iterator[Finding]:
+    """Yield the consumers that let the time of their tasks pass, by what their servers counted,
+    else by what they have had for long."""
+    passed: Counter[tuple[str, str]] = Counter()
+    for each in seen.reports:
+        for told in each.report.silent if each.fresh else ():
+            passed[told.consumer, told.queue] += told.unanswered
+    for (consumer, queue), times in sorted(passed.items()):
+        text = (
+            f"It let the time of {times} tasks of queue {queue} pass and answered none since. Each"
+            " time is a failed attempt of the task."
+        )
+        yield _silent_one(consumer, queue, text)
     runs: dict[tuple[str, str], list[Run]] = {}
     for each in seen.reports:
         for run in each.report.runs if each.fresh else ():
@@ -41,15 +54,19 @@ def _silent(seen: Snapshot) -> Iterator[Finding]:
     for (consumer, queue), found in sorted(runs.items()):
         again = [run for run in found if run.attempt > 1]
         oldest_s = (seen.status.now_us - min(run.since_us for run in found)) / 1e6
-        if not again or oldest_s < SILENT_S:
+        if not again or oldest_s < SILENT_S or (consumer, queue) in passed:
             continue
         text = (
             f"It has {len(found)} tasks of queue {queue}, the oldest for {age(oldest_s)};"
             f" {len(again)} of them were out before, up to {max(r.attempt for r in again) - 1}"
             " times, and came back unanswered or failed."
         )
-        link = f"tasks?state=running&queue={quote(queue, safe='')}"
-        yield Finding(
-            "warn", f"Consumer {consumer} does not answer", text, link,
-            f"late tasks list running --queue {shlex.quote(queue)}",
-        )  # fmt: skip
+        yield _silent_one(consumer, queue, text)
+
+
+def _silent_one(consumer: str, queue: str, text: str) -> Finding:
+    link = f"tasks?state=running&queue={quote(queue, safe='')}"
+    return Finding(
+        "warn", f"Consumer {consumer} does not answer", text, link,
+        f"late tasks list running --queue {shlex.quote(queue)}",
+    )  # fmt: skip

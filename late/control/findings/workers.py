@@ -36,6 +36,19 @@ def standing(seen: Snapshot, group: str | None = None) -> list[Reported]:
     ]
 
 
+def unlisted(seen: Snapshot, group: str) -> str:
+    """Say which workers of a group own nothing because their list of members leaves them out."""
+    told = [
+        each.report
+        for each in seen.reports
+        if each.fresh and each.report.unlisted and group in each.report.groups
+    ]
+    if not told:
+        return ""
+    names = ", ".join(sorted({each.unlisted for each in told})[:NAMED])
+    return f" {len(told)} workers are not on their list of members (LATE_MEMBERSHIP): {names}."
+
+
 def find(seen: Snapshot) -> Iterator[Finding]:
     """Yield what there is to say of the workers."""
     still = standing(seen)

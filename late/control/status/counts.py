@@ -14,7 +14,7 @@ from late.control.sql.rows import errors_of, seconds
 from late.control.sql.shards import Shard
 from late.control.status import backlog
 from late.control.views import Count, QueueStatus, UnhandledTasks
-from late.model.task import AttemptError, last_attempt_began_us
+from late.model.task import KILLED_WORKER, AttemptError, last_attempt_began_us
 from late.schema.tables import dead, timer
 
 _NONE = Count()
@@ -101,18 +101,21 @@ class Tally:
     def dead(self, connection: Connection, of: Collection[Shard], limit: int) -> None:
         """Count dead letters."""
 
-        def leg(name: Value, shard_id: Value, most: int) -> Select[tuple[str, int]]:
+        def leg(name: Value, shard_id: Value, most: int) -> Select[Any]:
             first = (
-                select(dead.c.queue)
+                select(dead.c.queue, case((dead.c.reason == KILLED_WORKER, 1), else_=0).label("k"))
                 .where(dead.c.consumer_group == name, dead.c.shard_id == shard_id)
                 .order_by(dead.c.dead_at_us)
                 .limit(most)
                 .subquery()
             )
-            return select(first.c.queue, func.count().label("n")).group_by(first.c.queue)
+            by = (first.c.queue, first.c.k)
+            return select(*by, func.count().label("n")).group_by(*by)
 
         for (name, _), row, capped in self._counted(connection, leg, of, limit):
             self.add((name, row.queue), "dead", row.n, capped=capped)
+            if row.k:
+                self.add((name, row.queue), "killed", row.n, capped=capped)
 
     def held(self, connection: Connection, of: Collection[Shard], limit: int) -> None:
         """Count parked tasks that wait behind their ordering key, among the first `limit` of a

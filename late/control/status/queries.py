@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
+import time
+from collections.abc import Callable, Iterable, Mapping
+
 import msgspec
 from sqlalchemy import Engine
 
+from late.autoscaler.keda.demand import Signals
 from late.control.database import Database, Part, on_engine
 from late.control.groups import lag
 from late.control.groups.commands import GroupControl
@@ -14,14 +18,21 @@ from late.control.status import (
     changes,
     disk,
     locks,
+    objectives,
     owners,
+    pauses,
     replication,
     scaling_signals,
     server,
     status,
     usage,
 )
-from late.control.views import Status
+from late.control.status_views import ObjectiveView
+from late.control.views import Reported, Status
+from late.model.queue_settings import QueueSettings
+
+KEPT_S = 30.0
+Judge = Callable[[Status], tuple[ObjectiveView, ...]]
 
 
 class StatusControl(Part):
@@ -31,6 +42,7 @@ class StatusControl(Part):
     def __init__(self, database: Database, groups: GroupControl) -> None:
         super().__init__(database)
         self._groups = groups
+        self._judged: tuple[float, tuple[ObjectiveView, ...]] | None = None
 
     def read(
         self, *, queue: str | None = None, limit: int = status.LIMIT, as_of: str | None = None
@@ -41,24 +53,57 @@ class StatusControl(Part):
             as_of: a past moment, as a time or an age; see `moment_of` for what it raises.
         """
         if as_of is None:
-            return self._now(self._database.engine, queue, limit)
+            return self._of(self._database.engine, queue, limit, self.objectives)
         moment = moment_of(self._database.engine, as_of)
         if not moment.versions:
             return past.status(moment, queue=queue, limit=limit)
-        found = self._now(moment.engine, queue, limit)
+        engine = moment.engine
+        found = self._of(engine, queue, limit, lambda s: objectives.objectives(engine, s.queues))
         return msgspec.structs.replace(found, as_of=moment.as_of())
 
-    def _now(self, engine: Engine, queue: str | None, limit: int) -> Status:
+    def _of(self, engine: Engine, queue: str | None, limit: int, judge: Judge) -> Status:
         found = status.status(engine, queue=queue, limit=limit)
+        judged = judge(found)
         groups = [
             msgspec.structs.replace(each, stale_s=found.stale_s(each.name))
             for each in lag.groups(engine, alarm_s=self._groups.alarm_s, seen=found)
         ]
-        return msgspec.structs.replace(found, groups=tuple(groups))
+        judged = tuple(each for each in judged if queue in (None, each.queue))
+        return msgspec.structs.replace(
+            found, groups=tuple(groups), objectives=judged, pauses=pauses.pauses(engine)
+        )
+
+    def objectives(self, seen: Status) -> tuple[ObjectiveView, ...]:
+        """Judge the queues that have an objective, from the journal; see `objectives`. The answer
+        is kept for half a minute, as it takes many rows."""
+        now_s, judged = time.monotonic(), self._judged
+        if judged is None or now_s >= judged[0] + KEPT_S:
+            found = objectives.objectives(self._database.engine, seen.queues)
+            self._judged = judged = (now_s, found)
+        return judged[1]
+
+    def detailed(
+        self,
+        *,
+        limit: int,
+        settings: Mapping[str, QueueSettings] | None = None,
+        told: Iterable[Reported] | None = None,
+    ) -> tuple[Status, dict[str, Signals], dict[tuple[str, str], Signals]]:
+        """See `scaling_signals.detailed`; with the objectives of queues."""
+        engine = self._database.engine
+        seen, *signals = scaling_signals.detailed(engine, limit=limit, settings=settings, told=told)
+        judged, paused = self.objectives(seen), pauses.pauses(engine)
+        return msgspec.structs.replace(seen, objectives=judged, pauses=paused), *signals
 
     def server(self) -> server.Server:
         """Sizes, transactions and rows, as the database server counts them."""
-        return server.look(self._database.unchecked)
+        engine = self._database.unchecked
+        found, of_file = server.look(engine), disk.disk_of(engine)
+        if of_file is None:
+            return found
+        return msgspec.structs.replace(
+            found, disk_free_bytes=of_file.free, disk_bytes=of_file.total
+        )
 
     def lock_holders(self) -> tuple[locks.LockHolder, ...]:
         """Sessions that hold a lock which others of `late` wait for; PostgreSQL only."""
@@ -77,7 +122,6 @@ class StatusControl(Part):
         return replication.age_s(self._database.unchecked)
 
     disk = on_engine(disk.disk_of)
-    detailed = on_engine(scaling_signals.detailed)
     signals = on_engine(scaling_signals.signals)
     add_refused = on_engine(owners.add_refused)
     owners = on_engine(owners.owners)

@@ -64,6 +64,9 @@ class Server(msgspec.Struct, frozen=True):
     """The lag of the slowest replica."""
     dead_rows: int | None = None
     """Waiting for vacuum in the tables of `late`, as the server estimates."""
+    disk_free_bytes: int | None = None
+    disk_bytes: int | None = None
+    """The disk of a database in a file; a server does not say."""
 
 
 def look(engine: Engine) -> Server:

@@ -31,6 +31,9 @@ UNCLAIMED_S = 1.0
 """The time after which an attempt that nobody takes goes back to its shard."""
 OUT_MAX = 10_000
 WAITING_MAX = 1_000
+SILENT, SILENT_S, SILENT_MAX = 3, 600.0, 1_000
+"""A consumer that lets the time of so many attempts pass is told of for so many seconds; so many
+consumers are remembered."""
 NOBODY = Verdict("not_capable", reason="no_capable_consumer", after_us=5_000_000, begun=False)
 """Only some seconds: a capable consumer may just be between two requests."""
 REFUSED_S = 60.0
@@ -71,6 +74,10 @@ class PullPool:
         self._out: dict[int, PullLease] = {}
         self._refusals = Refusals()
         self._serial = 0
+        self.unanswered = 0
+        """The attempts whose consumer let their time pass."""
+        self._silent: dict[str, tuple[int, float]] = {}
+        """The same by consumer since it last answered, with the last time; the latest last."""
         self._match_due = False
         self._fresh = 0
         """The number of waiting attempts that came since the last match."""
@@ -151,6 +158,10 @@ class PullPool:
     def answer(self, hold: PullLease, verdict: Verdict) -> bool:
         """Record how an attempt ended; False if it was not out any more. What this consumer cannot
         do is offered to the others first."""
+        self._silent.pop(hold.consumer.partition("~")[0], None)
+        return self._end(hold, verdict)
+
+    def _end(self, hold: PullLease, verdict: Verdict) -> bool:
         if self._out.pop(hold.serial, None) is None:
             return False
         if verdict.kind == "not_capable" and self._offer_others(hold, verdict):
@@ -211,6 +222,17 @@ class PullPool:
     def leases(self) -> list[PullLease]:
         """The attempts that consumers have, the first handed out first."""
         return list(self._out.values())
+
+    @property
+    def silent(self) -> dict[str, int]:
+        """The consumers that lately let the time of several attempts pass and answered none since,
+        with the number of these attempts."""
+        since = self._clock() - SILENT_S
+        return {
+            consumer: times
+            for consumer, (times, at) in self._silent.items()
+            if times >= SILENT and at > since
+        }
 
     @property
     def waiting(self) -> int:
@@ -314,10 +336,18 @@ class PullPool:
             for hold in [hold for hold in self._out.values() if hold.until <= now]:
                 who = hold.consumer.partition("~")[0]
                 text = f"no answer from {who} within {hold.visibility_s:g} s"
+                self._note_silent(who)
                 # No further wait: the visibility time was one.
-                self.answer(hold, Verdict("failed", error=clean(text), after_us=0))
+                self._end(hold, Verdict("failed", error=clean(text), after_us=0))
             while self._waiting and self._waiting[0][1] + UNCLAIMED_S <= now:
                 self._unclaimed(self._waiting.popleft()[0])
+
+    def _note_silent(self, consumer: str) -> None:
+        self.unanswered += 1
+        times, _ = self._silent.pop(consumer, (0, 0.0))
+        self._silent[consumer] = (times + 1, self._clock())
+        if len(self._silent) > SILENT_MAX:
+            del self._silent[next(iter(self._silent))]
 
     def _unclaimed(self, attempt: Attempt) -> None:
         """Return an attempt to its shard. When consumers wait but none of them can do this task, it

@@ -48,11 +48,20 @@ def _burns(long: str, short: str, share: float) -> str:
     return " and ".join(parts)
 
 
+def _spends(long: str, short: str, rate: float) -> str:
+    """Make the condition that a queue's own objective is missed, by what the journal says."""
+    parts = [
+        f'max by (group, queue) (late_objective_burn{{{{window="{span}",{{queues}}}}}}) > {rate:g}'
+        for span in (long, short)
+    ]
+    return " and ".join(parts)
+
+
 ALERTS: tuple[Alert, ...] = (
     Alert("LateNoWorkers", "page",
           "max by (group) (late_workers) == 0 and on (group) "
           "sum by (group) (max by (group, queue) (late_queue_depth)) > 0",
-          "2m", "Nobody works for the group {{ $labels.group }}, and tasks wait."),
+          "1m", "Nobody works for the group {{ $labels.group }}, and tasks wait."),
     Alert("LateMetricsAbsent", "page",
           "absent(late_looked_timestamp_seconds) or "
           "time() - max(late_looked_timestamp_seconds) > 300",
@@ -60,11 +69,17 @@ ALERTS: tuple[Alert, ...] = (
     Alert("LateShardsUnowned", "page",
           "max by (group) (late_shards_unowned) > 0 and on (group) "
           "max by (group) (late_workers) > 0",
-          "2m", "{{ $value }} shards of the group {{ $labels.group }} have no live owner."),
+          "1m", "{{ $value }} shards of the group {{ $labels.group }} have no live owner."),
     Alert("LateFreshnessBurnsFast", "page", _burns("1h", "5m", 0.144), "2m",
           "The group {{ $labels.group }} uses up its budget of staleness 14 times too fast."),
     Alert("LateFreshnessBurnsSlowly", "ticket", _burns("6h", "30m", 0.06), "15m",
           "The group {{ $labels.group }} uses up its budget of staleness 6 times too fast."),
+    Alert("LateObjectiveBurnsFast", "page", _spends("1h", "5m", 14.4), "2m",
+          "{{ $labels.queue }} uses up its error budget {{ $value | humanize }} times too fast.",
+          per_queue=True),
+    Alert("LateObjectiveBurnsSlowly", "ticket", _spends("6h", "30m", 6.0), "15m",
+          "{{ $labels.queue }} uses up its error budget {{ $value | humanize }} times too fast.",
+          per_queue=True),
     Alert("LateQueueIsOld", "ticket", f"{_QUEUE} > {{seconds}}", "2m",
           "The oldest task of {{ $labels.queue }} waits for {{ $value | humanizeDuration }}.",
           per_queue=True),
@@ -76,7 +91,7 @@ ALERTS: tuple[Alert, ...] = (
           "1m", "The tenant {{ $labels.tenant }} sends {{ $value | humanizePercentage }} of the "
           "tasks of {{ $labels.queue }}, and tasks wait."),
     Alert("LateDeadLetters", "ticket",
-          "max by (group, queue) (late_queue_dead{{{queues}}}) > 0", "5m",
+          "max by (group, queue) (late_queue_dead{{{queues}}}) > 0", "1m",
           "{{ $value }} tasks of {{ $labels.queue }} are dead letters, and wait for somebody.",
           per_queue=True),
     Alert("LateAttemptsFail", "ticket",
@@ -100,6 +115,14 @@ ALERTS: tuple[Alert, ...] = (
     Alert("LateTargetDown", "ticket",
           "sum by (target) (increase(late_target_down_total[10m])) > 3", "0m",
           "Endpoints of the target {{ $labels.target }} go down again and again."),
+    Alert("LateConsumersSilent", "ticket",
+          "sum by (queue) (increase(late_consumers_unanswered_total[5m])) > 3", "0m",
+          "Consumers of {{ $labels.queue }} take tasks and let their time pass: "
+          "{{ $value | humanize }} in five minutes."),
+    Alert("LateDiskNearlyFull", "page",
+          "min(late_database_disk_free_bytes) < 10 * 2 ^ 30 and "
+          "min(late_database_disk_free_bytes / late_database_disk_bytes) < 0.1", "1m",
+          "{{ $value | humanize1024 }}B are free on the disk of the database."),
     Alert("LateSlotsStuck", "ticket", "max by (instance) (late_slots_stuck) > 0", "10m",
           "{{ $value }} slots of {{ $labels.instance }} are held by handlers that do not end."),
     Alert("LateSaturated", "ticket", "max by (group) (late_saturation) > 0.9", "30m",
@@ -134,7 +157,7 @@ ALERTS: tuple[Alert, ...] = (
           f"({_LOST} / scalar(sum(increase(late_run_seconds_sum[10m])))) > 0.05",
           "1m", "Transactions {{ $labels.tag }} lost {{ $value | humanizeDuration }} in ten "
           "minutes to others ({{ $labels.other }}): they want the same rows."),
-    Alert("LateClockIsOff", "ticket", "max(abs(late_clock_offset_seconds)) > 5", "10m",
+    Alert("LateClockIsOff", "ticket", "max(abs(late_clock_offset_seconds)) > 5", "1m",
           "The database's clock and a worker's are {{ $value }} s apart."),
     Alert("LateTicksSlip", "ticket",
           "sum by (schedule) (increase(late_ticks_skipped_total[30m])) > 1 or "

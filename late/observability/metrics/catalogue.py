@@ -240,6 +240,8 @@ _look("worker", "late_breaker_state", "0 closed, 1 half-open, 2 open.", _LIMIT, 
 _look("worker", "late_outage", "1 while most tasks of a name fail in this worker: they keep "
       "their attempts.", "group queue task", merge="max")  # fmt: skip
 _look("worker", "late_breaker_opened_total", "How often the breaker has opened.", _LIMIT)
+_look("worker", "late_consumers_unanswered_total", "Attempts of a pulled queue whose consumer let "
+      "its time pass without an answer.", "queue")  # fmt: skip
 _look("worker", "late_statements_total", "Statements sent to the database by the store, without "
       "begin and commit; Spanner's are in late_rpc_total.", "verb")  # fmt: skip
 _look("worker", "late_clock_offset_seconds", "How far the database's clock is ahead of this "
@@ -272,6 +274,11 @@ _look("database", "late_queue_dead", "Dead letters.", _QUEUE)
 _look("database", "late_unhandled_tasks", "Parked tasks that no live worker can run. handlers: "
       "none, if no live worker has declared one; some, if they did not fit or refused; unknown, "
       "if not all workers have declared theirs.", "group queue task handlers")  # fmt: skip
+_look("database", "late_objective_burn", "How fast a queue with an objective uses up its error "
+      "budget, over a window: 1 is just as fast as it lasts.", f"{_QUEUE} window",
+      merge="max")  # fmt: skip
+_look("database", "late_objective_budget_left", "The part of the error budget of seven days that "
+      "is left.", _QUEUE, merge="min")  # fmt: skip
 _look("database", "late_freshness_seconds", "Everything that was committed this long ago is done, "
       "or was put off.", "group", merge="max")  # fmt: skip
 _look("database", "late_fresh_until_timestamp_seconds", "The same as a time: everything committed "
@@ -302,6 +309,9 @@ _look("database", "late_database_oldest_transaction_seconds", "Age of the oldest
       "it holds up vacuum, and on PostgreSQL the tail.")  # fmt: skip
 _look("database", "late_database_replica_lag_seconds", "How far the slowest replica is behind.")
 _look("database", "late_database_dead_rows", "Rows of `late`'s tables that wait for vacuum.")
+_look("database", "late_database_disk_free_bytes", "Free on the disk of a database in a file.",
+      merge="min")  # fmt: skip
+_look("database", "late_database_disk_bytes", "Size of that disk.")
 _look("database", "late_looked_timestamp_seconds", "When the database was last looked at.",
       merge="min")  # fmt: skip
 _look("replica", "late_read_replica_used", "1 while the page reads from its replica, 0 while from "

@@ -12,7 +12,16 @@ from collections.abc import Iterable
 import msgspec
 
 from late.model.offers import ELSEWHERE
-from late.model.task import SUBJECT_DROPPED, Attempt, DeadLetter, Outcome, Policy, Reason, emptied
+from late.model.task import (
+    KILLED_WORKER,
+    SUBJECT_DROPPED,
+    Attempt,
+    DeadLetter,
+    Outcome,
+    Policy,
+    Reason,
+    emptied,
+)
 from late.model.validation import is_name
 from late.scheduler.core.state import CoreState
 from late.scheduler.outcome_rules import (
@@ -132,7 +141,7 @@ def make_ready(core: CoreState, entry: Entry) -> None:
     """Let the task run as soon as there is a slot, unless it must not run here at all."""
     if entry.deaths >= DEATHS_MAX:
         entry.errors = killed(entry, core.now_us)
-        dead_letter(core, entry, "killed_worker")
+        dead_letter(core, entry, KILLED_WORKER)
         return
     if not entry.known:
         if core.commands.arrived(entry):

@@ -101,8 +101,9 @@ def _report(reported: Reported, caller: Caller) -> Reported:
         told.worker_id, told.address, groups=told.groups, every_s=told.every_s,
         stalled=told.stalled, stalled_since_us=told.stalled_since_us, slots=told.slots,
         running=told.running, unrecorded=told.unrecorded, clock_off_s=told.clock_off_s,
-        settling_since_us=told.settling_since_us, stuck=_viewed(told.stuck, caller),
-        runs=_viewed(told.runs, caller), outages=_viewed(told.outages, caller),
+        settling_since_us=told.settling_since_us, unlisted=told.unlisted,
+        stuck=_viewed(told.stuck, caller), runs=_viewed(told.runs, caller),
+        silent=_viewed(told.silent, caller), outages=_viewed(told.outages, caller),
     )  # fmt: skip
     return msgspec.structs.replace(reported, report=report)
 
@@ -118,6 +119,10 @@ def narrowed_status(status: Status, caller: Caller) -> Status:
         queues=tuple(each for each in status.queues if caller.may("view", each.queue)),
         unhandled=tuple(each for each in status.unhandled if caller.may("view", each.queue)),
         limited=tuple(each for each in status.limited if caller.may("view", each.queue)),
+        pauses=tuple(
+            each for each in status.pauses if each.kind == "queue" and caller.may("view", each.name)
+        ),
+        objectives=tuple(each for each in status.objectives if caller.may("view", each.queue)),
         shards=(),
         groups=(),
         suspects=(),  # Their queues are not known.

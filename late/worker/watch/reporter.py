@@ -33,6 +33,7 @@ from late.model.worker_report import (
     Held,
     OutageReport,
     Run,
+    SilentConsumer,
     TargetReport,
     WorkerReport,
 )
@@ -196,6 +197,8 @@ def report_of(worker: WorkerView) -> WorkerReport:
         )[:NAMES_MAX],
         conflicts=conflicts.default.tally.told(),
         clock_off_s=_clock_off_s(worker),
+        silent=_silent(worker),
+        unlisted=worker.members.unlisted,
         settling_since_us=(
             now_us - round(settling_s * 1_000_000) if settling_s > UNANSWERED_S else None
         ),
@@ -206,6 +209,16 @@ def _clock_off_s(worker: WorkerView) -> int:
     """Return the whole seconds by which this machine's clock is behind, if they are many."""
     off_us = worker.clock.offset_us(time.time_ns() // 1_000) or 0
     return round(off_us / 1_000_000) if abs(off_us) > CLOCK_OFF_US else 0
+
+
+def _silent(worker: WorkerView) -> tuple[SilentConsumer, ...]:
+    """Name the consumers that let the time of several tasks pass in a row."""
+    return tuple(
+        SilentConsumer(pool.queue, consumer, times)
+        for pool in worker.pools.values()
+        if isinstance(pool, PullPool)
+        for consumer, times in pool.silent.items()
+    )[:NAMES_MAX]
 
 
 def _runs(worker: WorkerView, now_us: int) -> tuple[Run, ...]:

@@ -1,0 +1,168 @@
+"""The objectives of queues: which part of the starts was in time, by the journal's own counts.
+
+A queue with `objective_s` promises that `SHARE` of its attempts start within so many seconds of
+when they are due. The rest is its error budget. Its burn rate is the part that was late, in parts
+of the budget: at 1 the budget lasts just as long as the journal is looked at.
+
+Settlements are read from the latest backwards, of one shard after the other. Tasks are spread over
+shards by chance, so where the journal is long some whole shards stand for all of their group.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Iterable, Iterator, Mapping
+
+import msgspec
+from sqlalchemy import Connection, Engine, select
+
+from late.control.queue_settings import of_queues
+from late.control.sql.rows import now_us
+from late.control.status_views import Burn, ObjectiveView
+from late.control.views import QueueStatus
+from late.errors import InvalidPolicy
+from late.model.histogram import bucket
+from late.model.task import ENQUEUED, Usage
+from late.schema.engine import reading
+from late.schema.tables import lease, settlement
+
+SHARE = 0.99
+"""The part of the starts that must be in time."""
+WINDOWS = {"5m": 300.0, "30m": 1_800.0, "1h": 3_600.0, "6h": 21_600.0, "7d": 604_800.0}
+BUDGET = "7d"
+"""The window that the error budget is for."""
+ROWS, ROWS_MAX = 1_000, 20_000
+"""Settlements of one statement, and of one group."""
+_usage_of = msgspec.json.Decoder(tuple[Usage, ...]).decode
+Key = tuple[str, str]
+"""(group, queue)."""
+
+
+class Starts(msgspec.Struct):
+    """Attempts that started in one window."""
+
+    started: int = 0
+    late: int = 0
+
+
+class Counted(msgspec.Struct):
+    """The starts of one group."""
+
+    windows: dict[tuple[str, str], Starts]
+    """By queue and window."""
+    shards: int = 0
+    """The shards that were read."""
+    shards_all: int = 0
+
+
+def objectives(engine: Engine, seen: Iterable[QueueStatus]) -> tuple[ObjectiveView, ...]:
+    """Judge each (group, queue) whose queue has an objective, ascending by both.
+
+    Args:
+        seen: the queues of a status that was just read: what waits now counts too.
+    """
+    with reading(engine) as connection:
+        try:
+            settings = of_queues(connection)
+        except InvalidPolicy:  # a row of a later version: the rest of the look is told all the same
+            return ()
+        limits = {
+            name: each.objective_s
+            for name, each in settings.items()
+            if each.objective_s is not None and not each.paused
+        }
+        if not limits:
+            return ()
+        now = now_us(connection)
+        shards: dict[str, list[int]] = defaultdict(list)
+        for row in connection.execute(select(lease.c.consumer_group, lease.c.shard_id)):
+            shards[row.consumer_group].append(row.shard_id)
+        counted = {name: _count(connection, name, of, limits, now) for name, of in shards.items()}
+    oldest = {(each.group, each.queue): each.oldest_age_s or 0.0 for each in seen}
+    return tuple(view(counted, limits, oldest))
+
+
+def view(
+    counted: Mapping[str, Counted], limits: Mapping[str, float], oldest: Mapping[Key, float]
+) -> Iterator[ObjectiveView]:
+    """Make the answer of each (group, queue) that has started something or has tasks. Pure."""
+    known = {(group, queue) for group, of in counted.items() for queue, _ in of.windows}
+    for group, queue in sorted(known | {key for key in oldest if key[1] in limits}):
+        of, limit_s = counted.get(group, Counted({})), limits[queue]
+        overdue_s = max(0.0, oldest.get((group, queue), 0.0) - limit_s)
+        burns = {
+            name: _burn(of.windows.get((queue, name), Starts()), overdue_s, span_s)
+            for name, span_s in WINDOWS.items()
+        }
+        whole = of.windows.get((queue, BUDGET), Starts())
+        yield ObjectiveView(
+            group=group, queue=queue, objective_s=limit_s, share=SHARE, started=whole.started,
+            late=whole.late, overdue_s=overdue_s, budget_left=max(0.0, 1.0 - burns[BUDGET]),
+            burns=tuple(Burn(name, rate) for name, rate in burns.items()),
+            shards=of.shards, shards_all=of.shards_all,
+        )  # fmt: skip
+
+
+def _burn(starts: Starts, overdue_s: float, span_s: float) -> float:
+    """Return the burn rate. If nothing has started and the oldest is overdue, all is late, for as
+    much of the window as it is overdue."""
+    if starts.started:
+        return starts.late / starts.started / (1 - SHARE)
+    return min(1.0, overdue_s / span_s) / (1 - SHARE)
+
+
+def _count(
+    connection: Connection, group: str, shards: list[int], limits: Mapping[str, float], now: int
+) -> Counted:
+    """Count the starts of one group, shard by shard until enough was read."""
+    least = {queue: bucket(round(seconds * 1e6)) for queue, seconds in limits.items()}
+    found, left = Counted({}, shards_all=len(shards)), ROWS_MAX
+    for shard_id in sorted(shards):
+        if left <= 0:
+            break
+        left -= _read(connection, (group, shard_id), least, found.windows, now)
+        found.shards += 1
+    return found
+
+
+def _read(
+    connection: Connection,
+    shard: tuple[str, int],
+    least: Mapping[str, int],
+    windows: dict[tuple[str, str], Starts],
+    now: int,
+) -> int:
+    """Add the starts of one shard; return the number of its settlements."""
+    since_us, before, read = now - round(WINDOWS[BUDGET] * 1e6), None, 0
+    of_shard = (settlement.c.consumer_group == shard[0], settlement.c.shard_id == shard[1])
+    query = select(settlement.c.seq, settlement.c.settled_at_us, settlement.c.usage)
+    query = query.where(*of_shard).order_by(settlement.c.seq.desc()).limit(ROWS)
+    while True:
+        more = query if before is None else query.where(settlement.c.seq < before)
+        rows = connection.execute(more).all()
+        for row in rows:
+            if row.settled_at_us < since_us:
+                return read
+            read, before = read + 1, row.seq
+            add(windows, row.usage, now - row.settled_at_us, least)
+        if len(rows) < ROWS:
+            return read
+
+
+def add(
+    windows: dict[tuple[str, str], Starts], text: str | None, ago_us: int, least: Mapping[str, int]
+) -> None:
+    """Add the starts of one settlement; buckets above `least` are late, by queue. Pure."""
+    try:
+        usage = _usage_of(text or "[]")
+    except msgspec.MsgspecError:
+        return  # `late verify` tells of it
+    for each in usage:
+        if each.queue not in least or each.outcome == ENQUEUED or not each.waiting:
+            continue
+        started = sum(count for _, count in each.waiting)
+        late = sum(count for index, count in each.waiting if index > least[each.queue])
+        for name, span_s in WINDOWS.items():
+            if ago_us <= span_s * 1e6:
+                of = windows.setdefault((each.queue, name), Starts())
+                of.started, of.late = of.started + started, of.late + late
