@@ -34,7 +34,7 @@ def behind(usage: Relation, calendar: Calendar, spans: Sequence[Span]) -> dict[S
 
 def _names(spans: Sequence[Span]) -> dict[str, str]:
     """Return the parameters of the statement: names are a stranger's, and never its text."""
-    found = {}
+    found: dict[str, str] = {}
     for at, span in enumerate(spans):
         found |= {f"queue{at}": span.queue, f"name{at}": span.name}
     return found
