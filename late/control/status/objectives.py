@@ -133,7 +133,8 @@ def _read(
     now: int,
 ) -> int:
     """Add the starts of one shard; return the number of its settlements."""
-    since_us, before, read = now - round(WINDOWS[BUDGET] * 1e6), None, 0
+    since_us, read = now - round(WINDOWS[BUDGET] * 1e6), 0
+    before: int | None = None
     of_shard = (settlement.c.consumer_group == shard[0], settlement.c.shard_id == shard[1])
     query = select(settlement.c.seq, settlement.c.settled_at_us, settlement.c.usage)
     query = query.where(*of_shard).order_by(settlement.c.seq.desc()).limit(ROWS)

@@ -91,9 +91,11 @@ class StatusControl(Part):
     ) -> tuple[Status, dict[str, Signals], dict[tuple[str, str], Signals]]:
         """See `scaling_signals.detailed`; with the objectives of queues."""
         engine = self._database.engine
-        seen, *signals = scaling_signals.detailed(engine, limit=limit, settings=settings, told=told)
+        seen, signals, paces = scaling_signals.detailed(
+            engine, limit=limit, settings=settings, told=told
+        )
         judged, paused = self.objectives(seen), pauses.pauses(engine)
-        return msgspec.structs.replace(seen, objectives=judged, pauses=paused), *signals
+        return msgspec.structs.replace(seen, objectives=judged, pauses=paused), signals, paces
 
     def server(self) -> server.Server:
         """Sizes, transactions and rows, as the database server counts them."""
