@@ -13,6 +13,7 @@ import msgspec
 
 from late.control.past.as_of import AsOf
 from late.control.status_views import ObjectiveView, Pause
+from late.control.task_list.model import Enqueued
 from late.model.task import AttemptError, Schedule, StepDetail
 from late.model.worker_report import WorkerReport
 
@@ -279,7 +280,7 @@ class StageView(msgspec.Struct, frozen=True):
     """True if it starts only when another one has failed."""
 
 
-class TaskView(msgspec.Struct, frozen=True):
+class TaskView(Enqueued, frozen=True):
     """Everything that the database knows about one task."""
 
     task_id: str
@@ -305,12 +306,8 @@ class TaskView(msgspec.Struct, frozen=True):
     enqueued_at_us: int | None = None
     """The time of its enqueue: on Spanner the commit's, elsewhere the insert's."""
 
-    def __post_init__(self) -> None:
-        if self.enqueued_at_us is None:
-            msgspec.structs.force_setattr(self, "enqueued_at_us", self.created_at_us)
 
-
-class DeadView(msgspec.Struct, frozen=True):
+class DeadView(Enqueued, frozen=True):
     """One dead letter. `payload` is None if it was not asked for."""
 
     task_id: str
@@ -330,11 +327,6 @@ class DeadView(msgspec.Struct, frozen=True):
     options: dict[str, object] | None = None
     payload: str | None = None
     enqueued_at_us: int | None = None
-    """The time of its enqueue: on Spanner the commit's, elsewhere the insert's."""
-
-    def __post_init__(self) -> None:
-        if self.enqueued_at_us is None:
-            msgspec.structs.force_setattr(self, "enqueued_at_us", self.created_at_us)
 
 
 class Moved(msgspec.Struct, frozen=True):

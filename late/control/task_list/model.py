@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Literal, get_args
+from typing import Any, Literal, get_args
 
 import msgspec
 
@@ -28,7 +28,16 @@ Key = tuple[int, str]
 """The order of a state: a position in the log or a time, then the id."""
 
 
-class ListedTask(msgspec.Struct, frozen=True, kw_only=True):
+class Enqueued(msgspec.Struct, frozen=True):
+    """A view with `enqueued_at_us`: it has the value of `created_at_us`, the deprecated name."""
+
+    def __post_init__(self) -> None:
+        view: Any = self
+        if view.enqueued_at_us is None:
+            msgspec.structs.force_setattr(self, "enqueued_at_us", view.created_at_us)
+
+
+class ListedTask(Enqueued, frozen=True, kw_only=True):
     """One task in one consumer group. Times are the database's, in microseconds."""
 
     at: int
@@ -63,10 +72,6 @@ class ListedTask(msgspec.Struct, frozen=True, kw_only=True):
     """Its headers, if the filter asks for one or for a tenant."""
     enqueued_at_us: int | None = None
     """The time of its enqueue: on Spanner the commit's, elsewhere the insert's."""
-
-    def __post_init__(self) -> None:
-        if self.enqueued_at_us is None:
-            msgspec.structs.force_setattr(self, "enqueued_at_us", self.created_at_us)
 
     @property
     def key(self) -> Key:

@@ -14,10 +14,10 @@ from late.control.views import Reported, Status
 from late.model.access.rights import Caller
 from late.model.access.rules import ADMIN, ADMIN_WHOLE, LANE, OPERATE, VIEW, WHOLE, Rule
 from late.model.queue_settings import QueueSettings
-from late.model.worker_report import OutageReport, Run, WorkerReport
+from late.model.worker_report import OutageReport, Run, SilentConsumer, WorkerReport
 from late.web.snapshot import Snapshot
 
-OfQueue = TypeVar("OfQueue", Run, OutageReport)
+OfQueue = TypeVar("OfQueue", Run, OutageReport, SilentConsumer)
 
 RULES: Mapping[str, Rule] = {
     "": VIEW,
