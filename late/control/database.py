@@ -9,7 +9,8 @@ from typing import Concatenate, ParamSpec, TypeVar
 from sqlalchemy import Engine
 
 from late.schema.engine import make_engine, reading, shown
-from late.schema.migrate import check_schema
+from late.schema.migrate import check_schema, version_of
+from late.schema.version import SCHEMA_VERSION
 
 P = ParamSpec("P")
 R = TypeVar("R")
@@ -33,7 +34,8 @@ class Database:
         """
         if not self._checked:
             with reading(self.unchecked) as connection:
-                check_schema(connection, where=shown(self.url))
+                if version_of(connection) != SCHEMA_VERSION:
+                    check_schema(connection, where=shown(self.url))
             self._checked = True
         return self.unchecked
 

@@ -240,11 +240,11 @@ def test_status_as_json_has_stable_keys(cli: Cli) -> None:
     found = cli.fine("status", "--json").json
     assert found.keys() == {
         "now_us", "schema_version", "deployment", "queues", "shards", "workers",
-        "groups", "unhandled", "limited", "suspects", "as_of",
+        "groups", "unhandled", "limited", "suspects", "pauses", "objectives", "as_of",
     }  # fmt: skip
     (queue,) = found["queues"]
     assert queue.keys() == {
-        "group", "queue", "depth", "in_flight", "parked", "dead", "oldest_age_s", "held",
+        "group", "queue", "depth", "in_flight", "parked", "dead", "oldest_age_s", "held", "killed",
     }  # fmt: skip
     assert queue["depth"] == {"n": 1, "capped": False}
     assert found["shards"][0].keys() == {

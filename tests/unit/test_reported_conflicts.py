@@ -36,7 +36,7 @@ from tests.unit.cli_kit import Cli
 from tests.unit.test_analyze import Row
 from tests.unit.test_roles import as_person
 from tests.unit.test_web_routes import filled
-from tests.unit.test_web_views import seen
+from tests.unit.test_web_views import NOW_US, WORKER, seen
 
 PAY, REFUND = "late-foreground:pay", "late-foreground:refund"
 ROW, STATEMENT = "account(id=7)", "update account set balance = 0"
@@ -183,14 +183,24 @@ def test_a_victim_alone_is_named_as_far_as_it_is_known() -> None:
 
 
 @pytest.mark.parametrize(
-    ("lost_s", "busy", "says"),
-    [(30.0, 0.5, True), (4.9, 0.0, False), (14.0, 0.5, False), (15.0, 0.5, True), (6.0, 0.0, True)],
-)
-def test_a_pair_that_costs_its_share_is_a_finding(lost_s: float, busy: float, says: bool) -> None:
+    ("lost_s", "busy", "up_s", "says"),
+    [
+        (30.0, 0.5, 3_600, True), (4.9, 0.0, 3_600, False), (14.0, 0.5, 3_600, False),
+        (15.0, 0.5, 3_600, True), (6.0, 0.0, 3_600, True),
+        # Workers that started five minutes ago ran for half of that.
+        (7.0, 0.5, 300, False), (8.0, 0.5, 300, True),
+    ],
+)  # fmt: skip
+def test_a_pair_that_costs_its_share_is_a_finding(
+    lost_s: float, busy: float, up_s: int, says: bool
+) -> None:
     one = msgspec.structs.replace(WAITED, lost_s=lost_s)
     # Half a slot is busy: 300 s of ten minutes, of which a twentieth is 15 s.
     signals = {"default": Signals(0, 0.0, 1.0, busy, 1, 8)}
-    look = msgspec.structs.replace(seen(), signals=signals, conflicts=conflicts([told(one)]))
+    worker = msgspec.structs.replace(WORKER, started_at_us=NOW_US - up_s * 1_000_000)
+    look = msgspec.structs.replace(
+        seen(workers=(worker,)), signals=signals, conflicts=conflicts([told(one)])
+    )
     found = [each for each in findings(look) if each.href == "conflicts"]
     assert bool(found) is says
     if says:
