@@ -47,7 +47,10 @@
       : steps ? clock(new Date(second * 1000), 5) : clock(new Date(second * 1000)).slice(0, 5);
     const seconds = (value) => value == null ? "–" : value < 120 ? `${+value.toPrecision(3)} s`
       : value < 7200 ? `${Math.round(value / 60)} min` : `${Math.round(value / 3600)} h`;
-    const line = (label, name, more) => ({ label, stroke: color(name), width: 2, ...more });
+    // A minute between two gaps is no line: it gets a dot.
+    const alone = (plot, number) => plot.data[number].flatMap((value, place, all) =>
+      value != null && all[place - 1] == null && all[place + 1] == null ? [place] : []);
+    const line = (label, name, more) => ({ label, stroke: color(name), width: 2, points: { filter: alone }, ...more });
     const kinds = {
       steps: [line("Size", "--link", { paths: uPlot.paths.stepped({ align: 1 }) })],
       flow: [line("Arrived", "--dim", { dash: [4, 4] }), line("Ended", "--link")],
