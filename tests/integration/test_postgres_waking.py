@@ -15,6 +15,7 @@ import late
 from late.config import WorkerConfig
 from late.outbox import connect
 from late.schema import migrate
+from late.schema.notices import TELL_FLEET
 from late.store.postgres import wake_ups
 from late.store.postgres.wake_ups import PostgresWakeUps
 from late.testing.servers.postgres import PostgresServer
@@ -53,6 +54,23 @@ async def test_commits_are_told_of_from_the_announcement_until_it_is_taken_back(
             await made.withdraw()
             service.execute(INSERT)
             assert await nothing_heard(heard, made)
+
+
+async def test_a_schema_of_the_service_may_come_first_in_the_search_path(url: str) -> None:
+    with closing(producer(url)) as service:
+        service.execute("create schema shop")
+    options = "options=-csearch_path%3Dshop,public"
+    made = PostgresWakeUps(f"{url}{'&' if '?' in url else '?'}{options}", prepared=True)
+    lapsed, changed = asyncio.Event(), asyncio.Event()
+    async with listening(made, lapsed.set, changed.set) as heard, asyncio.timeout(120):
+        await made.announce()
+        with closing(producer(url)) as service:
+            service.execute(INSERT)
+            await heard.get()
+            service.execute(f"select {TELL_FLEET}")
+            await changed.wait()
+        await made._call(wake_ups.WITHDRAW)
+        await lapsed.wait()
 
 
 async def test_who_takes_it_back_tells_the_others(url: str) -> None:

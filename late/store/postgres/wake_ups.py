@@ -23,7 +23,7 @@ from typing import Any
 import psycopg
 
 from late.model.backoff import Backoff
-from late.schema.notices import CHANNEL, FLEET, WITHDRAWN
+from late.schema.notices import CHANNEL, FLEET, LOG_SCHEMA, WITHDRAWN
 from late.store.postgres.connection import Connection, connect, conninfo_of, translate
 
 TEST_S = 2.0
@@ -37,8 +37,8 @@ AGAIN_S = 300.0
 ANNOUNCED_S = 20
 """An announcement stands for this time unless it is renewed; seconds."""
 
-FACTS = """
-select current_schema(), current_setting('max_prepared_transactions')::int,
+FACTS = f"""
+select {LOG_SCHEMA}, current_setting('max_prepared_transactions')::int,
        to_regclass('late_waiting') is not null
        and has_sequence_privilege(to_regclass('late_waiting'), 'UPDATE')
 """
@@ -51,7 +51,7 @@ select setval('late_waiting', t + {ANNOUNCED_S}), s.last_value <= t
 """
 # It tells the others: they would sleep on for seconds, and nobody would tell them of commits.
 WITHDRAW = (
-    f"select setval('late_waiting', 1), pg_notify('{CHANNEL}', current_schema() || '{WITHDRAWN}')"
+    f"select setval('late_waiting', 1), pg_notify('{CHANNEL}', {LOG_SCHEMA} || '{WITHDRAWN}')"
 )
 
 logger = logging.getLogger("late.notify")
