@@ -12,10 +12,11 @@ from sqlalchemy import Connection, Engine, text
 
 from late.control.sql.rows import now_us
 from late.schema.engine import reading
+from late.schema.notices import LOG_SCHEMA
 
 # Replicas and sessions of others show their times to members of pg_monitor only: what is hidden is
 # null, and so it is not known here either.
-_POSTGRES = text("""
+_POSTGRES = text(f"""
 select current_database() as name, pg_database_size(current_database()) as size_bytes,
        d.numbackends as connections, current_setting('max_connections')::int as connections_max,
        d.xact_commit as commits, d.xact_rollback as rollbacks, d.tup_fetched as rows_read,
@@ -30,7 +31,7 @@ select current_database() as name, pg_database_size(current_database()) as size_
        (select extract(epoch from max(replay_lag))::float8
           from pg_stat_replication) as replica_lag_s,
        (select sum(n_dead_tup)::bigint from pg_stat_user_tables
-         where relname like 'late\\_%') as dead_rows
+         where relname like 'late\\_%' and schemaname = {LOG_SCHEMA}) as dead_rows
   from pg_stat_database d where d.datname = current_database()
 """)
 
