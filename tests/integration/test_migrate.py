@@ -162,7 +162,7 @@ def test_a_fresh_schema_equals_a_migrated_one(urls: Any) -> None:
     assert _seeds(migrated) == {
         "lane": [("default", 0, 8)],
         "group": [("default",)],
-        "meta": [("deployment",), ("schema_version",)],
+        "meta": [("deployment",), ("schema_oldest",), ("schema_version",)],
         "version": [(SCHEMA_VERSION,)],
         "revision": [(SCHEMA_VERSION,)],
         "log": [(0,)],

@@ -20,7 +20,7 @@ from late.schema.engine import make_engine, reading
 from late.schema.spanner import ddl as spanner_ddl
 from late.schema.spanner import migrate as spanner
 from late.schema.tables import all_tables
-from late.schema.version import SCHEMA_VERSION
+from late.schema.version import OLDEST_SCHEMA, SCHEMA_VERSION
 from late.testing.servers.spanner import create_database, drop_database
 from tests import servers
 from tests.integration.control_kit import execute, rows
@@ -54,11 +54,12 @@ def seeds(url: str) -> list[list[Any]]:
     return [
         rows(url, "select name, first_shard, shards from late_lane"),
         rows(url, "select name from late_group"),
-        rows(url, "select key, value from late_meta where key != 'deployment'"),
+        rows(url, "select key, value from late_meta where key != 'deployment' order by key"),
     ]
 
 
-SEEDS = [[("default", 0, 8)], [("default",)], [("schema_version", SCHEMA_VERSION)]]
+VERSIONS = [("schema_oldest", OLDEST_SCHEMA), ("schema_version", SCHEMA_VERSION)]
+SEEDS = [[("default", 0, 8)], [("default",)], VERSIONS]
 
 
 def test_running_again_changes_nothing(empty: str) -> None:
