@@ -228,7 +228,7 @@ def test_each_leg_walks_an_index(url: str) -> None:
         for name, ask in screens(control).items():
             for statement, parameters in sent(control, ask):
                 asked = legs_of(statement, parameters)
-                if asked == 1:
+                if asked == 1 or not re.search(BIG, statement):
                     continue
                 one = parameters[0] if isinstance(parameters, Runs) else parameters
                 found = plan(control, statement, one)

@@ -22,6 +22,7 @@ from late.control.status_views import Burn, ObjectiveView
 from late.control.views import QueueStatus
 from late.errors import InvalidPolicy
 from late.model.histogram import bucket
+from late.model.queue_settings import QueueSettings
 from late.model.task import ENQUEUED, Usage
 from late.schema.engine import reading
 from late.schema.tables import lease, settlement
@@ -55,22 +56,24 @@ class Counted(msgspec.Struct):
     shards_all: int = 0
 
 
-def objectives(engine: Engine, seen: Iterable[QueueStatus]) -> tuple[ObjectiveView, ...]:
+def objectives(
+    engine: Engine,
+    seen: Iterable[QueueStatus],
+    settings: Mapping[str, QueueSettings] | None = None,
+) -> tuple[ObjectiveView, ...]:
     """Judge each (group, queue) whose queue has an objective, ascending by both.
 
     Args:
         seen: the queues of a status that was just read: what waits now counts too.
+        settings: of the queues, if they were just read.
     """
+    if settings is not None and not _limits(settings):
+        return ()
     with reading(engine) as connection:
         try:
-            settings = of_queues(connection)
+            limits = _limits(of_queues(connection) if settings is None else settings)
         except InvalidPolicy:  # a row of a later version: the rest of the look is told all the same
             return ()
-        limits = {
-            name: each.objective_s
-            for name, each in settings.items()
-            if each.objective_s is not None and not each.paused
-        }
         if not limits:
             return ()
         now = now_us(connection)
@@ -80,6 +83,14 @@ def objectives(engine: Engine, seen: Iterable[QueueStatus]) -> tuple[ObjectiveVi
         counted = {name: _count(connection, name, of, limits, now) for name, of in shards.items()}
     oldest = {(each.group, each.queue): each.oldest_age_s or 0.0 for each in seen}
     return tuple(view(counted, limits, oldest))
+
+
+def _limits(settings: Mapping[str, QueueSettings]) -> dict[str, float]:
+    return {
+        name: each.objective_s
+        for name, each in settings.items()
+        if each.objective_s is not None and not each.paused
+    }
 
 
 def view(

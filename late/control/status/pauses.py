@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator
+from typing import Any
 
-from sqlalchemy import Connection, Engine, select
+from sqlalchemy import ColumnElement, Connection, Engine, Row, literal_column, select, union_all
 
 from late.control.audit import Entry
 from late.control.status_views import Pause
@@ -15,6 +16,7 @@ from late.schema.engine import reading
 from late.schema.tables import audit, group, queue, schedule, target
 from late.store.common.groups import PAUSED, is_shadow
 
+KINDS = ("queue", "target", "group", "schedule")
 ENTRIES = 200
 """The latest entries of one thing in which its pause is looked for."""
 
@@ -26,22 +28,30 @@ def pauses(engine: Engine) -> tuple[Pause, ...]:
 
 
 def _paused(connection: Connection) -> Iterator[tuple[str, str]]:
-    for kind, table in (("queue", queue), ("target", target)):
-        query = select(table.c.name, table.c.knobs).order_by(table.c.name)
-        for row in connection.execute(query).all():
-            try:
-                if queue_settings.decode(row.knobs).paused:
-                    yield kind, row.name
-            except InvalidPolicy:  # a row of a later version
-                continue
-    for row in connection.execute(
-        select(group.c.name, group.c.paused).order_by(group.c.name)
-    ).all():
-        if row.paused & PAUSED and not is_shadow(row.paused):
-            yield "group", row.name
-    query = select(schedule.c.name).where(schedule.c.paused != 0).order_by(schedule.c.name)
-    for row in connection.execute(query).all():
-        yield "schedule", row.name
+    """In one statement: it is asked with each look at the status."""
+    none: ColumnElement[str] = literal_column("''")
+    zero: ColumnElement[int] = literal_column("0")
+    parts = [
+        select(queue.c.name, queue.c.knobs, zero.label("paused"), zero.label("kind")),
+        select(target.c.name, target.c.knobs, zero, literal_column("1")),
+        select(group.c.name, none, group.c.paused, literal_column("2")),
+        select(schedule.c.name, none, schedule.c.paused, literal_column("3")),
+    ]
+    rows = connection.execute(union_all(*parts)).all()
+    for row in sorted(rows, key=lambda row: (row.kind, row.name)):
+        if _is_paused(row):
+            yield KINDS[row.kind], row.name
+
+
+def _is_paused(row: Row[Any]) -> bool:
+    if row.knobs:
+        try:
+            return bool(queue_settings.decode(row.knobs).paused)
+        except InvalidPolicy:  # a row of a later version
+            return False
+    if KINDS[row.kind] == "group":
+        return bool(row.paused & PAUSED) and not is_shadow(row.paused)
+    return bool(row.paused)
 
 
 def _of(connection: Connection, kind: str, name: str) -> Pause:

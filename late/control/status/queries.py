@@ -73,12 +73,14 @@ class StatusControl(Part):
             found, groups=tuple(groups), objectives=judged, pauses=pauses.pauses(engine)
         )
 
-    def objectives(self, seen: Status) -> tuple[ObjectiveView, ...]:
+    def objectives(
+        self, seen: Status, settings: Mapping[str, QueueSettings] | None = None
+    ) -> tuple[ObjectiveView, ...]:
         """Judge the queues that have an objective, from the journal; see `objectives`. The answer
         is kept for half a minute, as it takes many rows."""
         now_s, judged = time.monotonic(), self._judged
         if judged is None or now_s >= judged[0] + KEPT_S:
-            found = objectives.objectives(self._database.engine, seen.queues)
+            found = objectives.objectives(self._database.engine, seen.queues, settings)
             self._judged = judged = (now_s, found)
         return judged[1]
 
@@ -94,7 +96,7 @@ class StatusControl(Part):
         seen, signals, paces = scaling_signals.detailed(
             engine, limit=limit, settings=settings, told=told
         )
-        judged, paused = self.objectives(seen), pauses.pauses(engine)
+        judged, paused = self.objectives(seen, settings), pauses.pauses(engine)
         return msgspec.structs.replace(seen, objectives=judged, pauses=paused), signals, paces
 
     def server(self) -> server.Server:
