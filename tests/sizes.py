@@ -34,6 +34,8 @@ ALL: tuple[str, ...] = ()
 LONG: dict[str, tuple[str, ...]] = {
     # What is said of each incident is compared word by word in `make test`, on made-up reports.
     "test_an_incident_is_named_with_its_cause": ALL,
+    # Each engine makes the same report in `make test`, Spark in a session of this process.
+    "test_the_cost_report_on_a_cluster_of_two_workers_is_the_local_one": ALL,
     # A part of them runs in `make test`.
     "test_celerys_tests_have_the_outcomes_of_the_page": ALL,
     # On Spanner's emulator, which takes one transaction at a time. Each runs on SQLite or
