@@ -6,6 +6,7 @@ import pytest
 
 from late.control import Control
 from late.control.audit import acting
+from late.control.status import pauses
 from late.control.status.usage import usage_since
 from late.model.histogram import histogram
 from late.model.task import Usage
@@ -120,7 +121,9 @@ async def test_an_objective_is_judged_by_the_journal_of_each_group(url: str) -> 
         assert control.status.read().objectives == (), "what is paused starts nothing on purpose"
 
 
-async def test_what_is_paused_is_told_with_who_paused_it_and_when(url: str) -> None:
+async def test_what_is_paused_is_told_with_who_paused_it_and_when(
+    url: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
     with Control(url) as control:
         control.groups.create("search", start="now")
         with acting("ada"):
@@ -143,3 +146,8 @@ async def test_what_is_paused_is_told_with_who_paused_it_and_when(url: str) -> N
             control.queues.change("queue", "mail", {"paused": None})
             control.queues.change("queue", "mail", {"paused": True})
         assert control.look().status.pauses[0].by == "ben"
+        # An audit may be long: what lies further back is not looked for.
+        monkeypatch.setattr(pauses, "ENTRIES", 1)
+        assert [(p.name, p.by) for p in control.status.read().pauses] == [
+            ("mail", "ben"), ("bank", ""), ("search", ""),
+        ]  # fmt: skip

@@ -17,14 +17,15 @@ from late.schema.tables import audit, group, queue, schedule, target
 from late.store.common.groups import PAUSED, is_shadow
 
 KINDS = ("queue", "target", "group", "schedule")
-ENTRIES = 200
-"""The latest entries of one thing in which its pause is looked for."""
+ENTRIES = 5_000
+"""The latest entries of the audit, in which pauses are looked for."""
 
 
 def pauses(engine: Engine) -> tuple[Pause, ...]:
     """List what is paused: queues, targets, groups and schedules, each ascending by name."""
     with reading(engine) as connection:
-        return tuple(_of(connection, kind, name) for kind, name in _paused(connection))
+        paused = list(_paused(connection))
+        return tuple(_told(connection, paused)) if paused else ()
 
 
 def _paused(connection: Connection) -> Iterator[tuple[str, str]]:
@@ -54,20 +55,17 @@ def _is_paused(row: Row[Any]) -> bool:
     return bool(row.paused)
 
 
-def _of(connection: Connection, kind: str, name: str) -> Pause:
-    """Find the entry of the audit that paused it; without one it is not known by whom."""
-    # The key of the audit ascends with time.
-    query = (
-        select(audit)
-        .where(audit.c.subject == f"{kind}:{name}")
-        .order_by(audit.c.audit_id.desc())
-        .limit(ENTRIES)
-    )
-    for row in connection.execute(query):
-        entry = Entry(**row._mapping)
-        if paused_by(entry):
-            return Pause(kind, name, entry.actor, entry.at_us)
-    return Pause(kind, name)
+def _told(connection: Connection, paused: list[tuple[str, str]]) -> Iterator[Pause]:
+    """Find the entry of the audit that paused each; of one without it nobody is known."""
+    # The key of the audit ascends with time, and nothing leads to a subject: the walk is bounded.
+    latest = select(audit).order_by(audit.c.audit_id.desc()).limit(ENTRIES).subquery()
+    subjects = [f"{kind}:{name}" for kind, name in paused]
+    query = select(latest).where(latest.c.subject.in_(subjects)).order_by(latest.c.audit_id)
+    entries = [Entry(**row._mapping) for row in connection.execute(query)]
+    last = {entry.subject: entry for entry in entries if paused_by(entry)}
+    for kind, name in paused:
+        entry = last.get(f"{kind}:{name}")
+        yield Pause(kind, name, entry.actor, entry.at_us) if entry else Pause(kind, name)
 
 
 def paused_by(entry: Entry) -> bool:
