@@ -30,7 +30,9 @@ from late.scheduler.limits.ready_queues import ReadyQueues
 
 RATE = 40
 """Foreground tasks a second."""
-BACKLOG = {"nothing": 8_000, "write": 1_500}
+CALL_S = 0.05
+"""The time for which the service of the shape `call` lets a handler wait."""
+BACKLOG = {"nothing": 8_000, "write": 1_500, "call": 400}
 """Background tasks for each second of the measurement."""
 SETTLING_S = 2.0
 """From the commit of the backlog to the measurement."""
@@ -59,11 +61,13 @@ def app_of(url: str, shape: str, started: Samples, done: list[float]) -> late.Ap
         else:
             started.add("task", at)
 
-    if shape == "write":
+    if shape in ("write", "call"):
 
         @app.task(name="work")
         def work(ctx: late.Context, at: float, low: bool = False) -> None:
             note(at, low)
+            if shape == "call":
+                time.sleep(CALL_S)  # as a client of HTTP would wait for its answer
             with ctx.begin() as tx:
                 tx.execute("insert into written (note) values (%s)", (str(at),))
 

@@ -6,6 +6,8 @@ READAHEAD_S = 0.005
 """Attempts are handed over for so much work beyond the free slots, judged by the present rate: a
 slot that ends finds the next one without a pass in between. Slow tasks get none ahead."""
 READAHEAD_MAX = 512
+WINDOW_S = 0.05
+"""The rate is that of so long a time: slow tasks that end in the same moment are no fast ones."""
 
 
 class ReadAhead:
@@ -22,6 +24,6 @@ class ReadAhead:
         elapsed = now - self.measured_at
         if elapsed > 0.001:
             recent = self.ended / elapsed
-            self.rate = recent if elapsed > 0.1 else 0.7 * self.rate + 0.3 * recent
+            self.rate += (recent - self.rate) * min(1.0, elapsed / WINDOW_S)
             self.ended, self.measured_at = 0, now
         return min(READAHEAD_MAX, int(self.rate * READAHEAD_S))

@@ -72,7 +72,9 @@ def test_a_quarter_is_kept_for_the_foreground(slots: int, kept: int) -> None:
         (4, 12, 0, False, 4),  # The foreground has the others, and may have them.
         (1, 15, 3, False, 1),  # Beside a foreground that has all else, the weights decide.
         (0, 16, 0, False, 0),
-        (20, 0, 0, False, 16),  # What goes ahead is not kept.
+        (18, 0, 0, False, 12),  # A few that go ahead would take the slots that are kept.
+        (20, 0, 0, False, 12),
+        (36, 0, 0, False, 28),  # Quick tasks: what goes ahead is not kept.
         (16, 0, 0, True, 1),
         (15, 1, 1, True, 0),
         (4, 12, 12, True, 0),

@@ -36,10 +36,13 @@ def background_room(room: int, load: int, running: int, *, slots: int, slow: boo
         room: the attempts that it takes now.
         load: the attempts that it has, of both classes.
         running: those of them that are background.
-        slots: those that run at once; the pool may take more, so that the next ones are there.
+        slots: those that run at once; of quick ones the pool takes more, so that the next ones are
+            there. Of those as many are kept too: a few slow ones would fill the slots that are.
         slow: settlements are slow.
     """
-    most = 1 if slow else max(1, room + load - reserve(slots))
+    kept, taken = reserve(slots), room + load
+    ahead = max(0, taken - slots - kept)
+    most = 1 if slow else max(1, min(taken, slots) - kept + ahead)
     return max(0, min(room, most - running))
 
 
@@ -60,9 +63,9 @@ def background_rooms(
     """
     found = {LOCAL_POOL: background_room(room, load, running[LOCAL_POOL], slots=slots, slow=slow)}
     if TRANSACTION_POOL in rooms:
-        # What this pool has of the foreground is not known: so much stays free beside that.
-        below = running[TRANSACTION_POOL]
-        found[TRANSACTION_POOL] = background_room(
-            rooms[TRANSACTION_POOL], below, below, slots=slots, slow=slow
-        )
+        # What this pool has of the foreground is not known: so much stays free beside that. All
+        # that it takes are its slots.
+        below, left = running[TRANSACTION_POOL], rooms[TRANSACTION_POOL]
+        most = 1 if slow else max(1, left + below - reserve(slots))
+        found[TRANSACTION_POOL] = max(0, min(left, most - below))
     return found
