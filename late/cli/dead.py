@@ -231,17 +231,15 @@ def edit(
     url_option: options.Url = None,
     json: options.Json = False,
 ) -> None:  # fmt: skip
-    """Send one dead letter back with other arguments, which are checked when it runs. The worker
-    that owns its shard does it, so no redrive is needed: one before that sends it back unedited."""
+    """Run one dead letter again with other arguments, which are checked when it runs. The worker
+    that owns its shard does it, so no redrive is needed: one before that runs it unedited."""
     text = sys.stdin.read() if payload == "-" else payload
     with options.control_of(url_option) as control:
         commands = control.tasks.edit(task_id, text.encode(), group=group)
     said = f"asked to run {task_id} again with {len(text.encode()):,} bytes of arguments"
     output.line(json, {"commands": commands}, said)
     if not json:
-        output.note(
-            "its worker sends it back by itself; a redrive before that would do so unedited"
-        )
+        output.note("its worker starts it by itself; a redrive before that would do so unedited")
 
 
 def _require_filter(which: Filter, everything: bool) -> None:

@@ -18,6 +18,8 @@ NAMES_MAX = 50
 """A report names this many tasks of one target, and this many stuck runs."""
 RUNS_MAX = 20
 """A report names this many runs."""
+QUEUES_MAX = 1_000
+"""A report names this many queues."""
 
 
 class Held(msgspec.Struct, frozen=True):
@@ -152,6 +154,8 @@ class WorkerReport(msgspec.Struct, frozen=True, omit_defaults=True):
     groups: tuple[str, ...] = ()
     every_s: float = 0.0
     """The longest time until it is written again."""
+    queues: tuple[str, ...] = ()
+    """The queues whose tasks it runs, ascending: an idle one is to be seen too."""
     stalled: tuple[str, ...] = ()
     """The duties that are left undone, see `late.worker.watch.progress`."""
     stalled_since_us: int | None = None

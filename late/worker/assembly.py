@@ -70,6 +70,13 @@ def policies_of(app: App) -> dict[str, Policy]:
     return found | {ROUTE + queue: policy for queue, policy in app.routes.items()}
 
 
+def queues_of(policies: Mapping[str, Policy]) -> tuple[str, ...]:
+    """Return the queues of these policies, ascending; see `policies_of`."""
+    found = (name.removeprefix(ROUTE) if name.startswith(ROUTE) else policy.queue
+             for name, policy in policies.items())  # fmt: skip
+    return tuple(sorted(set(found)))
+
+
 def exchange_of(outages: Outages, worker_id: str, shadow: ShadowMode) -> Exchange:
     """Return what takes in the failures that the other workers told of, and returns ours. A shadow
     tells of none: its code is on trial, and nothing else is."""

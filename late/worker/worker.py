@@ -139,6 +139,7 @@ class Worker:
         self.pools: dict[str, Pool] = {**remote, **self.pulls.by_name}
         policies = assembly.runnable_policies(self.pulls.placed(self._policies), self.pools)
         self._declared = assembly.declared_handlers(app, policies)
+        self.queues = assembly.queues_of(policies)
         self.offers = offers_of(self, store, self.groups, policies, remote, self._rng)
         self.pools[ELSEWHERE] = self.offers
         self.dispatcher = Dispatcher(

@@ -13,6 +13,7 @@ from late.control import Control
 from late.errors import ConfigError, InvalidName, SchemaMismatch, StoreError, StoreUnavailable
 from late.model.ids import new_id
 from late.model.task import HELD_US, AttemptError, Record, Suspect
+from late.model.worker_report import WorkerReport
 from late.schema import migrate
 from late.schema.engine import make_engine
 from late.store import open_store
@@ -70,6 +71,17 @@ async def test_the_four_counts_follow_a_task_through_its_life(url: str) -> None:
         assert status.workers == ()
         assert next(s for s in status.shards if s.shard_id == 3).owner is None
     await store.close()
+
+
+def test_a_queue_that_workers_run_is_there_without_tasks(url: str) -> None:
+    insert(url, task(3, queue="mail"))
+    with Control(url) as control:
+        control.groups.create("audit", queues=["money"], start="now")
+        groups, queues = ("default", "audit"), ("mail", "money")
+        control.reports.write(WorkerReport("w1", "w1:1", groups=groups, queues=queues))
+        found = {(q.group, q.queue): q.depth.n for q in control.status.read().queues}
+        assert found == {("audit", "money"): 0, ("default", "mail"): 1, ("default", "money"): 0}
+        assert [q.queue for q in control.status.read(queue="money").queues] == ["money"] * 2
 
 
 async def test_what_no_worker_can_run_is_counted_by_name(url: str) -> None:

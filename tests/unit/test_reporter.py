@@ -7,7 +7,7 @@ from collections.abc import Callable
 import msgspec
 
 from late.model.worker_report import Run, TargetReport, WorkerReport
-from late.worker.watch.reporter import WRITE_EVERY_S, Reporter
+from late.worker.watch.reporter import QUEUES_EVERY_S, WRITE_EVERY_S, Reporter
 
 CALM = WorkerReport("w1", "host:1", ("default",))
 CALLING = msgspec.structs.replace(CALM, targets=(TargetReport("bank", calls=3),))
@@ -86,3 +86,13 @@ def test_long_runs_are_told_of_now_and_then() -> None:
     kit.now_s += WRITE_EVERY_S
     assert kit.look(CALM) == CALM
     assert kit.look(CALM) is None
+
+
+def test_the_queues_of_a_calm_worker_are_told_of_at_the_start_and_rarely_then() -> None:
+    kit = Kit()
+    calm = msgspec.structs.replace(CALM, queues=("mail",))
+    assert kit.look(calm) == calm
+    kit.now_s += QUEUES_EVERY_S - 1
+    assert kit.look(calm) is None
+    kit.now_s += 1
+    assert kit.look(calm) == calm

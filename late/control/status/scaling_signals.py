@@ -67,12 +67,12 @@ def detailed(
     told: Iterable[Reported] | None = None,
 ) -> tuple[Status, dict[str, Signals], dict[tuple[str, str], Signals]]:
     """One look at the whole database, the signals of every group by it, and those of every
-    (group, queue) that has tasks.
+    (group, queue) that has tasks or workers.
 
     Args:
         settings: of the queues, and the workers' reports (`told`), from a caller who has read them.
     """
-    found = status(engine, limit=limit)
+    found = status(engine, limit=limit, told=told)
     names = sorted({shard.group for shard in found.shards})
     with reading(engine) as connection:
         paces = _paces(connection, found, names)

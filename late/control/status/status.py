@@ -18,6 +18,7 @@ from typing import Any
 import msgspec
 from sqlalchemy import Connection, Engine, Row, select
 
+from late.control.reports import reports
 from late.control.sql.last_settlement import Journal, journals
 from late.control.sql.positions import registered, taken
 from late.control.sql.rows import now_us, open_of, seconds
@@ -26,6 +27,7 @@ from late.control.status import backlog
 from late.control.status.counts import Tally
 from late.control.views import (
     LimitedTasks,
+    Reported,
     ShardStatus,
     Status,
     SuspectTask,
@@ -46,20 +48,33 @@ LIMIT = 10_000
 """Rows that one count of one group and shard looks at."""
 
 
-def status(engine: Engine, *, queue: str | None = None, limit: int = LIMIT) -> Status:
+def status(
+    engine: Engine,
+    *,
+    queue: str | None = None,
+    limit: int = LIMIT,
+    told: Iterable[Reported] | None = None,
+) -> Status:
     """Queues, shards and workers, each ascending by its key.
 
     Args:
         queue: show only this queue.
         limit: where a count of one group and shard stops.
+        told: the reports of workers, from a caller who has read them.
     """
     if limit < 1:
         raise ConfigError(f"limit {limit}: at least 1")
     with reading(engine) as connection:
-        return seen(connection, queue=queue, limit=limit)
+        return seen(connection, queue=queue, limit=limit, told=told)
 
 
-def seen(connection: Connection, *, queue: str | None = None, limit: int = LIMIT) -> Status:
+def seen(
+    connection: Connection,
+    *,
+    queue: str | None = None,
+    limit: int = LIMIT,
+    told: Iterable[Reported] | None = None,
+) -> Status:
     """The same within a transaction, for who asks for more of the same moment."""
     now = now_us(connection)
     facts = {row.key: row.value for row in connection.execute(select(meta.c.key, meta.c.value))}
@@ -74,6 +89,8 @@ def seen(connection: Connection, *, queue: str | None = None, limit: int = LIMIT
     tally.parked(connection, due, limit)
     tally.dead(connection, died, limit)
     tally.held(connection, due, limit)
+    for key in _served(connection, reports(connection) if told is None else told):
+        tally.counts.setdefault(key, {})
     holds: dict[str | None, int] = defaultdict(int)
     for shard in shards:
         holds[shard.owner] += 1
@@ -96,6 +113,22 @@ def seen(connection: Connection, *, queue: str | None = None, limit: int = LIMIT
         if queue is None
         else (),
     )
+
+
+def _served(connection: Connection, told: Iterable[Reported]) -> set[tuple[str, str]]:
+    """Return each (group, queue) whose tasks a worker runs, as far as workers report that: an idle
+    queue is to be seen, and not to come and go with its tasks."""
+    found = [each.report for each in told]
+    if not any(each.queues for each in found):
+        return set()
+    reads = registered(connection)
+    return {
+        (name, queue)
+        for each in found
+        for name in each.groups
+        for queue in each.queues
+        if (only := reads.get(name, Reads()).queues) is None or queue in only
+    }
 
 
 def suspects_in(last: Iterable[tuple[Shard, Journal]]) -> tuple[SuspectTask, ...]:

@@ -102,6 +102,7 @@ def _report(reported: Reported, caller: Caller) -> Reported:
         stalled=told.stalled, stalled_since_us=told.stalled_since_us, slots=told.slots,
         running=told.running, unrecorded=told.unrecorded, clock_off_s=told.clock_off_s,
         settling_since_us=told.settling_since_us, unlisted=told.unlisted,
+        queues=tuple(queue for queue in told.queues if caller.may("view", queue)),
         stuck=_viewed(told.stuck, caller), runs=_viewed(told.runs, caller),
         silent=_viewed(told.silent, caller), outages=_viewed(told.outages, caller),
     )  # fmt: skip

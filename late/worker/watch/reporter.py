@@ -3,7 +3,7 @@
 It runs in the heartbeat's thread. Every two seconds it asks the worker's loop for the facts
 (`report_of`) and does not wait for them: a loop that is blocked leaves the last ones, and the duty
 `answer` beside them. A worker without trouble writes every fifteen seconds if it calls targets or
-runs something for long, and else nothing.
+runs something for long, and else every five minutes, so that its queues are known.
 """
 
 from __future__ import annotations
@@ -29,6 +29,7 @@ from late.model.worker_report import (
     CONSUMER,
     ERROR_MAX,
     NAMES_MAX,
+    QUEUES_MAX,
     RUNS_MAX,
     Held,
     OutageReport,
@@ -49,6 +50,8 @@ logger = logging.getLogger("late.worker")
 
 LOOK_EVERY_S = 2.0
 WRITE_EVERY_S = 15.0
+QUEUES_EVERY_S = 300.0
+"""A report with nothing but queues is written so often: half of the time for which it is shown."""
 SLIPS_US = 3_600_000_000
 """Ticks that did not go as planned are told of for so long."""
 UNANSWERED_S = 2.0
@@ -131,10 +134,11 @@ class Reporter:
     def is_due(self, told: WorkerReport) -> bool:
         """Return whether it is to be written now: what changes while there is trouble, at once."""
         if self._said is None:
-            return told.matters
+            return told.matters or bool(told.queues)
         waited = self._monotonic() >= self._said_s + WRITE_EVERY_S
         if not told.matters:  # once, to say that it is over: at once, if there was trouble
-            return self._said.troubled or (self._said.matters and waited)
+            over = self._said.troubled or (self._said.matters and waited)
+            return over or self._monotonic() >= self._said_s + QUEUES_EVERY_S
         if waited:
             return True
         return told != self._said and (told.troubled or self._said.troubled)
@@ -175,6 +179,7 @@ def report_of(worker: WorkerView) -> WorkerReport:
         worker.address,
         groups=worker.groups,
         every_s=WRITE_EVERY_S,
+        queues=worker.queues[:QUEUES_MAX],
         slots=worker.settings.concurrency,
         running=slots.running,
         unrecorded=worker.scheduler.unrecorded,
