@@ -122,7 +122,10 @@ def pytest_collection_finish() -> None:
 
 @pytest.fixture(autouse=True)
 def _own_environment(monkeypatch: pytest.MonkeyPatch) -> None:
-    """What the developer's shell has set for `late` and the demo is nobody's input here."""
+    """What the developer's shell has set for `late` and the demo is nobody's input here, and what
+    another test has logged is no reason to leave a line out."""
     for name in list(os.environ):
         if name.startswith(("LATE_", "FULFILMENT_")) and not name.startswith("LATE_TEST_"):
             monkeypatch.delenv(name)
+    if (repeats := sys.modules.get("late.observability.repeats")) is not None:
+        repeats.default.forget()

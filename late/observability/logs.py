@@ -24,8 +24,8 @@ from typing import Any, TextIO
 
 import msgspec
 
-from late.events import EVENTS, Emitter, Event
-from late.observability import traces
+from late.events import EVENTS, STORE_ERROR, Emitter, Event
+from late.observability import repeats, traces
 
 TEXT_MAX = 4096
 """Characters of one message, value or traceback."""
@@ -213,7 +213,13 @@ def log_events(emitter: Emitter, name: str = "late.worker") -> Callable[[], None
 
     def write(event: Event, values: Mapping[str, Any]) -> None:
         shown = {key: value for key, value in values.items() if key not in event.series}
-        logger.log(levels[event.level.upper()], event.text, extra=fields(event=event.name, **shown))
+        text = event.text
+        if event is STORE_ERROR:
+            left_out = repeats.default.left_out((name, event.name, values["component"]))
+            if left_out is None:
+                return
+            text += repeats.more(left_out)
+        logger.log(levels[event.level.upper()], text, extra=fields(event=event.name, **shown))
 
     enabled = [
         event for event in EVENTS.values() if logger.isEnabledFor(levels[event.level.upper()])

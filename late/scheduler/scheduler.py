@@ -19,6 +19,7 @@ from late.errors import StoreError
 from late.model.lanes import Gate, Layout
 from late.model.queue_settings import QueueSettings
 from late.model.task import PULL_POOL, Attempt, Cursor, Outcome, Policy, Schedule, ShardId
+from late.observability import repeats
 from late.scheduler import settlement_events as report
 from late.scheduler.core.shard_core import ShardCore
 from late.scheduler.core.window import NONE
@@ -477,8 +478,7 @@ class Scheduler:
         event: Event
         try:
             if isinstance(request, Fetch):
-                records = await self._store.fetch(shard[1], request.keys)
-                event = OpenFetched(records, self._now_us())
+                event = OpenFetched(await self._store.fetch(shard[1], request.keys), self._now_us())
             else:
                 parked = await self._store.due(
                     *shard,
@@ -490,7 +490,7 @@ class Scheduler:
                 )
                 event = ParkedLoaded(request, parked, self._now_us())
         except StoreError as error:
-            logger.warning("load failed: %s", error, extra={"group": shard[0], "shard": shard[1]})
+            repeats.default.log(logger, "load failed: %s", error)
             await asyncio.sleep(RETRY_S * (0.5 + self._rng.random()))
             event = LoadFailed(request)
         else:

@@ -16,7 +16,8 @@ Pace, for the whole worker:
 - `hint()`: as soon as `read_hints.py` lets it;
 - nothing comes, and the database can tell of commits: the tail announces that it sleeps, looks once
   more and sleeps for longer (`announcement.py`);
-- a transient error: full jitter from 0.1 to 30 s, and neither of these shortens it.
+- a transient error: full jitter from 0.1 to 30 s, and of all these nothing shortens it but
+  `resume()`, when the worker's heartbeats come through again.
 """
 
 from __future__ import annotations
@@ -100,6 +101,8 @@ class Tailer:
         self._stirred = asyncio.Event()
         """Set when the wait for the next read may be over early."""
         self._stopped = asyncio.Event()
+        self._resumed = asyncio.Event()
+        """Set when the wait after an error is over early."""
         self.reading = False
         """True while a read is under way, or is to be tried again after an error."""
         self.reads = 0
@@ -168,6 +171,11 @@ class Tailer:
         self._woken = True
         self._stirred.set()
 
+    def resume(self) -> None:
+        """Read at once after an error: the database answers others. Workers do not come all at
+        once, for each has its own heartbeats."""
+        self._resumed.set()
+
     def hint(self, shards: Collection[int]) -> None:
         """Take in a hint that there may be something to read in `shards` (empty: in any). Its
         sender is not trusted: see `late/tailer/read_hints.py`."""
@@ -217,6 +225,7 @@ class Tailer:
         before `run`, is fine."""
         self._stopped.set()
         self._stirred.set()
+        self._resumed.set()
 
     def _wake_taken(self) -> None:
         if self._woken:
@@ -324,7 +333,9 @@ class Tailer:
             retry_in_s=retry_in_s,
             error=error,
         )
-        await _wait(self._stopped, retry_in_s)
+        self._resumed.clear()
+        if not self._stopped.is_set():
+            await _wait(self._resumed, retry_in_s)
 
 
 def _now_s() -> float:

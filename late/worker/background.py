@@ -22,6 +22,7 @@ from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass
 
 from late.errors import LateError
+from late.observability import repeats
 
 logger = logging.getLogger("late.background")
 
@@ -101,7 +102,9 @@ class BackgroundService:
             await job.run()
         except LateError as error:
             stats.failures += 1
-            logger.warning("%s failed, it is tried again: %s", job.name, error)
+            repeats.default.log(
+                logger, "%s failed, it is tried again: %s", job.name, error, kind=job.name
+            )
         except Exception as error:
             error.add_note(f"in the background job {job.name!r}")
             raise

@@ -26,6 +26,7 @@ from typing import TYPE_CHECKING, Protocol, TypeVar
 
 from late.concurrency import in_thread
 from late.errors import LateError
+from late.observability import repeats
 
 if TYPE_CHECKING:
     from late.control import Control
@@ -232,7 +233,7 @@ async def _pass_on(read: Callable[[], T], tell: Callable[[T], None], what: str) 
     try:
         found = await in_thread(read)
     except LateError as error:
-        logger.warning("%s could not be read: %s", what, error)
+        repeats.default.log(logger, "%s could not be read: %s", what, error, kind=what)
         return False
     tell(found)
     return True

@@ -251,7 +251,7 @@ class Worker:
             before_release=self._hand_over,
             on_lost=self.scheduler.lost,
             on_distrusted=self.scheduler.wake,
-            on_trusted=self.scheduler.recovered,
+            on_trusted=self._trusted_again,
             hurry=lambda: self.heartbeat.hurry(),
             kept=lambda: self.dispatchers.overdue,
             seen=self.members.view,
@@ -281,6 +281,10 @@ class Worker:
     def _acquired(self, leases: list[Lease]) -> None:
         self.scheduler.acquired(self.shadow.fitting(leases))
         self.settings_sync.read_again()
+
+    def _trusted_again(self) -> None:
+        self.scheduler.recovered()
+        self.tailer.resume()
 
     def _observe(self, membership: Membership, trusted_until: float, sent_s: float) -> None:
         self.keeper.observe(self.shadow.view(membership), trusted_until, sent_s)
@@ -362,9 +366,8 @@ class Worker:
             rates = {} if self.shadow.on else self.app.first_rates
             await self.settings_sync.open(self.app.schedules, self.groups, rates)
         except BaseException:
-            self._close_ports()
             await self.dispatchers.stop(0.0)
-            await self._close_connections()
+            await self._close()
             raise
         self.stall_monitor.watch(asyncio.get_running_loop())
         host, health = self.settings.health_host, self.health
@@ -448,16 +451,13 @@ class Worker:
         await asyncio.gather(*self._loops, return_exceptions=True)
         self.shadow.close()
         await asyncio.to_thread(self.heartbeat.stop)
-        self._close_ports()
-        await self._close_connections()
+        await self._close()
         events.default.emit(events.WORKER_STOPPED, worker=self.id)
 
-    def _close_ports(self) -> None:
+    async def _close(self) -> None:
         for listener in (self.health, self.listener):
             if listener is not None:
                 listener.close()
-
-    async def _close_connections(self) -> None:
         await asyncio.to_thread(self.control.close)
         await self._store.close()
 

@@ -285,6 +285,30 @@ async def test_transient_errors_back_off_with_full_jitter_and_are_told() -> None
         assert told[0]["component"] == "tailer"
 
 
+async def test_once_the_database_is_back_a_long_wait_is_over() -> None:
+    with VirtualClock() as clock:
+        log = Log(clock)
+        reader = Reader(log, 1)
+        log.faults = [StoreUnavailable("x") for _ in range(40)]
+        async with running(reader):
+            while len(log.faults) > 1:
+                reads = len(log.reads)
+                await asyncio.sleep(0.001)
+                reader.tailer.resume()
+                await asyncio.sleep(0.001)
+                assert len(log.reads) > reads
+            log.faults.clear()
+            log.commit(1)
+            reader.tailer.resume()
+            await asyncio.sleep(0.1)
+            assert reader.got
+            reader.tailer.resume()  # no error to wait after: nothing changes
+            log.faults = [StoreUnavailable("x")]
+            await asyncio.sleep(1)
+        waits = [values["retry_in_s"] for name, values in reader.heard if "retry_in_s" in values]
+        assert waits[-1] <= BACKOFF_MIN_S
+
+
 async def test_a_success_ends_the_backoff() -> None:
     with VirtualClock() as clock:
         log = Log(clock)

@@ -23,6 +23,7 @@ from typing import Any
 import psycopg
 
 from late.model.backoff import Backoff
+from late.observability import repeats
 from late.schema.notices import CHANNEL, FLEET, LOG_SCHEMA, WITHDRAWN
 from late.store.postgres.connection import Connection, connect, conninfo_of, translate
 
@@ -116,7 +117,7 @@ class PostgresWakeUps:
                     logger.warning("no notices of commits, tasks are found by polling: %s", refused)
             except (psycopg.Error, TimeoutError, OSError) as error:
                 wait_s = self._backoff.next_s()
-                logger.info("no notices of commits for now: %s", translate(error))
+                _tell_away(error)
             await asyncio.sleep(wait_s)
 
     async def announce(self) -> bool:
@@ -183,7 +184,7 @@ class PostgresWakeUps:
                 self._read()
                 return rows
             except (psycopg.Error, TimeoutError, OSError) as error:
-                logger.info("no notices of commits for now: %s", translate(error))
+                _tell_away(error)
                 self._connection = None
                 self._broken.set()
                 return []
@@ -244,3 +245,8 @@ class PostgresWakeUps:
             "LISTEN does not work over this connection (a pooler in transaction mode?): set"
             " LATE_LISTEN_URL to the server's own address"
         )
+
+
+def _tell_away(error: Exception) -> None:
+    message = "no notices of commits for now: %s"
+    repeats.default.log(logger, message, translate(error), level=logging.INFO)
