@@ -71,6 +71,17 @@ class OutageReport(msgspec.Struct, frozen=True, omit_defaults=True):
     error_at_us: int = 0
 
 
+class Failing(msgspec.Struct, frozen=True, omit_defaults=True):
+    """Tasks of one name of which an attempt failed lately, and which are in no outage."""
+
+    group: str
+    queue: str
+    task: str
+    error: str = ""
+    """The error of the last attempt that failed in this worker."""
+    error_at_us: int = 0
+
+
 class Run(msgspec.Struct, frozen=True, omit_defaults=True):
     """One attempt that has begun and has not ended."""
 
@@ -170,6 +181,7 @@ class WorkerReport(msgspec.Struct, frozen=True, omit_defaults=True):
     targets: tuple[TargetReport, ...] = ()
     outages: tuple[OutageReport, ...] = ()
     """The names of which most tasks fail, see `late.scheduler.limits.outages`."""
+    failing: tuple[Failing, ...] = ()
     silent: tuple[SilentConsumer, ...] = ()
     slips: tuple[ScheduleSlips, ...] = ()
     conflicts: tuple[ConflictReport, ...] = ()
@@ -191,6 +203,7 @@ class WorkerReport(msgspec.Struct, frozen=True, omit_defaults=True):
             or self.runs
             or self.targets
             or self.outages
+            or self.failing
             or self.slips
             or self.conflicts
             or self.clock_off_s

@@ -8,7 +8,7 @@ a target that is away, workers that stand still, before the queues that are late
 from __future__ import annotations
 
 from collections.abc import Iterator
-from urllib.parse import quote
+from urllib.parse import quote, urlencode
 
 from late.control.findings import (
     conflicts,
@@ -149,19 +149,43 @@ def _failures(group: str, seen: Snapshot) -> Iterator[Finding]:
     """Yield what fails, by queue where the queues are known, but for what an outage explains."""
     explained = outages.queues_of(seen)
     paces = {
-        f"queue {queue} ({group})": pace
+        queue: pace
         for (of, queue), pace in sorted(seen.paces.items())
         if of == group and (of, queue) not in explained
     }
     if not any(of == group for of, _ in seen.paces) and group in seen.signals:
-        paces = {f"group {group}": seen.signals[group]}
+        paces = {"": seen.signals[group]}
+    dead = {queue.queue for queue in seen.status.queues if queue.group == group and queue.dead.n}
     for name, pace in paces.items():
         share = pace.failed / pace.rate if pace.rate else 0.0
         if failing(share) == "ok":
             continue
         text = f"{number(pace.failed)}/s, {share:.0%} of its attempts, in the last minute."
-        yield Finding(failing(share), f"Tasks of {name} fail", text, "dead",
-                      f"late dead list --group {group}")  # fmt: skip
+        what = f"queue {name} ({group})" if name else f"group {group}"
+        given = {"group": group} | ({"queue": name} if name else {})
+        options = " ".join(f"--{word} {value}" for word, value in given.items())
+        state, path = "dead list", "dead"
+        if name and name not in dead:  # They are tried again.
+            state, path = "tasks list parked --reason retry", "tasks?state=parked&reason=retry"
+        path += ("&" if "?" in path else "?") + urlencode(given)
+        text += _last_error(seen, group, name)
+        yield Finding(failing(share), f"Tasks of {what} fail", text, path,
+                      f"late {state} {options}")  # fmt: skip
+
+
+def _last_error(seen: Snapshot, group: str, queue: str) -> str:
+    """Say how the last attempt failed, as far as workers report it."""
+    told = [
+        failing
+        for each in seen.reports
+        if each.fresh
+        for failing in each.report.failing
+        if failing.group == group and queue in ("", failing.queue)
+    ]
+    if not told:
+        return ""
+    last = max(told, key=lambda each: each.error_at_us)
+    return f" The last error, of {last.task}: {last.error}."
 
 
 def _of_objective(of: ObjectiveView) -> Iterator[Finding]:

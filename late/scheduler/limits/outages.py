@@ -41,6 +41,7 @@ FLEET_SILENCE_US = 5_000_000
 """It takes some heartbeats until a worker knows what has worked in another."""
 FORGOTTEN_US = 1_800_000_000
 """A failure counts for so long: its task may have moved to another worker with its shard."""
+LATELY_US = 60_000_000
 FAILING_MAX = 1_000
 """Failing tasks are remembered up to this number for each name."""
 REPORTED_MAX = 50
@@ -105,7 +106,7 @@ class Ends:
         """Move all times: the clock was set."""
         if self.proven:
             self._worked_us += by_us
-        if self._failing:
+        if self.error_at_us:
             self.error_at_us += by_us
         self._failing = {
             t: (first + by_us, last + by_us) for t, (first, last) in self._failing.items()
@@ -243,6 +244,17 @@ class Outages:
             Outage(name, self._out[name], self._ends[name].error, self._ends[name].error_at_us)
             for name in sorted(self.names(now_us))
         ]
+
+    def failed_lately(self, now_us: int) -> list[Outage]:
+        """Return the names of which an attempt failed here within a minute, also if its task has
+        worked since, and which are in no outage: the latest failure first."""
+        self._pass_time(now_us)
+        found = [
+            Outage(name, now_us, ends.error, ends.error_at_us)
+            for name, ends in self._ends.items()
+            if ends.error_at_us > now_us - LATELY_US and name not in self._out
+        ]
+        return sorted(found, key=lambda each: (-each.error_at_us, each.name))
 
     def take_changes(self) -> list[tuple[Name, bool]]:
         """Take out the outages that began (True) and ended (False) since the last call."""

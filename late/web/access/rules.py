@@ -14,10 +14,10 @@ from late.control.views import Reported, Status
 from late.model.access.rights import Caller
 from late.model.access.rules import ADMIN, ADMIN_WHOLE, LANE, OPERATE, VIEW, WHOLE, Rule
 from late.model.queue_settings import QueueSettings
-from late.model.worker_report import OutageReport, Run, SilentConsumer, WorkerReport
+from late.model.worker_report import Failing, OutageReport, Run, SilentConsumer, WorkerReport
 from late.web.snapshot import Snapshot
 
-OfQueue = TypeVar("OfQueue", Run, OutageReport, SilentConsumer)
+OfQueue = TypeVar("OfQueue", Run, OutageReport, Failing, SilentConsumer)
 
 RULES: Mapping[str, Rule] = {
     "": VIEW,
@@ -105,6 +105,7 @@ def _report(reported: Reported, caller: Caller) -> Reported:
         queues=tuple(queue for queue in told.queues if caller.may("view", queue)),
         stuck=_viewed(told.stuck, caller), runs=_viewed(told.runs, caller),
         silent=_viewed(told.silent, caller), outages=_viewed(told.outages, caller),
+        failing=_viewed(told.failing, caller),
     )  # fmt: skip
     return msgspec.structs.replace(reported, report=report)
 

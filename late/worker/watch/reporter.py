@@ -31,6 +31,7 @@ from late.model.worker_report import (
     NAMES_MAX,
     QUEUES_MAX,
     RUNS_MAX,
+    Failing,
     Held,
     OutageReport,
     Run,
@@ -193,6 +194,10 @@ def report_of(worker: WorkerView) -> WorkerReport:
         outages=tuple(
             OutageReport(*each.name, each.since_us, _line(each.error), each.error_at_us)
             for each in worker.scheduler.limits.outages.present(now_us)[:NAMES_MAX]
+        ),
+        failing=tuple(
+            Failing(*each.name, _line(each.error), each.error_at_us)
+            for each in worker.scheduler.limits.outages.failed_lately(now_us)[:NAMES_MAX]
         ),
         slips=tuple(
             each
