@@ -73,6 +73,23 @@ def test_pairs_are_ranked_by_the_time_lost_in_both_directions() -> None:
     assert found.lost_s == 5.6
 
 
+def test_a_deadlock_is_of_two_kinds_where_another_kind_was_met() -> None:
+    lost = wait("pay", "pay", 9.0, "account"), wait("pay", "refund", 2.0, "account(id=7)")
+    dead = Wait("client", "deadlock", "pay", "process 4", "account ctid (0,1)", 1.0)
+    [own, both] = report([*lost, dead], for_s=60.0).pairs
+    assert (own.tags, own.kinds) == (("pay", "pay"), {"waiting": 1})
+    assert (both.tags, both.kinds) == (("pay", "refund"), {"deadlock": 1, "waiting": 1})
+    [alone] = report([lost[0], dead], for_s=60.0).pairs
+    assert alone.kinds == {"deadlock": 1, "waiting": 1}
+
+
+def test_a_row_by_its_key_is_named_before_a_table() -> None:
+    waits = [wait("a", "b", 1.0 * lost, place) for lost, place in
+             ((9, "t ctid (0,1)"), (5, "t"), (1, "t(id=2)"))]  # fmt: skip
+    [pair] = report(waits, for_s=60.0).pairs
+    assert [place.place for place in pair.places] == ["t(id=2)", "t", "t ctid (0,1)"]
+
+
 def test_what_both_views_saw_is_counted_once() -> None:
     found = report(
         [

@@ -9,7 +9,7 @@ wait, so a pair's time is the largest of the sums, and not all of them.
 from __future__ import annotations
 
 from collections import Counter, defaultdict
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Literal, get_args
 
 import msgspec
@@ -135,7 +135,8 @@ def named(waits: Sequence[Wait]) -> Iterator[Wait]:
     """Name the other one of an aborted transaction where the locks say who it was.
 
     PostgreSQL tells the victim of a deadlock a process only. Whom its tag has waited with for
-    longest is the best answer: a deadlock begins with such a wait.
+    longest is the best answer: a deadlock begins with such a wait. One kind of transaction takes
+    its rows in one order, so for a deadlock another kind goes before its own.
     """
     met: dict[str, dict[str, float]] = defaultdict(lambda: defaultdict(float))
     for wait in waits:
@@ -145,9 +146,15 @@ def named(waits: Sequence[Wait]) -> Iterator[Wait]:
     for wait in waits:
         unknown = not wait.other or wait.other.startswith(PROCESS)
         if wait.view == "client" and unknown and (others := met.get(wait.tag)):
-            yield msgspec.structs.replace(wait, other=max(others, key=lambda tag: others[tag]))
+            yield msgspec.structs.replace(wait, other=_likeliest(wait, others))
         else:
             yield wait
+
+
+def _likeliest(wait: Wait, others: Mapping[str, float]) -> str:
+    """Return the tag, of those that a transaction met, that was most likely in its way."""
+    apart = wait.kind == "deadlock"
+    return max(others, key=lambda tag: (apart and tag != wait.tag, others[tag]))
 
 
 def _pair(tags: tuple[str, str], waits: Sequence[Wait]) -> Pair:
@@ -193,8 +200,13 @@ def _places(waits: Sequence[Wait]) -> list[Place]:
         if wait.place:
             lost[wait.place] += wait.lost_s
             count[wait.place] += wait.count
-    ranked = sorted(lost, key=lambda place: (CTID in place, -lost[place], place))
+    ranked = sorted(lost, key=lambda place: (_vague(place), -lost[place], place))
     return [Place(p, round(lost[p], 6), count[p]) for p in ranked[:PLACES_MAX]]
+
+
+def _vague(place: str) -> int:
+    """Return how little a place says: 0 for a row by its key, 2 for one by its place in a table."""
+    return 2 if CTID in place else int("(" not in place)
 
 
 def advice(

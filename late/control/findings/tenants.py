@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+import math
+from collections.abc import Iterable, Iterator
 from urllib.parse import quote
 
+from late.autoscaler.keda.demand import Signals
 from late.control.findings.model import Finding
 from late.control.findings.phrases import count, number
 from late.control.status.snapshot import Snapshot
-from late.control.views import Count
+from late.control.views import Count, QueueStatus, Reported
 from late.model.queue_settings import QueueSettings
 
 SHARE = 0.5
@@ -26,8 +28,10 @@ def find(seen: Snapshot) -> Iterator[Finding]:
     for queue in seen.status.queues:
         key = (queue.group, queue.queue)
         pace = seen.paces.get(key)
-        waits = queue.depth + limited.get(key, Count())
-        if pace is None or pace.tenants_seen < 2 or waits.n < WAITING:
+        if pace is None or pace.tenants_seen < 2:
+            continue
+        waits = _waiting(queue, seen.reports, pace) + limited.get(key, Count())
+        if waits.n < WAITING:
             continue
         first = pace.tenants[0]
         if first.share < SHARE:
@@ -44,3 +48,16 @@ def find(seen: Snapshot) -> Iterator[Finding]:
             f"queues/{quote(queue.queue, safe='')}",
             f"late queue set {queue.queue} fair_share={share / 2:g}",
         )  # fmt: skip
+
+
+def _waiting(queue: QueueStatus, reports: Iterable[Reported], pace: Signals) -> Count:
+    """Return the tasks of a queue that have not started, in the log and with workers.
+
+    What runs is with workers too. Workers that run something for long report how much they run;
+    what ends soon shows in the pace.
+    """
+    told = sum(each.report.running for each in reports
+               if each.fresh and queue.group in each.report.groups)  # fmt: skip
+    runs = max(told, math.ceil(pace.rate * pace.busy_s))
+    known = queue.depth + queue.in_flight
+    return Count(max(queue.depth.n, known.n - runs), known.capped)

@@ -86,8 +86,11 @@ ALERTS: tuple[Alert, ...] = (
     Alert("LateBacklogDoesNotDrain", "ticket", "max by (group) (late_drain_seconds) > 3600", "15m",
           "The backlog of the group {{ $labels.group }} takes more than an hour at this pace."),
     Alert("LateTenantFloods", "ticket",
-          "max by (group, queue, tenant) (late_tenant_share) > 0.5 and on (group, queue) "
-          "max by (group, queue) (late_queue_depth + late_queue_limited) > 100",
+          # The flood is there until its tasks have run, and its arrivals show for a minute.
+          "max by (group, queue, tenant) (max_over_time(late_tenant_share[5m])) > 0.5 "
+          "and on (group, queue) "
+          "max by (group, queue) (late_queue_depth + late_queue_in_flight + late_queue_limited) "
+          "- scalar(sum(late_slots_busy) or vector(0)) > 100",
           "1m", "The tenant {{ $labels.tenant }} sends {{ $value | humanizePercentage }} of the "
           "tasks of {{ $labels.queue }}, and tasks wait."),
     Alert("LateDeadLetters", "ticket",
