@@ -348,3 +348,5 @@ def of_database(
         yield "late_shards", (group,), each.shards
         owned = sum(shard.owner_live for shard in seen.shards if shard.group == group)
         yield "late_shards_unowned", (group,), each.shards - owned
+        deaths = (suspect.deaths for suspect in seen.suspects if suspect.group == group)
+        yield "late_suspect_deaths", (group,), max(deaths, default=0)

@@ -258,13 +258,13 @@ DRILLS = (
         "two kinds of tasks fight for rows", rows_are_fought_for,
         (r"late-foreground:pay and late-foreground:refund are in each other's way",
          r"on account\(id=[78]\)", r"take the rows in one order in both", r"late analyze"),
-        "LateConflicts", "conflicts", within_s=240.0,
+        "LateConflicts", "conflicts",
     ),
     Drill(
         "a task kills its workers", workers_die,
         (r"Workers die under task [0-9a-f-]{36}|Workers died under 1 of them \(killed_worker\)",
          r"late show [0-9a-f-]{36}|late dead list --queue imports"),
-        "LateDeadLetters", "dead-letters", within_s=240.0,
+        "LateWorkersDie", "workers-die",
     ),
     Drill(
         "no owner", nobody_is_listed,
@@ -291,7 +291,7 @@ DRILLS = (
         (r"Group search is stale", r"Only what is older than",
          r"wait, and [\d.]+/s end: that takes",
          r"late autoscale workers --show --group search"),
-        "LateFreshnessBurnsFast", "freshness-burns-fast", within_s=360.0, group="search",
+        "LateGroupFallsBehind", "group-falls-behind", group="search",
     ),
     Drill(
         "the disk is nearly full", disk_is_full,

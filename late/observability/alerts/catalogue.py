@@ -74,6 +74,10 @@ ALERTS: tuple[Alert, ...] = (
           "The group {{ $labels.group }} uses up its budget of staleness 14 times too fast."),
     Alert("LateFreshnessBurnsSlowly", "ticket", _burns("6h", "30m", 0.06), "15m",
           "The group {{ $labels.group }} uses up its budget of staleness 6 times too fast."),
+    Alert("LateGroupFallsBehind", "ticket",
+          "max by (group) (late_freshness_seconds) > {seconds} and "
+          "max by (group) (delta(late_freshness_seconds[1m])) > 0", "30s",
+          "The group {{ $labels.group }} is stale by {{ $value | humanizeDuration }}, and it grows."),
     Alert("LateObjectiveBurnsFast", "page", _spends("1h", "5m", 14.4), "2m",
           "{{ $labels.queue }} uses up its error budget {{ $value | humanize }} times too fast.",
           per_queue=True),
@@ -93,6 +97,8 @@ ALERTS: tuple[Alert, ...] = (
           "- scalar(sum(late_slots_busy) or vector(0)) > 100",
           "1m", "The tenant {{ $labels.tenant }} sends {{ $value | humanizePercentage }} of the "
           "tasks of {{ $labels.queue }}, and tasks wait."),
+    Alert("LateWorkersDie", "ticket", "max by (group) (late_suspect_deaths) > 1", "0m",
+          "{{ $value }} workers of the group {{ $labels.group }} died under one task."),
     Alert("LateDeadLetters", "ticket",
           "max by (group, queue) (late_queue_dead{{{queues}}}) > 0", "1m",
           "{{ $value }} tasks of {{ $labels.queue }} are dead letters, and wait for somebody.",

@@ -274,6 +274,8 @@ _look("database", "late_queue_dead", "Dead letters.", _QUEUE)
 _look("database", "late_unhandled_tasks", "Parked tasks that no live worker can run. handlers: "
       "none, if no live worker has declared one; some, if they did not fit or refused; unknown, "
       "if not all workers have declared theirs.", "group queue task handlers")  # fmt: skip
+_look("database", "late_suspect_deaths", "Workers that died under one task, which runs on trial: "
+      "the most of any task.", "group", merge="max")  # fmt: skip
 _look("database", "late_objective_burn", "How fast a queue with an objective uses up its error "
       "budget, over a window: 1 is just as fast as it lasts.", f"{_QUEUE} window",
       merge="max")  # fmt: skip
