@@ -115,6 +115,11 @@ class PageContext:
         """The last look, as far as it is of the visitor's queues; see `SnapshotReader.seen`."""
         return narrowed(await self.snapshots.seen(), visitor.caller)
 
+    @property
+    def hidden(self) -> tuple[str, ...]:
+        """The screens that have no entry for anybody now."""
+        return () if self.snapshots.from_celery else ("celery",)
+
     def visitor(self, caller: Caller, seed: str, *, has_session: bool = False) -> Visitor:
         """Make the visitor: the caller with its rights on the page."""
         return Visitor(
@@ -146,8 +151,7 @@ class PageContext:
         here = navigation.here(
             request.url.path.removeprefix(ROOT), request.query_params.get("state", "")
         )
-        hidden = () if self.snapshots.from_celery else ("celery",)
-        sections = navigation.sections(visitor.caller, here, hidden)
+        sections = navigation.sections(visitor.caller, here, self.hidden)
         again = request.url.path + (f"?{request.url.query}" if request.url.query else "")
         frame = {
             "title": short(title, 160),

@@ -24,6 +24,7 @@ from late.web.celery_views import CeleryScreens
 from late.web.event_stream import Streams
 from late.web.page_context import ROOT, PageContext, Visitor
 from late.web.path_values import ShardInPath, TextInPath
+from late.web.search_views import SearchScreens
 from late.web.shard_views import ShardScreens
 from late.web.task_views import TaskScreens
 from late.web.views import Screens
@@ -86,6 +87,7 @@ class OperatorPage:
             "conflicts": shown.conflicts,
             "autoscaler": shown.autoscaler,
             "celery": CeleryScreens(self._context).shown,
+            "search": SearchScreens(self._context).shown,
             "cost": shown.cost,
             "cost/report": shown.report,
         }

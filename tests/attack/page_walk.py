@@ -16,10 +16,12 @@ from tests.unit.api_kit import Client
 ROLES = ("", "enqueue", "consume", "view", "operate", "narrow", "all")
 LOOK, CHANGE = {"view", "operate", "all"}, {"operate", "all"}
 PLAIN = ("", "queues", "targets", "groups", "shards", "tasks", "tasks?state=parked", "dead",
-         "schedules", "workers", "autoscaler", "cost", "celery", "login", "static/late.css",
+         "schedules", "workers", "autoscaler", "cost", "celery", "search?q=a", "login", "static/late.css",
          "nowhere", "shards/default/99999999999999999999")  # fmt: skip
 OPEN = {"login", "static/late.css"}
-OF_QUEUES = {"", "queues", "tasks", "tasks?state=parked", "dead", "schedules", "cost"}
+OF_QUEUES = {
+    "", "queues", "tasks", "tasks?state=parked", "dead", "schedules", "cost", "search?q=a",
+}  # fmt: skip
 """What a token for one queue sees, of its queue alone."""
 HIDDEN = "of-another-queue"
 """The name of a task that the token `narrow` must not read anywhere."""

@@ -24,7 +24,7 @@ SCREENS = (
     "tasks?state=parked&key={}", "schedules?after={}", "dead?before={}",
     "dead?group={}", "dead?queue={}", "dead?name={}", "dead?reason={}", "dead?error={}",
     "?done=redriven&count={}&rate={}", "?done=paced&count=3&rate={}", "static/{}",
-    "targets?name={}",
+    "targets?name={}", "search?q={}",
 )  # fmt: skip
 FORMS = {
     "dead/redrive": ("group", "queue", "name", "reason", "error", "before", "limit", "rate"),

@@ -34,6 +34,7 @@ SCREENS = (
     "", "queues", "queues/mail", "targets", "targets/billing", "groups",
     "groups/default", "shards", "shards/default/3",
     "tasks", "dead", "schedules", "workers", "autoscaler", "celery", "cost",
+    "search", "search?q=x",
 )  # fmt: skip
 ACTIONS = (
     "queues/mail/knobs", "queues/mail/undo", "targets/local/knobs", "targets/local/undo",

@@ -365,9 +365,9 @@ class Tab:
         self.evaluate(f"document.querySelector({json.dumps(selector)}).value = {json.dumps(value)}")
 
     def key(self, name: str) -> None:
-        """One key."""
+        """One key: a letter, or one with a name such as `ArrowDown`."""
         for kind in ("keyDown", "keyUp"):
-            text = {"text": name} if kind == "keyDown" else {}
+            text = {"text": name} if kind == "keyDown" and len(name) == 1 else {}
             self.call("Input.dispatchKeyEvent", {"type": kind, "key": name, **text})
 
     def offline(self, cut: bool) -> None:

@@ -29,7 +29,9 @@ PLACED = ["scrollable-region-focusable", "meta-viewport"]
 def axe() -> str:
     """Return the script of axe-core."""
     given = os.environ.get("LATE_TEST_AXE")
-    return Path(given).read_text() if given else (files("axe_core_python") / "axe.min.js").read_text()
+    return (
+        Path(given).read_text() if given else (files("axe_core_python") / "axe.min.js").read_text()
+    )
 
 
 def painted(tab: Tab, scheme: str) -> None:
@@ -57,6 +59,7 @@ def different(scene: Scene) -> list[str]:
         "shards/default/6", "tasks", f"tasks/{scene.dead[0]}?payload=1",
         f"tasks/{scene.parked[0]}", "dead?queue=payments&group=default", "tasks?state=parked",
         "schedules", "workers", "conflicts", "autoscaler", "celery", "cost", "login",
+        "search?q=a",
         "groups/nothing-here",
     ]  # fmt: skip
 
@@ -79,6 +82,14 @@ def test_axe_finds_nothing(people: Callable[[], Person], tmp_path: Path) -> None
             lines += found(tab, {"type": "rule", "values": [*PAINTED, *PLACED]})
             if lines:
                 wrong[path] = sorted(set(lines))
+        # The box with its suggestions below it.
+        tab.go(served.root)
+        tab.evaluate(script)
+        tab.type(".find input", "pay")
+        tab.wait("!document.querySelector('.found').hidden")
+        tab.key("ArrowDown")
+        if lines := found(tab, {"type": "tag", "values": TAGS}):
+            wrong["the search box"] = lines
     assert wrong == {}, json.dumps(wrong, indent=1)
 
 

@@ -77,7 +77,7 @@ ALERTS: tuple[Alert, ...] = (
     Alert("LateGroupFallsBehind", "ticket",
           "max by (group) (late_freshness_seconds) > {seconds} and "
           "max by (group) (delta(late_freshness_seconds[1m])) > 0", "30s",
-          "The group {{ $labels.group }} is stale by {{ $value | humanizeDuration }}, and it grows."),
+          "The group {{ $labels.group }} is stale by {{ $value | humanizeDuration }} and growing."),
     Alert("LateObjectiveBurnsFast", "page", _spends("1h", "5m", 14.4), "2m",
           "{{ $labels.queue }} uses up its error budget {{ $value | humanize }} times too fast.",
           per_queue=True),

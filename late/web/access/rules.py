@@ -38,6 +38,7 @@ RULES: Mapping[str, Rule] = {
     "conflicts": WHOLE,
     "autoscaler": WHOLE,
     "celery": WHOLE,
+    "search": VIEW,
     "cost": VIEW,
     "cost/report": WHOLE,
     "tasks/cancel": OPERATE,

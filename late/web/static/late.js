@@ -143,6 +143,79 @@
     else { listen(); refresh(); }
   }
 
+  // The search box: a list of suggestions below a field, as ARIA's combobox has it. The field keeps the
+  // focus; an arrow marks one, Enter goes there, Escape closes the list.
+  function search(field) {
+    const list = document.getElementById("found"), count = document.getElementById("found-count");
+    let at = -1, asked = 0, shown = "", later = 0;
+    const options = () => [...list.children];
+    function close() {
+      clearTimeout(later);
+      asked++;
+      at = -1;
+      shown = "";
+      list.hidden = true;
+      list.replaceChildren();
+      count.textContent = "";
+      field.setAttribute("aria-expanded", "false");
+      field.removeAttribute("aria-activedescendant");
+    }
+    function choose(number) {
+      at = number;
+      options().forEach((each, place) => each.setAttribute("aria-selected", String(place === at)));
+      if (at < 0) field.removeAttribute("aria-activedescendant");
+      else {
+        field.setAttribute("aria-activedescendant", options()[at].id);
+        options()[at].scrollIntoView({ block: "nearest" });
+      }
+    }
+    function option(each, place) {
+      const item = document.createElement("li"), kind = document.createElement("span");
+      Object.assign(item, { id: `found-${place}`, textContent: each.name });
+      item.setAttribute("role", "option");
+      item.setAttribute("aria-selected", "false");
+      item.dataset.href = new URL(each.href, new URL(".", field.form.action)).href;
+      Object.assign(kind, { className: "note", textContent: each.kind });
+      item.append(kind);
+      return item;
+    }
+    async function look() {
+      const text = field.value.trim(), mine = ++asked;
+      if (!text) return close();
+      const reply = await fetch(`${field.form.action}?q=${encodeURIComponent(text)}`,
+        { headers: { Accept: "application/json" } }).catch(() => null);
+      // An answer that was overtaken says nothing of what is in the field now.
+      if (mine !== asked || !reply || !reply.ok || reply.redirected) return;
+      const found = await reply.json();
+      if (mine !== asked) return;
+      list.replaceChildren(...found.map(option));
+      shown = text;
+      list.hidden = !found.length;
+      field.setAttribute("aria-expanded", String(!!found.length));
+      choose(-1);
+      count.textContent = found.length === 1 ? "1 suggestion" : `${found.length} suggestions`;
+    }
+    field.addEventListener("input", () => { clearTimeout(later); later = setTimeout(look, 120); });
+    field.addEventListener("blur", close);
+    field.addEventListener("keydown", (event) => {
+      const many = options().length, step = { ArrowDown: 1, ArrowUp: -1 }[event.key];
+      if (step && many) choose(at < 0 ? (step > 0 ? 0 : many - 1) : (at + step + many) % many);
+      else if (step) look();
+      else if (event.key === "Escape" && !list.hidden) close();
+      // Without a mark the first one counts, if the list is of what is in the field.
+      else if (event.key === "Enter" && many && (at >= 0 || shown === field.value.trim()))
+        location.assign(options()[Math.max(at, 0)].dataset.href);
+      else return;
+      event.preventDefault();
+    });
+    // The press would take the focus from the field, and close the list before the click.
+    list.addEventListener("mousedown", (event) => event.preventDefault());
+    list.addEventListener("click", (event) => {
+      const item = event.target.closest("[role=option]");
+      if (item) location.assign(item.dataset.href);
+    });
+  }
+
   let going = false;
   function key(event) {
     if (event.ctrlKey || event.metaKey || event.altKey || event.target.matches("input, select, textarea")) return;
@@ -156,7 +229,11 @@
     going = !going && event.key === "g";
   }
 
-  document.addEventListener("DOMContentLoaded", () => { dress(document); listen(); });
+  document.addEventListener("DOMContentLoaded", () => {
+    dress(document);
+    document.querySelectorAll(".find input").forEach(search);
+    listen();
+  });
   // Before it is painted: nobody sees times that are not in the zone of the reader.
   document.addEventListener("htmx:afterSwap", () => { lost(false); dress(document); });
   for (const failed of ["htmx:responseError", "htmx:sendError"])

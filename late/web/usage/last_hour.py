@@ -18,6 +18,8 @@ SHARE = 0.1
 COUNTS_MAX = 200_000
 """Rows of usage that are read until the hour is whole. Where the journal has more, reading begins
 again some minutes ago, and the time before is a gap."""
+NAMES_MAX = 5_000
+"""The most names of tasks that are kept for the search box."""
 SHORT_US = 5 * MINUTE_US
 
 
@@ -33,6 +35,8 @@ class LastHour(SharedRead):
         """The time up to which all was read; 0 until that is known."""
         self.minutes: Minutes = {}
         self.changes: tuple[Change, ...] = ()
+        self.names: dict[str, str] = {}
+        """The names of tasks that were counted, each with its queue."""
 
     async def look(self) -> None:
         """Read on, but no more often than reading may take its share of the time."""
@@ -62,6 +66,9 @@ class LastHour(SharedRead):
         if counted.anew:
             self.minutes, self.since_us, self.until_us = {}, begins_us, 0
         add(self.minutes, counted)
+        for _, usage in counted.usage:
+            if usage.name in self.names or len(self.names) < NAMES_MAX:
+                self.names[usage.name] = usage.queue
         self._read, self.whole = counted.read, counted.whole
         if self.whole:
             self.until_us = counted.now_us
