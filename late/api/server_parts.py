@@ -226,5 +226,6 @@ def make_page(
             secure=listen.tls_cert is not None or (people is not None and people.secure),
             reports=None if listen.reports is None else Reports(listen.reports),
             reads=reads,
+            trace_url=listen.trace_url,
         )
     )

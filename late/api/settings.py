@@ -47,6 +47,8 @@ class ServeSettings(msgspec.Struct, frozen=True, kw_only=True):
     """The page may change things, for callers that may `operate`."""
     reports: str | None = None
     """A folder of cost reports, which the page links to."""
+    trace_url: str | None = None
+    """The address of a trace, with `{trace}` in place of its id, which the page links to."""
     advertise: str | None = None
     """The host:port at which other processes reach this one's gRPC; its own address when None."""
 
@@ -99,6 +101,10 @@ class ServeSettings(msgspec.Struct, frozen=True, kw_only=True):
             from late.web.usage.cost_report import Reports
 
             Reports(self.reports)
+        if self.trace_url is not None and not (
+            self.trace_url.startswith(("http://", "https://")) and "{trace}" in self.trace_url
+        ):
+            raise ConfigError("--trace-url is an address of http or https with {trace} in it")
         if self.signed_urls and not self.guarded:
             raise ConfigError("URLs are signed with tokens: --signed-urls takes --auth")
         limits.check_bind(self.host, tls=self.tls_cert is not None, auth=self.guarded)

@@ -68,6 +68,12 @@ ReportsOption = Annotated[
         metavar="DIR", help="The page links to the last cost report (late report cost --out) here."
     ),
 ]
+TraceUrlOption = Annotated[
+    str | None,
+    typer.Option(
+        metavar="URL", help="The page links to traces here: {trace} stands for the id of one."
+    ),
+]
 ApiChangesOption = Annotated[
     bool, typer.Option("--api-changes", help="Let operators change things over HTTP.")
 ]
@@ -103,6 +109,7 @@ def serve(
     web_changes: WebChangesOption = False,
     signed_urls: SignedUrlsOption = False,
     reports: ReportsOption = None,
+    trace_url: TraceUrlOption = None,
     advertise: AdvertiseOption = None,
     rate: Annotated[float, typer.Option(help="Requests per second and caller.", min=0.1)] = 2_000.0,
     group: GroupsOption = None,
@@ -143,6 +150,7 @@ def serve(
         web_changes=web_changes,
         signed_urls=signed_urls,
         reports=reports,
+        trace_url=trace_url,
         advertise=advertise,
     )
     read = reader(context, settings)

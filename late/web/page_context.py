@@ -84,6 +84,7 @@ class PageContext:
         changes: callers that may `operate` may change things; otherwise nobody may.
         secure: the page is served over TLS, and its cookies are sent over TLS only.
         reports: the cost reports that the screen of usage links to, if any.
+        trace_url: the address of a trace, with `{trace}` in place of its id.
         reads: of a replica, for the looks that all visitors share. The caller closes it.
     """
 
@@ -97,6 +98,7 @@ class PageContext:
         secure: bool,
         reports: Reports | None = None,
         reads: ReplicaReads | None = None,
+        trace_url: str | None = None,
     ) -> None:
         self.control = control
         self.gate = gate
@@ -104,6 +106,7 @@ class PageContext:
         self.changes = changes
         self.secure = secure
         self.reports = reports
+        self.trace_url = trace_url
         self.snapshots = SnapshotReader(control, reads=reads)
         self.today = Today(control)
         self.last_hour = LastHour(control)

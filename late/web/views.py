@@ -178,11 +178,13 @@ class Screens:
         found = await in_thread(show, task_id, payload=wants)
         check_queue(visitor.caller, found.queue)
         found = seen_by(visitor.caller, found)
+        now_us = await in_thread(self._context.control.now)
         payload, whole = task.payload(found)
         model = {"payload": payload, "whole": whole, **more}
         return self._context.page(
             request, visitor, "task.html", f"Task {found.name or found.task_id}", live=not wants,
-            task=found, lives=task.lives(found), workflow=task.workflow(found), **model,
+            task=found, lives=task.lives(found, now_us), workflow=task.workflow(found), **model,
+            links=task.links(found, self._context.trace_url),
             may_change=visitor.may_change("operate", found.queue),
             may_read=visitor.caller.may("operate", found.queue),
         )  # fmt: skip

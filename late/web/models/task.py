@@ -10,12 +10,15 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from typing import Literal
+from urllib.parse import quote
 
 import msgspec
 from msgspec.structs import replace
 
 from late.control.views import StageView, StepView, TaskInGroup, TaskView
-from late.web.formats import age, fitting
+from late.observability.traces import trace_id
+from late.web.formats import age, fitting, short
+from late.web.models.task_axis import Axis, axis
 
 Level = Literal["bad", "warn", "ok"]
 _LEVELS: dict[str, Level] = {
@@ -66,6 +69,7 @@ class Life(msgspec.Struct, frozen=True):
     """The shown part of this group's payload, if an edit has changed it since the enqueue."""
     whole: bool = False
     """True if the shown part is the whole payload."""
+    axis: Axis | None = None
 
 
 def payload(task: TaskView | TaskInGroup) -> tuple[str | None, bool]:
@@ -74,12 +78,12 @@ def payload(task: TaskView | TaskInGroup) -> tuple[str | None, bool]:
     return (None, False) if text is None else (text[:PAYLOAD_SHOWN], len(text) <= PAYLOAD_SHOWN)
 
 
-def lives(task: TaskView) -> list[Life]:
+def lives(task: TaskView, now_us: int = 0) -> list[Life]:
     """Make one timeline for each group, the first event at the top."""
-    return [_life(task, each) for each in task.groups]
+    return [_life(task, each, now_us) for each in task.groups]
 
 
-def _life(task: TaskView, group: TaskInGroup) -> Life:
+def _life(task: TaskView, group: TaskInGroup, now_us: int) -> Life:
     own, whole = payload(group)
     moments = _fitting(sorted([*_begin(task), *_steps(group)], key=lambda each: each.at_us))
     level: Level = {"dead": "bad", "parked": "warn"}.get(group.state, "ok")  # type: ignore[assignment]
@@ -93,6 +97,7 @@ def _life(task: TaskView, group: TaskInGroup) -> Life:
         can_cancel=group.state in ("waiting", "logged", "open", "parked"),
         payload=own,
         whole=whole,
+        axis=axis(task, group, now_us),
     )
 
 
@@ -149,6 +154,37 @@ def _step(step: StepView) -> Iterator[Moment]:
     level = _LEVELS.get(step.event, "ok")
     yield Moment(step.at_us, step.event.replace("_", " ").capitalize(), words,
                  detail.error or "", level)  # fmt: skip
+
+
+class Link(msgspec.Struct, frozen=True):
+    """One place that has more of a task."""
+
+    label: str
+    text: str
+    href: str = ""
+    outside: bool = False
+    """It leads to another host."""
+
+
+def links(task: TaskView, trace_url: str | None = None, root: str = "/ui/") -> list[Link]:
+    """Return the trace of a task, its workflow, the tasks of its key, and what its queue costs.
+
+    Args:
+        trace_url: the address of a trace, with `{trace}` in place of its id.
+    """
+    found = []
+    if trace := trace_id(task.headers):
+        href = trace_url.replace("{trace}", trace) if trace_url else ""
+        found.append(Link("Trace", trace, href, outside=True))
+    if task.workflow:
+        found.append(Link("Workflow", f"{len(task.workflow)} stages", "#workflow"))
+    key = (task.options or {}).get("ordering_key")
+    if isinstance(key, str):
+        where = f"{root}tasks?state=parked&queue={quote(task.queue or '', safe='')}"
+        found.append(Link("Key", short(key), f"{where}&key={quote(key, safe='')}"))
+    if task.queue:
+        found.append(Link("Cost", f"of queue {task.queue}", f"{root}cost"))
+    return found
 
 
 STAGES_SHOWN = 30
