@@ -16,8 +16,8 @@ from tests.unit.api_kit import Client
 ROLES = ("", "enqueue", "consume", "view", "operate", "narrow", "all")
 LOOK, CHANGE = {"view", "operate", "all"}, {"operate", "all"}
 PLAIN = ("", "queues", "targets", "groups", "shards", "tasks", "tasks?state=parked", "dead",
-         "schedules", "workers", "autoscaler", "cost", "celery", "search?q=a", "login", "static/late.css",
-         "nowhere", "shards/default/99999999999999999999")  # fmt: skip
+         "schedules", "workers", "autoscaler", "cost", "celery", "login", "static/late.css",
+         "search?q=a", "nowhere", "shards/default/99999999999999999999")  # fmt: skip
 OPEN = {"login", "static/late.css"}
 OF_QUEUES = {
     "", "queues", "tasks", "tasks?state=parked", "dead", "schedules", "cost", "search?q=a",

@@ -28,7 +28,13 @@ from late.web.access.rules import narrowed
 from late.web.models.conflicts import page as page_of
 from late.worker.background import BackgroundJob
 from late.worker.maintenance import jobs_of
-from late.worker.watch.lock_waits import TELL_EVERY_S, LockWaits, lock_waits_job
+from late.worker.watch.lock_waits import (
+    QUIET_S,
+    RARELY_S,
+    TELL_EVERY_S,
+    LockWaits,
+    lock_waits_job,
+)
 from tests.security.test_operator_routes import PEOPLE, ask
 from tests.security.test_operator_routes import as_person as as_caller
 from tests.security.test_operator_routes import filled as interface
@@ -157,6 +163,24 @@ async def test_waits_are_recorded_every_ten_seconds() -> None:
     locks.rows = [Row(1, 9, query, blocking, 3_600)]
     await waits.look()
     assert recorded[1]["duration_s"] == 2.0
+
+
+async def test_looks_are_rare_after_a_minute_in_which_nobody_waited() -> None:
+    now, locks = 100.0, Locks()
+    waits = LockWaits(lambda: locks, clock=lambda: now)  # type: ignore[arg-type,return-value]
+    assert not waits.rests
+    now += QUIET_S
+    assert not waits.rests, "the last look is long ago"
+    await waits.look()
+    assert waits.rests
+    now += RARELY_S
+    assert not waits.rests
+    locks.rows = [Row(1, 9, f"/* tag={PAY} */ update account", "select 1", now)]
+    await waits.look()
+    now += QUIET_S / 2
+    locks.rows = []
+    await waits.look()
+    assert not waits.rests, "somebody waited lately"
 
 
 # --- The report of all workers -------------------------------------------------------------------

@@ -387,6 +387,9 @@ def test_what_is_due_and_what_has_no_history_is_drawn_as_far_as_it_is_known() ->
     assert "due" not in [kind for kind, _, _ in overdue]
     gone = TaskInGroup("default", "dead", reason="failed", dead_at_us=600, errors=errors)
     assert kinds(gone, 9_000) == [("waits", 0, 1_000), ("dead", 994, 6)]
+    before = (AttemptError(1, -500, "w1", "boom"), AttemptError(2, 500, "w1", "boom"))
+    early = msgspec.structs.replace(gone, errors=before, dead_at_us=500)
+    assert kinds(early, 9_000) == [("waits", 0, 1_000), ("failed", 0, 6), ("dead", 994, 6)]
     assert kinds(TaskInGroup("default", "logged"), 400) == [("waits", 0, 1_000)]
     assert kinds(TaskInGroup("default", "settled"), 400) == []
 

@@ -55,13 +55,13 @@ def suggestions(
     if _TASK_ID.fullmatch(wanted.lower()):
         return [Suggestion("task", wanted, f"tasks/{wanted}")]
     known = [
-        *_screens(sections),
         *_named("queue", _queues(seen), lambda name: f"queues/{_in_path(name)}"),
         *_tasks({**_reported(seen, caller), **(tasks or {})}, caller),
         *_named("schedule", schedules, lambda name: f"schedules?after={_in_path(_before(name))}"),
     ]
     if caller.may_all("view"):
         known += _of_all(seen)
+    known += _screens(sections)
     ranked = ((_rank(wanted.lower(), each.name.lower()), n, each) for n, each in enumerate(known))
     found = sorted((rank, n, each) for rank, n, each in ranked if rank is not None)
     return [each for _, _, each in found[:MOST]] + _everywhere(wanted)

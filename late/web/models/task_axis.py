@@ -54,8 +54,11 @@ class _Span(msgspec.Struct, frozen=True):
 
 def axis(task: TaskView, group: TaskInGroup, now_us: int) -> Axis | None:
     """Draw a task; None while there is nothing to draw."""
-    begin_us = task.created_at_us or task.made_at_us
-    spans = list(_spans(group, begin_us, now_us))
+    attempts = _attempts(group)[-ATTEMPTS:]
+    enqueued_us = task.created_at_us or task.made_at_us
+    # Clocks differ: an attempt may seem to have begun before its task was enqueued.
+    begin_us = min([enqueued_us, *(each.begin_us for each in attempts)])
+    spans = list(_spans(group, attempts, begin_us, now_us))
     if not spans:
         return None
     end_us = max(each.end_us for each in spans)
@@ -80,10 +83,12 @@ def axis(task: TaskView, group: TaskInGroup, now_us: int) -> Axis | None:
     return Axis(begin_us, end_us, tuple(bars), now, said + "; the list below has the same.")
 
 
-def _spans(group: TaskInGroup, begin_us: int, now_us: int) -> Iterator[_Span]:
+def _spans(
+    group: TaskInGroup, attempts: list[_Span], begin_us: int, now_us: int
+) -> Iterator[_Span]:
     """Yield what waited and what ran, in order."""
     free_us = begin_us
-    for each in _attempts(group)[-ATTEMPTS:]:
+    for each in attempts:
         if each.begin_us > free_us:
             yield _Span("waits", free_us, each.begin_us,
                         f"waited {age((each.begin_us - free_us) / 1e6)}")  # fmt: skip

@@ -2,9 +2,10 @@
 
 A deadlock is seen by its victim, which does not know the other one, and a wait that ends well is
 seen by nobody. A look every second finds both: PostgreSQL ends a deadlock after one second. What
-waits for less is mostly missed. An idle fleet does not look: nobody there is in another's way. But
-a fleet whose groups have separate workers looks always: the one that looks knows only whether it is
-idle itself. The waits are recorded like all other conflicts.
+waits for less is mostly missed. An idle fleet does not look: nobody there is in another's way.
+Where groups have separate workers, the one that looks knows only whether it is idle itself. It
+looks then as well, but rarely after a minute in which nobody waited. The waits are recorded like
+all other conflicts.
 """
 
 from __future__ import annotations
@@ -26,6 +27,9 @@ if TYPE_CHECKING:
 
 LOOK_EVERY_S = 1.0
 TELL_EVERY_S = 10.0
+QUIET_S = 60.0
+"""Seconds in which nobody waited, after which an idle worker looks rarely."""
+RARELY_S = 10.0
 
 
 class LockWaits:
@@ -46,7 +50,13 @@ class LockWaits:
         self._record = record
         self._clock = clock
         self._sampler: Sampler | None = None
-        self._looked = self._told = clock()
+        self._looked = self._told = self._met = clock()
+
+    @property
+    def rests(self) -> bool:
+        """Tell whether an idle worker may leave a look out: nobody waited lately."""
+        now = self._clock()
+        return now - self._met >= QUIET_S and now - self._looked < RARELY_S
 
     async def look(self) -> None:
         """Take one sample; it reads the server's own views and no table of `late`."""
@@ -61,6 +71,8 @@ class LockWaits:
         # After a pause, as while another worker did this, a wait counts no more than one step.
         self._sampler.take(rows, now, min(now - self._looked, 2 * LOOK_EVERY_S))
         self._looked = now
+        if rows:
+            self._met = now
         if now - self._told >= TELL_EVERY_S:
             self._told = now
             self._tell(self._sampler)
@@ -82,17 +94,20 @@ class LockWaits:
 
 def lock_waits_job(worker: WorkerView) -> BackgroundJob:
     """Look while this worker is the one that does so for all groups."""
+    waits = LockWaits(worker.control)
 
     def looks() -> bool:
         fleet = worker.keeper.fleet
         if fleet is None or first_holder(fleet) != worker.id:
             return False
         cores = worker.scheduler.cores.values()
-        return _serves_less(worker, fleet) or any(each.state.running for each in cores)
+        if any(each.state.running for each in cores):
+            return True
+        return _serves_less(worker, fleet) and not waits.rests
 
     return BackgroundJob(
         name="lock waits",
-        run=LockWaits(worker.control).look,
+        run=waits.look,
         period_s=LOOK_EVERY_S,
         recheck_s=2 * LOOK_EVERY_S,
         condition=looks,
