@@ -63,7 +63,7 @@ class Screens:
         sees = partial(visitor.caller.may, "view")
         oldest = [q.oldest_age_s for q in seen.status.queues if q.oldest_age_s is not None]
         rows = last_hour.rows(
-            hour.minutes, now_us=now, known=(hour.since_us, hour.until_us),
+            hour.minutes, now_us=now, known=(hour.since_us, hour.until_us), gaps=hour.gaps,
             oldest_s=max(oldest, default=None), sees=sees,
         )  # fmt: skip
         marks = last_hour.marks(hour.changes, sees_all=visitor.sees_all, sees=sees)

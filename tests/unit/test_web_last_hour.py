@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, cast
 
+import msgspec
 import pytest
 
 from late.control import Control
@@ -167,6 +168,32 @@ async def test_sums_of_what_was_read_begin_anew(monkeypatch: pytest.MonkeyPatch)
     await looked(hour)
     assert journal.asked[1] == (FULL_US - last_hour.SHORT_US, {})
     assert (list(hour.minutes), hour.until_us) == ([FULL_US - 2 * MINUTE_US], NOW_US)
+
+
+async def test_what_was_known_stays_when_there_is_too_much_to_read(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(last_hour, "EVERY_S", 0.0)
+    monkeypatch.setattr(last_hour, "SHARE", 1e9)
+    monkeypatch.setattr(last_hour, "COUNTS_MAX", 1)
+    then_us = FULL_US - 20 * MINUTE_US + 30_000_000
+    known = msgspec.structs.replace(read((40, DONE), (21, DONE)), now_us=then_us)
+    much = read((20, DONE), (19, DONE), whole=False)
+    journal = Journal(known, much, read((2, DONE)))
+    hour = watched(journal)
+    await looked(hour)
+    await looked(hour)
+    assert journal.asked[2] == (FULL_US - last_hour.SHORT_US, {})
+    assert hour.gaps == ((FULL_US - 20 * MINUTE_US, FULL_US - last_hour.SHORT_US),)
+    assert sorted(hour.minutes) == [FULL_US - ago * MINUTE_US for ago in (40, 21, 2)]
+    rows = drawn(hour.minutes, known=(hour.since_us, hour.until_us), gaps=hour.gaps)
+    ended = [row[1] for row in rows]
+    assert [60 - place for place, count in enumerate(ended) if count] == [40, 21, 2]
+    assert [60 - place for place, count in enumerate(ended) if count is None] == list(
+        range(20, 5, -1)
+    ), "a gap, between what was known and what is read now"
+    hour.take(msgspec.structs.replace(read(), now_us=NOW_US + HOUR_US))
+    assert hour.gaps == ()
 
 
 async def test_reading_takes_its_share_of_the_time_alone() -> None:

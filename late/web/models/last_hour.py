@@ -93,6 +93,7 @@ def rows(
     *,
     now_us: int,
     known: tuple[int, int],
+    gaps: Sequence[tuple[int, int]] = (),
     oldest_s: float | None,
     sees: Callable[[str], bool],
 ) -> tuple[Row, ...]:
@@ -101,6 +102,7 @@ def rows(
     Args:
         known: the times from which and up to which the journal was read; what is not within them is
             a gap.
+        gaps: times within them that were left out.
         oldest_s: the age of the oldest task that waits now. It was waiting in the minutes before
             too, so a queue in which nothing starts is no gap but a line that rises.
         sees: whether the caller may see a queue.
@@ -108,7 +110,8 @@ def rows(
     end_us = now_us // MINUTE_US * MINUTE_US
     found: list[Row] = []
     for at_us in range(end_us - HOUR_US, end_us, MINUTE_US):
-        if at_us < known[0] or at_us + MINUTE_US > known[1]:
+        left_out = any(begin <= at_us < end for begin, end in gaps)
+        if left_out or at_us < known[0] or at_us + MINUTE_US > known[1]:
             found.append((at_us // 1_000_000, None, None, None, None))
             continue
         of = [each for queue, each in minutes.get(at_us, {}).items() if sees(queue)]
