@@ -43,6 +43,11 @@ class Moment:
     in_one: bool = False
     """Each statement is read as one stream, in its order, and not by partitions."""
 
+    @property
+    def by_partitions(self) -> bool:
+        """Return True if rows come by partitions of Spanner, in no order."""
+        return self.at_ns is not None and not self.in_one
+
 
 NOW = Moment()
 
@@ -111,10 +116,11 @@ def batches(
 ) -> Iterator[pa.RecordBatch]:
     """Read all rows of `statement`, or of one partition of it, as batches of `schema`.
 
-    Lazily, in one transaction."""
-    if moment.at_ns is not None and not moment.in_one:
+    Lazily, in one transaction; in the statement's order, but for a moment `by_partitions`."""
+    if moment.by_partitions:
         from late_spark import spanner
 
+        assert moment.at_ns is not None
         yield from spanner.batches(
             url, statement, schema, at_ns=moment.at_ns, boost=moment.boost, rows=ROWS, token=token
         )

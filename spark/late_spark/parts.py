@@ -125,7 +125,15 @@ def _journal(
         )
         .order_by(settlement.c.seq)
     )
-    return batches(url, chosen, _schema(wanted), moment=moment)
+    found = batches(url, chosen, _schema(wanted), moment=moment)
+    return _in_order(found) if moment.by_partitions else found
+
+
+def _in_order(found: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+    """Sort the rows of a stretch, which is short enough to be in memory, as a journal has them."""
+    whole = list(found)
+    if whole:
+        yield from pa.Table.from_batches(whole).sort_by("seq").to_batches()
 
 
 def statement(

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from datetime import UTC, datetime
 from pathlib import Path
+from typing import Any
 
+import pyarrow as pa
 import pytest
 from late_spark import live, parts
 from late_spark.bounds import Bounds
@@ -114,6 +117,29 @@ def test_a_journal_that_is_pruned_while_it_is_read_is_refused(file_url: str) -> 
     prune(file_url, 2)
     with pytest.raises(JournalPruned, match=r"2 of the settlements 1..4 of default/0 are gone"):
         list(parts.read(file_url, "usage", part, ["count"], Bounds(), {}))
+
+
+def test_partitions_in_any_order_are_no_gap(file_url: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Spanner's partitions of a query at a timestamp come as they come."""
+    write(file_url, [settled(seq, [done(10**seq)]) for seq in range(1, 7)])
+    put_together(file_url, 2, 3)
+    # Settlement 2 is known from elsewhere, and is taken out of the row that it shares with 3.
+    stretch = Stretch("default", 0, 3, 6, known=(done(100),), begins=2)
+    read_in_order = parts.batches
+
+    def backwards(*given: Any, moment: Moment) -> Iterator[pa.RecordBatch]:
+        for batch in read_in_order(*given):
+            yield from (batch.slice(at, 1) for at in reversed(range(batch.num_rows)))
+
+    monkeypatch.setattr(parts, "batches", backwards)
+    found = [
+        row["count"]
+        for batch in parts.read(
+            file_url, "usage", Part((stretch,)), ["count"], Bounds(), {}, moment=Moment(at_ns=1)
+        )
+        for row in batch.to_pylist()
+    ]
+    assert found == [10**3, 10**4, 10**5, 10**6]
 
 
 def test_a_range_that_begins_before_the_journal_is_refused(file_url: str) -> None:
