@@ -214,7 +214,7 @@ bench-restarts: ## deployments and kills under load: dispatch gap and takeover p
 	$(DEV)
 	@$(BIN)/python scripts/with_postgres.py $(BIN)/python -m bench.restarts --postgres '{url}' $(ARGS)
 
-bench-spark: ## the cost report on 1, 10 and 100 million tasks, on DuckDB and on Spark (ARGS="--tasks 1000000")
+bench-spark: ## the cost report on 0.1, 1 and 10 million tasks, on DuckDB and on Spark (ARGS="--tasks 1000000")
 	$(DEV)
 	@PYTHONPATH=.:spark $(BIN)/python -m bench.spark.cost $(ARGS)
 

@@ -89,6 +89,11 @@ WORDS: dict[Source, tuple[str, str]] = {
         "Where `LATE_READ_URL` is set and the page is served; asked every 15 s. On Spanner the\n"
         "lag is the age of a stale read, as the service tells it.",
     ),
+    "close": (
+        "What a close says of budgets",
+        "`late close` writes them to `budgets.prom` in its folder ([budgets](alerts.md#budgets)).\n"
+        "`part`: who has the budget, such as an owner, or `Total`.",
+    ),
 }
 
 EVENTS_HEAD = """## Events

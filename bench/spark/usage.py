@@ -4,30 +4,50 @@ Every column is a function of the row's number (`xxhash64`), so that the same si
 data on any machine, and Spark makes it as fast as it can write it. What is real about it:
 
 - few queues have most of the work, and few tenants most of theirs (a power of a uniform number);
-- a settlement counts one task at night and dozens in a burst;
 - 6 % of the attempts are retried, mostly on two days (a retry storm), 0.2 % end dead;
 - times are spread over three orders of magnitude, in the histograms as well.
+
+The shape says how many rows there are for a task. `demo` is the example service's where its trips
+come one by one: a row counts one task, and a tenth of the rows count tasks that were
+enqueued, so that there are 1.19 rows for a task that ends. `busy` has a row for eight tasks that
+end: one at night, and dozens in a burst.
 """
 
 from __future__ import annotations
+
+from typing import NamedTuple
 
 from late_spark import schema
 from late_spark.calendar import DAY_US
 from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as F
 
-PER_ROW = 8
-"""Tasks that end, per row that counts ends, in the mean."""
 QUEUES, TASKS, TENANTS, SHARDS, OWNERS = 40, 5, 2_000, 64, 12
 
 
-def rows(spark: SparkSession, tasks: int, from_us: int, days: int) -> DataFrame:
-    """Usage of about so many tasks that ended, in the shape `schema.USAGE`."""
-    # 94 of 100 rows count ends; see `outcome` below.
-    number = max(1, tasks * 100 // 94 // PER_ROW)
+class Shape(NamedTuple):
+    """The rows for tasks that end."""
+
+    per_row: int
+    """Tasks for a row that counts ends, in the mean."""
+    enqueued: float
+    """The share of rows that count tasks that were enqueued."""
+
+    @property
+    def rows_per_task(self) -> float:
+        """Return it without the storm: 94 of 100 of the other rows count ends."""
+        return 1 / (0.94 - self.enqueued) / self.per_row
+
+
+SHAPES = {"demo": Shape(1, 0.1), "busy": Shape(8, 0.0)}
+
+
+def rows(spark: SparkSession, tasks: int, from_us: int, days: int, shape: Shape) -> DataFrame:
+    """Usage of about so many tasks that ended, in the columns of `schema.USAGE`."""
+    number = max(1, round(tasks * shape.rows_per_task))
     made = _named(_placed(spark.range(number), from_us, days))
     maps = ("waiting_hist", "busy_hist")
-    return _counted(made).select(
+    return _counted(made, shape).select(
         *(F.col(f.name) if f.name in maps else F.col(f.name).cast(f.dataType) for f in schema.USAGE)
     )
 
@@ -66,17 +86,19 @@ def _named(frame: DataFrame) -> DataFrame:
     )  # fmt: skip
 
 
-def _counted(frame: DataFrame) -> DataFrame:
+def _counted(frame: DataFrame, shape: Shape) -> DataFrame:
     storm = F.col("day").isin(9, 10) & (F.col("q") == 1)
     u = _even(9)
     outcome = (
-        F.when(u < 0.002, "dead").when(u < 0.06, "retried").when(storm & (u < 0.6), "retried")
+        F.when(u < 0.002, "dead").when(u < 0.06, "retried")
+        .when(u < 0.06 + shape.enqueued, "enqueued").when(storm & (u < 0.6), "retried")
         .otherwise("done")
     )  # fmt: skip
-    count = F.floor(1 - F.log(1 - _even(10)) * (PER_ROW - 1)).cast("long")
+    count = F.floor(1 - F.log(1 - _even(10)) * (shape.per_row - 1)).cast("long")
     busy = F.floor(200 * F.exp(6 * _even(11))).cast("long")
     waiting = F.floor(500 * F.exp(5 * F.pow(_even(12), 2))).cast("long")
     n = F.col("count")
+    ended = F.col("outcome") != "enqueued"
     again = F.when(F.col("outcome") == "retried", n).otherwise(F.floor(n / 20))
     return (
         frame.withColumn("outcome", outcome)
@@ -88,9 +110,9 @@ def _counted(frame: DataFrame) -> DataFrame:
         .withColumn("epoch", F.lit(1))
         .withColumn("worker", F.format_string("worker-%02d", F.col("shard_id") % 8))
         .withColumn("target", F.lit("local"))
-        .withColumn("attempts", n)
+        .withColumn("attempts", F.when(ended, n).otherwise(0))
         .withColumn("retries", again)
-        .withColumn("busy_us", F.col("busy") * n)
+        .withColumn("busy_us", F.when(ended, F.col("busy") * n).otherwise(0))
         .withColumn("waiting_us", F.col("waiting") * n)
         .withColumn("bytes", F.when(F.col("outcome") == "retried", 0).otherwise(n * 180))
         .withColumn("lateness_us", again * 300)

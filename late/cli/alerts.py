@@ -64,6 +64,10 @@ def render(
     runbooks: Annotated[
         str, typer.Option(metavar="URL", help="The place of the runbooks.")
     ] = "docs/runbooks",
+    budgets: Annotated[
+        Path | None,
+        typer.Option(metavar="FILE", help="Budgets of late close (YAML): a rule for each part."),
+    ] = None,
     force: options.Force = False,
     url: options.Url = None,
 ) -> None:
@@ -71,7 +75,8 @@ def render(
 
     They come from the knobs: late queue set payments owner=team-pay severity=page objective_s=30.
     All other queues share rules. Without a database (--url, --app or LATE_URL) there are only
-    those.
+    those. With --budgets, each that has a budget has a rule, and where budgets are by owner it goes
+    to that owner.
     """
     from late.observability.alerts import Settings, rules
 
@@ -81,7 +86,7 @@ def render(
         owner=owner,
         runbooks=runbooks,
     )
-    found = rules(_queue_settings(target, url), settings)
+    found = rules(_queue_settings(target, url), settings, _budgeted(budgets))
     files = _files(format, found)
     if out is None:
         typer.echo("\n".join(files.values()), nl=False)
@@ -100,6 +105,15 @@ def _files(format: str, found: list[Rule]) -> dict[str, str]:
     if format == "terraform":
         return terraform.files(found)
     return {"late.rules.yml": prometheus.render(found)}
+
+
+def _budgeted(path: Path | None) -> dict[str, str]:
+    """Return who has a budget, and the owner of that rule."""
+    if path is None:
+        return {}
+    from late_spark.close import budgets
+
+    return budgets.owners(path)
 
 
 def _queue_settings(target: str | None, url: str | None) -> dict[str, QueueSettings]:

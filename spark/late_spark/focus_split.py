@@ -28,6 +28,9 @@ from late_spark.pricebook import PriceBook
 from late_spark.tables import header, safe
 
 COSTS = ("BilledCost", "ContractedCost", "EffectiveCost", "ListCost")
+COMMITMENT = tuple(
+    f"CommitmentDiscount{each}" for each in ("Category", "Id", "Name", "Status", "Type")
+)
 SUMS = (*COSTS, "ConsumedQuantity", "PricingQuantity")
 ADDED = (
     "AllocatedMethodId", "AllocatedResourceId", "AllocatedResourceName", "AllocatedTags", "x_Line",
@@ -85,9 +88,13 @@ def of_prices(billed: Iterable[Charge], report: CostReport) -> Iterator[Origin]:
             "ChargeFrequency": "Usage-Based",
             "ChargePeriodStart": iso(charge.start_us),
             "ChargePeriodEnd": iso(charge.end_us),
+            **dict.fromkeys(COMMITMENT, ""),
             "ConsumedQuantity": "",
             "ConsumedUnit": "",
+            "ContractedUnitPrice": money.exact(charge.amount),
             "InvoiceIssuerName": "late",
+            "ListUnitPrice": money.exact(charge.amount),
+            "PricingCategory": "Standard",
             "PricingQuantity": "1",
             "PricingUnit": "Days",
             "ProviderName": "late",
@@ -140,9 +147,11 @@ def columns_of(paths: Sequence[Path]) -> list[str]:
 
 
 PRICED = tuple(sorted({
-    *SUMS, "BillingAccountId", "BillingAccountName", "BillingCurrency", "BillingPeriodEnd",
-    "BillingPeriodStart", "ChargeCategory", "ChargeClass", "ChargeDescription", "ChargeFrequency",
-    "ChargePeriodEnd", "ChargePeriodStart", "ConsumedUnit", "InvoiceIssuerName", "PricingUnit",
+    *SUMS, *COMMITMENT, "BillingAccountId", "BillingAccountName", "BillingCurrency",
+    "BillingPeriodEnd", "BillingPeriodStart", "ChargeCategory", "ChargeClass",
+    "ChargeDescription", "ChargeFrequency", "ChargePeriodEnd", "ChargePeriodStart",
+    "ConsumedUnit", "ContractedUnitPrice",
+    "InvoiceIssuerName", "ListUnitPrice", "PricingCategory", "PricingUnit",
     "ProviderName", "PublisherName", "RegionId", "RegionName", "ResourceId", "ResourceName",
     "ResourceType", "ServiceCategory", "ServiceName", "SkuId", "SkuPriceId", "SubAccountId",
     "SubAccountName", "Tags",

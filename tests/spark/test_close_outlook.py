@@ -14,6 +14,7 @@ import pytest
 from late_spark import commands, money
 from late_spark.close import business, command, owner_pages
 from late_spark.commands import Asked
+from prometheus_client.parser import text_string_to_metric_families
 
 from late.errors import ConfigError
 from tests.spark.close_kit import (
@@ -66,10 +67,30 @@ def test_a_budget_that_will_not_do_is_said_before_it_is_spent(asked: Asked) -> N
     Path("budgets.yaml").write_text("version: 1\ntotal: 1500\nparts: {growth: 210, money: 5000}\n")
     done = made(asked)
     assert (done.close.total().left or 0) > 0
-    assert done.close.warnings()[-2:] == [
-        "At its end the month will be over budget, clearly.",
-        "At its end the month will be over the budgets of growth.",
-    ]
+    assert done.close.warnings()[-2:-1] == ["At its end the month will be over budget, clearly."]
+    # The metrics say the same; a part without a budget has none.
+    found = {
+        (sample.name, sample.labels["part"]): sample.value
+        for family in text_string_to_metric_families(Path("close/budgets.prom").read_text())
+        for sample in family.samples
+    }
+    assert {part for _, part in found} == {"Total", "growth", "money"}
+    for row in (done.close.total(), *done.close.rows()):
+        if row.budget is not None:
+            of = row.name[0]
+            assert row.expected is not None
+            assert found["late_budget_spent_ratio", of] == pytest.approx(row.this / row.budget)
+            assert found["late_budget_expected_ratio", of] == pytest.approx(
+                row.expected / row.budget
+            )
+    spent, ends = (found[f"late_budget_{each}_ratio", "growth"] for each in ("spent", "expected"))
+    assert spent < 1 < ends
+    assert done.close.warnings()[-1] == (
+        "At its end the month will be over the budgets of growth "
+        f"({spent:.0%} spent, {ends:.0%} expected)."
+    )
+    # The last day that is known is 28 October, in UTC.
+    assert found["late_budget_known_timestamp_seconds", "Total"] == 1_793_232_000
 
 
 def test_a_month_that_is_over_has_nothing_ahead(asked: Asked) -> None:

@@ -163,3 +163,10 @@ def test_without_a_bill_the_rows_are_the_price_books(tmp_path: Path) -> None:
     assert total(rows, "BilledCost") == 71
     assert total(rows, "PricingQuantity") == 1
     assert {row["ServiceName"] for row in rows} == {"Cloud Spanner"}
+    # All columns that the FOCUS project's validator demands, a price for each unit among them.
+    assert rows[0].keys() >= {
+        "CommitmentDiscountCategory", "CommitmentDiscountId", "CommitmentDiscountName",
+        "CommitmentDiscountStatus", "CommitmentDiscountType", "PricingCategory",
+    }  # fmt: skip
+    for price in ("ListUnitPrice", "ContractedUnitPrice"):
+        assert sum(Fraction(row[price]) * Fraction(row["PricingQuantity"]) for row in rows) == 71

@@ -93,6 +93,21 @@ def test_queues_with_labels_have_rules_of_their_own() -> None:
     assert 'queue!~"mail\\\\.v2|payments"' in old[None].expr, "those have their own"
 
 
+def test_a_budget_goes_to_the_owner_that_it_is_of() -> None:
+    found = rules({}, Settings(owner="platform"), {"Total": "", "pay": "pay", "a.b": "a.b"})
+    own = {rule.part: rule for rule in found if rule.alert.name == "LateBudgetOverrun"}
+    assert {part: rule.labels["owner"] for part, rule in own.items()} == {
+        None: "platform", "Total": "platform", "pay": "pay", "a.b": "a.b",
+    }  # fmt: skip
+    assert 'late_budget_expected_ratio{part="pay"}) > 1' in own["pay"].expr
+    assert 'part!~"Total|pay|a\\\\.b"' in own[None].expr, "those have their own"
+    for rule in own.values():
+        promql_parser.parse(rule.expr)
+    made = yaml.safe_load(prometheus.render(own.values()))["groups"][0]["rules"]
+    assert [each["labels"].get("part") for each in made] == [None, "Total", "pay", "a.b"]
+    assert '"LateBudgetOverrun pay"' in terraform.files(own.values())["main.tf"]
+
+
 def test_a_name_cannot_leave_its_matcher() -> None:
     for name in ('a"} or vector(1) #', "a.*", "a\\", "a|b"):
         for rule in rules({name: QueueSettings(owner="x")}):
@@ -223,6 +238,20 @@ def test_render_takes_owners_from_the_knobs(cli: Cli, tmp_path: Path) -> None:
     assert "--force" in cli.refused("alerts", "render", "--format", "terraform", "--out",
                                     str(folder))  # fmt: skip
     cli.fine("alerts", "render", "--format", "terraform", "--out", str(folder), "--force")
+
+
+def test_render_takes_budgets_of_a_close(cli: Cli, tmp_path: Path) -> None:
+    budgets = tmp_path / "budgets.yaml"
+    budgets.write_text(
+        "version: 1\ntotal: 9\nparts: {pay: 5}\nmonths:\n  2026-12: {parts: {growth: 1}}\n"
+    )
+    made = yaml.safe_load(cli.fine("alerts", "render", "--budgets", str(budgets)).out)
+    own = [rule for rule in made["groups"][0]["rules"] if rule["alert"] == "LateBudgetOverrun"]
+    assert [(rule["labels"].get("part"), rule["labels"].get("owner")) for rule in own] == [
+        (None, None), ("Total", None), ("growth", "growth"), ("pay", "pay"),
+    ]  # fmt: skip
+    budgets.write_text("version: 1\nparts: {pay: much}\n")
+    assert "budgets.yaml" in cli.refused("alerts", "render", "--budgets", str(budgets))
 
 
 def test_render_needs_no_database(cli: Cli, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -15,7 +15,8 @@ Severity = Literal["page", "ticket"]
 
 
 class Alert(msgspec.Struct, frozen=True):
-    """One alert. In `expr`, `{seconds}` is the objective and `{queues}` a matcher of labels."""
+    """One alert. In `expr`, `{seconds}` is the objective, `{queues}` and `{parts}` are matchers of
+    labels."""
 
     name: str
     severity: Severity
@@ -26,6 +27,8 @@ class Alert(msgspec.Struct, frozen=True):
     """A sentence with Prometheus' placeholders."""
     per_queue: bool = False
     """A queue's owner, severity and objective apply."""
+    per_budget: bool = False
+    """Each part that has a budget has a rule of its own, which goes to that part."""
 
     @property
     def runbook(self) -> str:
@@ -190,4 +193,10 @@ ALERTS: tuple[Alert, ...] = (
           'sum by (controller) (increase(late_autoscaler_looks_total{rule="hold"}[30m])) '
           "/ sum by (controller) (increase(late_autoscaler_looks_total[30m])) > 0.5", "0m",
           "The autoscaler {{ $labels.controller }} cannot look or act."),
+    Alert("LateBudgetOverrun", "ticket",
+          "max by (part) (late_budget_expected_ratio{{{parts}}}) > 1 and on (part) "
+          # A month that was closed long ago has no budget left to save.
+          "time() - max by (part) (late_budget_known_timestamp_seconds{{{parts}}}) < 604800", "0m",
+          "The month is expected to end at {{ $value | humanizePercentage }} of the budget of "
+          "{{ $labels.part }}.", per_budget=True),
 )  # fmt: skip

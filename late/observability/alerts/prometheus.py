@@ -22,9 +22,8 @@ def _lines(rules: Iterable[Rule]) -> Iterator[str]:
         yield f"      - alert: {rule.alert.name}\n"
         yield f"        expr: {text(rule.expr)}\n"
         yield f"        for: {rule.alert.hold}\n"
-        # The queue too: promtool takes rules of one name with the same labels for duplicates.
-        of_queue = {} if rule.queue is None else {"queue": rule.queue}
-        yield from _pairs("labels", rule.labels | of_queue)
+        # The subject too: promtool takes rules of one name with the same labels for duplicates.
+        yield from _pairs("labels", rule.labels | rule.subject)
         yield from _pairs("annotations", rule.annotations)
 
 

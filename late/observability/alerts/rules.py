@@ -1,8 +1,11 @@
-"""The catalogue of alerts for these queues, with owners, severities and objectives. Pure."""
+"""The catalogue of alerts for these queues and budgets, with owners, severities and objectives.
+
+Pure.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping
 
 import msgspec
 
@@ -37,6 +40,14 @@ class Rule(msgspec.Struct, frozen=True):
     queue: str | None
     """The rule's queue; None for all queues without a rule of their own."""
     runbook: str
+    part: str | None = None
+    """Who has the rule's budget; None for all who have no rule of their own."""
+
+    @property
+    def subject(self) -> dict[str, str]:
+        """The label that tells the rules of one alert apart."""
+        found = {"queue": self.queue, "part": self.part}
+        return {name: value for name, value in found.items() if value is not None}
 
     @property
     def labels(self) -> dict[str, str]:
@@ -51,31 +62,61 @@ class Rule(msgspec.Struct, frozen=True):
         return {"summary": self.alert.summary, key: self.runbook}
 
 
-def rules(queues: Mapping[str, QueueSettings], settings: Settings | None = None) -> list[Rule]:
+def rules(
+    queues: Mapping[str, QueueSettings],
+    settings: Settings | None = None,
+    budgets: Mapping[str, str] | None = None,
+) -> list[Rule]:
     """Make every rule, in the order of the catalogue.
 
     Args:
         queues: settings by name. Queues with labels or an objective have rules of their own; all
             others share one.
+        budgets: the owner of the rule of each part that has a budget; empty: that of all.
     """
     chosen = settings or Settings()
     own = {name: labels for name, labels in sorted(queues.items()) if _is_labelled(labels)}
-    return [rule for alert in ALERTS for rule in _of(alert, own, chosen)]
+    return [
+        rule
+        for alert in ALERTS
+        for rule in (
+            _of_budgets(alert, budgets or {}, chosen)
+            if alert.per_budget
+            else _of(alert, own, chosen)
+        )
+    ]
 
 
 def _is_labelled(labels: QueueSettings) -> bool:
     return any(each is not None for each in (labels.owner, labels.severity, labels.objective_s))
 
 
+def _of_budgets(alert: Alert, owners: Mapping[str, str], settings: Settings) -> Iterator[Rule]:
+    page = _page(alert, settings)
+    expr = alert.expr.format(parts=_others("part", owners))
+    yield Rule(alert, expr, alert.severity, settings.owner, None, page)
+    for part, owner in owners.items():
+        expr = alert.expr.format(parts=f"part={quoted(part)}")
+        yield Rule(alert, expr, alert.severity, owner or settings.owner, None, page, part)
+
+
+def _page(alert: Alert, settings: Settings) -> str:
+    return f"{settings.runbooks.rstrip('/')}/{alert.runbook}.md"
+
+
+def _others(label: str, own: Collection[str]) -> str:
+    """Match all but those that have rules of their own."""
+    return "" if not own else f"{label}!~{quoted('|'.join(map(_literal, own)))}"
+
+
 def _of(alert: Alert, own: Mapping[str, QueueSettings], settings: Settings) -> Iterator[Rule]:
-    page = f"{settings.runbooks.rstrip('/')}/{alert.runbook}.md"
+    page = _page(alert, settings)
     seconds = settings.freshness_s if "freshness" in alert.expr else settings.objective_s
     if not alert.per_queue:
         expr = alert.expr.replace("{seconds}", f"{seconds:g}")
         yield Rule(alert, expr, alert.severity, settings.owner, None, page)
         return
-    others = "" if not own else f"queue!~{quoted('|'.join(map(_literal, own)))}"
-    expr = alert.expr.format(queues=others, seconds=f"{seconds:g}")
+    expr = alert.expr.format(queues=_others("queue", own), seconds=f"{seconds:g}")
     yield Rule(alert, expr, alert.severity, settings.owner, None, page)
     for name, labels in own.items():
         seconds = settings.objective_s if labels.objective_s is None else labels.objective_s

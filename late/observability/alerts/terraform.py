@@ -48,7 +48,7 @@ def files(rules: Iterable[Rule]) -> dict[str, str]:
 
 
 def _policy(rule: Rule) -> str:
-    title = rule.alert.name if rule.queue is None else f"{rule.alert.name} {rule.queue}"
+    title = " ".join([rule.alert.name, *rule.subject.values()])
     labels = "".join(f"    {key} = {text(_label(value))}\n" for key, value in rule.labels.items())
     channels = f"lookup(var.channels, {text(rule.severity)}, [])"
     if rule.owner:

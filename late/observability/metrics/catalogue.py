@@ -15,7 +15,7 @@ from late import events
 from late.events import Event
 
 Kind = Literal["counter", "gauge", "histogram"]
-Source = Literal["event", "worker", "parent", "database", "replica"]
+Source = Literal["event", "worker", "parent", "database", "replica", "close"]
 
 LONG = (0.005, 0.025, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0, 60.0, 300.0, 900.0, 3600.0)
 """Bounds for times from milliseconds to hours: waiting, running."""
@@ -320,3 +320,12 @@ _look("replica", "late_read_replica_used", "1 while the page reads from its repl
       "the database.", merge="min")  # fmt: skip
 _look("replica", "late_read_replica_lag_seconds", "The most by which the replica is behind; none "
       "while that is not known.", merge="max")  # fmt: skip
+
+# --- what a close of a month writes into its folder, for a textfile collector --------------------
+
+_look("close", "late_budget_spent_ratio", "Cost of the month so far, as a share of the budget.",
+      "part", merge="max")  # fmt: skip
+_look("close", "late_budget_expected_ratio", "The same of the whole month, as it is expected.",
+      "part", merge="max")  # fmt: skip
+_look("close", "late_budget_known_timestamp_seconds", "End of the last day whose cost is known.",
+      "part", merge="min")  # fmt: skip

@@ -23,6 +23,9 @@ import msgspec
 from late.errors import ConfigError
 from late_spark import pricebook
 
+TOTAL = "Total"
+"""The name of everything, among those that have a budget."""
+
 
 class _Month(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     total: Decimal | None = None
@@ -52,18 +55,7 @@ def load(path: Path, month: str, by: str) -> Budget:
     Raises:
         ConfigError: unreadable, no YAML, an unknown field, no amount, or of another dimension.
     """
-    import yaml
-
-    try:
-        found = yaml.load(path.read_text(encoding="utf-8"), pricebook.unique_loader())  # nosec B506
-        file = msgspec.convert(found, _File, strict=False)
-    except (OSError, UnicodeError) as error:
-        said = getattr(error, "strerror", None) or "is no text"
-        raise ConfigError(f"budgets {path}: {said}") from None
-    except yaml.YAMLError as error:
-        raise ConfigError(f"budgets {path} is not YAML: {' '.join(str(error).split())}") from None
-    except msgspec.ValidationError as error:
-        raise ConfigError(f"budgets {path}: {error}") from None
+    file = _read(path)
     chosen = file.months.get(month)
     total = chosen.total if chosen and chosen.total is not None else file.total
     parts = file.parts | (chosen.parts if chosen else {})
@@ -75,6 +67,34 @@ def load(path: Path, month: str, by: str) -> Budget:
         None if total is None else _units(total, f"budgets {path}: total"),
         {name: _units(each, f"budgets {path}: {name}") for name, each in parts.items()},
     )
+
+
+def owners(path: Path) -> dict[str, str]:
+    """Return who has a budget in any month, with the owner that it names; empty: none.
+
+    Raises:
+        ConfigError: as `load`.
+    """
+    file = _read(path)
+    of = [file, *file.months.values()]
+    parts = sorted({name for each in of for name in each.parts})
+    found = {name: name if file.by == "owner" else "" for name in parts}
+    return {**({TOTAL: ""} if any(each.total is not None for each in of) else {}), **found}
+
+
+def _read(path: Path) -> _File:
+    import yaml
+
+    try:
+        found = yaml.load(path.read_text(encoding="utf-8"), pricebook.unique_loader())  # nosec B506
+        return msgspec.convert(found, _File, strict=False)
+    except (OSError, UnicodeError) as error:
+        said = getattr(error, "strerror", None) or "is no text"
+        raise ConfigError(f"budgets {path}: {said}") from None
+    except yaml.YAMLError as error:
+        raise ConfigError(f"budgets {path} is not YAML: {' '.join(str(error).split())}") from None
+    except msgspec.ValidationError as error:
+        raise ConfigError(f"budgets {path}: {error}") from None
 
 
 def _units(amount: Decimal, what: str) -> int:

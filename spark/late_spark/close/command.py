@@ -197,7 +197,7 @@ def _write(
     inputs: dict[str, str], released: Mapping[date, str],
 ) -> None:  # fmt: skip
     from late_spark import anomalies, tables
-    from late_spark.close import owner_pages, workbook
+    from late_spark.close import budget_metrics, owner_pages, workbook
 
     asked.say(f"writing {asked.out}")
     this = close.this
@@ -210,6 +210,8 @@ def _write(
         made / "moved.csv", ("queue", "task", close.before, close.month, "by_tasks", "by_rate"),
         close.outlook.moved,
     )  # fmt: skip
+    if metrics := budget_metrics.text(close):
+        (made / budget_metrics.FILE).write_text(metrics, encoding="utf-8")
     if close.business:
         tables.csv_rows(
             made / "business.csv",

@@ -9,13 +9,13 @@ from typing import NamedTuple
 
 from late_spark.anomalies import Span
 from late_spark.close import outlook
-from late_spark.close.budgets import Budget
+from late_spark.close.budgets import TOTAL, Budget
 from late_spark.close.business import Each, Metric
 from late_spark.close.outlook import Outlook
 from late_spark.cost import CostReport
 from late_spark.cost import Row as CostRow
 
-UNALLOCATED, TOTAL = "(unallocated)", "Total"
+UNALLOCATED = "(unallocated)"
 
 
 class Row(NamedTuple):
@@ -138,8 +138,12 @@ class Close:
         end, found = self.outlook.end, []
         if end is not None and "over" in end.verdict() and (self.total().left or 0) >= 0:
             found.append(f"At its end the month will be {end.verdict()}.")
-        over = [row.name[0] for row in self.rows() if row.budget is not None
-                and row.this <= row.budget < (row.expected or 0)]  # fmt: skip
+        over = [
+            f"{row.name[0]} ({row.this / row.budget:.0%} spent, {row.expected / row.budget:.0%} "
+            "expected)"
+            for row in self.rows()
+            if row.budget and row.expected is not None and row.this <= row.budget < row.expected
+        ]
         if over:
             found.append(f"At its end the month will be over the budgets of {', '.join(over)}.")
         return found
