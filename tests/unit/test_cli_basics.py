@@ -105,20 +105,26 @@ def test_help_is_a_command_too(cli: Cli) -> None:
     assert "no such command" in cli.refused("help", "nonsense")
 
 
-def test_the_shell_completes_commands_and_their_options() -> None:
+def test_the_shell_completes_commands_and_their_options(
+    cli: Cli, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def asked(line: str) -> dict[str, str]:
+        return {"_LATE_COMPLETE": "complete_bash", "COMP_WORDS": line,
+                "COMP_CWORD": str(len(line.split()) - 1)}  # fmt: skip
+
     def words(line: str) -> list[str]:
-        asked = {"_LATE_COMPLETE": "complete_bash", "COMP_WORDS": line,
-                 "COMP_CWORD": str(len(line.split()) - 1)}  # fmt: skip
-        ended = subprocess.run(
-            [sys.executable, "-m", "late.cli"], capture_output=True, text=True, check=False,
-            env=os.environ | asked,
-        )  # fmt: skip
-        assert ended.stderr == ""
-        return ended.stdout.split()
+        for name, value in asked(line).items():
+            monkeypatch.setenv(name, value)
+        return cli.fine().out.split()
 
     assert words("late resch") == ["reschedule"]
     assert words("late tasks canc") == ["cancel"]
     assert "--dry-run" in words("late tasks cancel --dr")
+    ended = subprocess.run(
+        [sys.executable, "-m", "late.cli"], capture_output=True, text=True, check=False,
+        env=os.environ | asked("late resch"),
+    )  # fmt: skip
+    assert (ended.stdout, ended.stderr) == ("reschedule\n", "")
 
 
 def test_help_loads_no_database_driver() -> None:

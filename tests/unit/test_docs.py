@@ -16,6 +16,7 @@ from late.model.task import TRANSITIONS
 from scripts import state_machine
 from tests.conftest import SKIPS, objection
 from tests.support import sqlite
+from tests.unit.cli_kit import Cli
 
 ROOT = Path(__file__).resolve().parents[2]
 DOCUMENTS = sorted(
@@ -41,7 +42,7 @@ def test_the_readme_opens_with_the_two_commands() -> None:
     assert all(re.search(rf"^{name}: ## ", makefile, re.M) for name in ("demo", "test"))
 
 
-def test_the_commands_that_the_readme_names_are_there() -> None:
+def test_the_commands_that_the_readme_names_are_there(cli: Cli) -> None:
     text = (ROOT / "README.md").read_text()
     makefile = (ROOT / "Makefile").read_text()
     targets = set(re.findall(r"`make ([a-z-]+)", text))
@@ -52,7 +53,7 @@ def test_the_commands_that_the_readme_names_are_there() -> None:
         used.setdefault(command, set()).add(option)
     assert {"--store", "--url", "--trips"} <= used["demo"]
     for command, options in used.items():
-        help_text = run([sys.executable, "-m", "late.cli", command, "--help"], ROOT)
+        help_text = cli.fine(command, "--help").out
         assert all(option in help_text for option in options), command
 
 

@@ -2,12 +2,8 @@
 
 from __future__ import annotations
 
-import dataclasses
 import subprocess
 import sys
-from collections.abc import Callable
-from datetime import datetime
-from enum import Enum
 from typing import Annotated, Any, Literal, Optional
 
 import msgspec
@@ -17,48 +13,18 @@ from hypothesis import strategies as st
 
 import late
 from late.app.handlers import handlers_of
-from late.handler import signature
-from late.handler.fingerprint import UNKNOWN, fingerprint
+from late.handler.fingerprint import UNKNOWN
 from late.model import handlers
 from late.store.postgres import statements as postgres
 from late.store.spanner import membership as spanner
 from late.store.sqlite import statements as sqlite
-
-
-class Colour(Enum):
-    RED = "red"
-    BLUE = "blue"
-
-
-class Item(msgspec.Struct):
-    """A line of an order."""
-
-    title: str
-    count: int = 1
-    within: Item | None = None
-
-
-@dataclasses.dataclass
-class Order:
-    id: int
-    items: list[Item]
-    at: datetime
-
-
-def of(function: Callable[..., Any], label: str = "charge") -> str:
-    return fingerprint(signature.read(function, label).shape)
-
-
-def plain(order: int, currency: str = "EUR") -> None: ...
-
-
-def rich(order: Order, colour: Colour, *, title: str | None = None, kind: Literal["a", "b"]) -> None: ...  # noqa: E501  # fmt: skip
+from tests.unit.fingerprint_kit import Colour, Item, of, plain, rich
 
 
 def test_a_fingerprint_is_the_same_in_every_process_and_version_of_python() -> None:
     assert of(plain) == "dc818baa"
     assert of(rich) == "34b2ce62"
-    code = "from tests.unit.test_handlers import *; print(of(plain), of(rich))"
+    code = "from tests.unit.fingerprint_kit import *; print(of(plain), of(rich))"
     for seed in ("1", "2"):
         env = {"PYTHONHASHSEED": seed}
         command = [sys.executable, "-c", code]
