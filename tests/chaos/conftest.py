@@ -11,7 +11,7 @@ import psycopg
 import pytest
 
 from late.schema import migrate
-from late.testing.servers.postgres import PostgresServer, find_binaries
+from late.testing.servers.postgres import find_binaries
 from tests import servers
 from tests.chaos.network import Direct, Networks, TcpNetworks
 from tests.chaos.plan import Traits
@@ -43,7 +43,7 @@ def mortal(request: pytest.FixtureRequest, backend: Backend) -> Iterator[Target]
     if backend.network != "tcp" or not backend.two_phases or find_binaries() is None:
         yield _target(backend, request.getfixturevalue("url"))
         return
-    with PostgresServer() as server:
+    with servers.own_server({}) as server:
         url = server.url_of("storm")
         with psycopg.connect(server.url, autocommit=True) as connection:
             connection.execute("create database storm")

@@ -19,6 +19,7 @@ from late.schema import migrate
 from late.schema.tables import SHARDS_DEFAULT
 from late.store.postgres.store import PostgresStore
 from late.testing.servers.postgres import PostgresServer, find_binaries
+from tests import servers
 from tests.chaos import figures
 from tests.chaos.sizes import FULL, sized
 
@@ -36,7 +37,7 @@ PATIENCE_S = 120.0
 def server() -> Iterator[PostgresServer]:
     if find_binaries() is None:
         pytest.skip("no PostgreSQL: binaries are needed to start a server of one's own")
-    with PostgresServer(settings=LAZY) as made:
+    with servers.own_server(LAZY) as made:
         with psycopg.connect(made.url, autocommit=True) as connection:
             connection.execute("create database crash")
         migrate.upgrade(made.url_of("crash"))

@@ -12,8 +12,9 @@ import pytest
 import late
 from late.config import load
 from late.schema import migrate
-from late.testing.servers.postgres import PostgresServer, find_binaries
+from late.testing.servers.postgres import find_binaries
 from late.worker.worker import Worker
+from tests import servers
 
 WORKERS = 2
 FOR_S = 6.0
@@ -28,7 +29,7 @@ FINISHED = "select xact_commit + xact_rollback from pg_stat_database where datna
 def test_it_sends_few_transactions() -> None:
     if find_binaries() is None:
         pytest.skip("no PostgreSQL: binaries are needed to start a server of one's own")
-    with PostgresServer(settings={"fsync": "off", "max_prepared_transactions": "0"}) as server:
+    with servers.own_server({"fsync": "off", "max_prepared_transactions": "0"}) as server:
         migrate.upgrade(server.url)
         asyncio.run(_idle(server.url))
 

@@ -9,7 +9,7 @@ import psycopg
 import pytest
 
 from late.schema import migrate
-from late.testing.servers.postgres import PostgresServer
+from tests import servers
 from tests.integration.postgres_kit import Reader, enqueue, enqueue_many, open_store, producer
 
 LOGICAL = {"wal_level": "logical", "fsync": "off"}
@@ -17,7 +17,7 @@ LOGICAL = {"wal_level": "logical", "fsync": "off"}
 
 @pytest.fixture
 def url() -> Iterator[str]:
-    with PostgresServer(settings=LOGICAL) as server:
+    with servers.own_server(LOGICAL) as server:
         with psycopg.connect(server.url, autocommit=True) as connection:
             connection.execute("create database late")
         migrate.upgrade(server.url_of("late"))

@@ -26,6 +26,7 @@ from late.store.postgres.connection import rows_of
 from late.store.postgres.membership import PostgresFleet
 from late.store.postgres.store import PostgresStore
 from late.testing.servers.postgres import PostgresServer, find_binaries
+from tests import servers
 from tests.conformance.kit import counting, names, until
 from tests.integration.postgres_kit import Producer, database, open_store, opened, producer
 
@@ -117,7 +118,7 @@ def test_an_old_snapshot_does_not_lengthen_what_is_read(monkeypatch: pytest.Monk
     changed since, never more than there are."""
     if find_binaries() is None:
         pytest.skip("no PostgreSQL: binaries are needed to start a server of one's own")
-    with PostgresServer(settings={"fsync": "off", "autovacuum": "off"}) as server:
+    with servers.own_server({"fsync": "off", "autovacuum": "off"}) as server:
         migrate.upgrade(server.url)
         asyncio.run(_beside_snapshots(server.url, monkeypatch))
 
@@ -249,7 +250,7 @@ def test_another_server_under_the_same_numbers_is_read_anew() -> None:
     """As after a fail-over behind a pooler: nothing failed, and the numbers are the same."""
     if find_binaries() is None:
         pytest.skip("no PostgreSQL: binaries are needed to start a server of one's own")
-    with PostgresServer(settings={"fsync": "off"}) as server:
+    with servers.own_server({"fsync": "off"}) as server:
         migrate.upgrade(server.url)
         asyncio.run(_replaced(server))
 
@@ -272,7 +273,7 @@ def test_changes_are_told_where_transaction_ids_begin_anew() -> None:
     """They have 32 bits in a row, and a transaction may be open across their end."""
     if find_binaries() is None:
         pytest.skip("no PostgreSQL: binaries are needed to start a server of one's own")
-    with PostgresServer(settings={"fsync": "off"}) as server:
+    with servers.own_server({"fsync": "off"}) as server:
         migrate.upgrade(server.url)
         for xid in (2_000_000_000, 4_000_000_000, LAST_XID - 25):  # each less than 2^31 further
             jump(server, xid)

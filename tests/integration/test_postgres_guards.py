@@ -19,6 +19,7 @@ from late.schema import migrate
 from late.store.base import Settlement, SettleResult, WorkerInfo, cursor_within
 from late.store.postgres.store import PostgresStore
 from late.testing.servers.postgres import PostgresServer, find_binaries
+from tests import servers
 from tests.integration.postgres_kit import (
     SHARD,
     Reader,
@@ -42,7 +43,7 @@ def binaries() -> None:
 def server() -> Iterator[PostgresServer]:
     """A server of the test's own, to kill."""
     binaries()
-    with PostgresServer(settings=ASYNC) as made:
+    with servers.own_server(ASYNC) as made:
         yield made
 
 

@@ -42,7 +42,7 @@ def server() -> Iterator[PostgresServer]:
     """A cluster of our own: here transaction ids are counted, and they are the cluster's."""
     if find_binaries() is None:
         pytest.skip("no PostgreSQL: binaries are needed to start a server of one's own")
-    with PostgresServer(settings={"autovacuum": "off"}) as made:
+    with servers.own_server({"autovacuum": "off"}) as made:
         yield made
 
 

@@ -50,7 +50,7 @@ def server() -> Iterator[PostgresServer]:
     """A cluster of our own, whose log has the plan of each statement."""
     if find_binaries() is None:
         pytest.skip("no PostgreSQL: binaries are needed to start a server of one's own")
-    with PostgresServer(settings=SETTINGS) as made:
+    with servers.own_server(SETTINGS) as made:
         yield made
 
 

@@ -18,8 +18,8 @@ from late.schema import migrate
 from late.schema.notices import TELL_FLEET
 from late.store.postgres import wake_ups
 from late.store.postgres.wake_ups import PostgresWakeUps
-from late.testing.servers.postgres import PostgresServer
 from late.worker.worker import Worker
+from tests import servers
 from tests.integration.waking_kit import (
     INSERT,
     database,
@@ -242,7 +242,7 @@ async def test_a_pooler_that_forgets_the_listener_is_found_out(
 
 def test_a_plain_server_allows_it() -> None:
     """As PostgreSQL is installed: nothing has to be set."""
-    with PostgresServer(settings={"fsync": "off", "max_prepared_transactions": "0"}) as server:
+    with servers.own_server({"fsync": "off", "max_prepared_transactions": "0"}) as server:
         migrate.upgrade(server.url)
 
         async def told() -> None:

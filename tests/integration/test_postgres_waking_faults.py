@@ -17,8 +17,8 @@ from late.outbox import connect
 from late.schema import migrate
 from late.store.postgres.wake_ups import ANNOUNCED_S, CHANNEL, PostgresWakeUps
 from late.tailer import announcement, read_hints
-from late.testing.servers.postgres import PostgresServer
 from late.worker.worker import Worker
+from tests import servers
 from tests.integration.kill_app import count
 from tests.integration.kill_kit import Fleet
 from tests.integration.waking_kit import (
@@ -182,7 +182,7 @@ def test_a_crash_of_the_server_takes_the_announcement_and_no_task(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """An unlogged sequence begins anew after a crash; who sleeps announces it again."""
-    with PostgresServer(settings={"fsync": "off", "max_prepared_transactions": "0"}) as server:
+    with servers.own_server({"fsync": "off", "max_prepared_transactions": "0"}) as server:
         migrate.upgrade(server.url)
 
         async def crash() -> None:

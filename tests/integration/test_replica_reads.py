@@ -30,6 +30,7 @@ from late.observability.metrics import Registry
 from late.schema import migrate
 from late.schema.engine import shown
 from late.testing.servers.postgres import PostgresServer, find_binaries
+from tests import servers
 from tests.integration import postgres_kit
 from tests.integration.lake_kit import exports, in_lake, until
 from tests.spark.kit import done, settled, write
@@ -58,7 +59,7 @@ class Pair(NamedTuple):
 def pair() -> Iterator[Pair]:
     if find_binaries() is None:
         pytest.skip("no PostgreSQL: binaries are needed to start a server of one's own")
-    with PostgresServer() as primary:
+    with servers.own_server({}) as primary:
         with psycopg.connect(primary.url, autocommit=True) as connection:
             connection.execute("create database late")
         url = primary.url_of("late")
