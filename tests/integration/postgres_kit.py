@@ -43,6 +43,15 @@ def producer(url: str, *, autocommit: bool = True) -> Producer:
     return psycopg.connect(url, autocommit=autocommit)
 
 
+def use_up(url: str, ids: int) -> None:
+    """Use up so many transaction ids: the server begins and commits that many transactions."""
+    with psycopg.connect(url, autocommit=True) as connection:
+        connection.execute(
+            f"do $$ begin for i in 1 .. {ids} loop"
+            " perform pg_current_xact_id(); commit; end loop; end $$"
+        )
+
+
 def enqueue(connection: Producer, *, shard: int = 0, payload: bytes = b"{}") -> TaskId:
     """What the outbox does, in the connection's transaction."""
     task_id = new_id(shard)

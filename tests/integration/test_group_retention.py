@@ -17,18 +17,26 @@ from late.errors import ConfigError
 from late.model.task import ShardId
 from late.schema import migrate
 from late.store.base import Store
-from late.testing.servers.postgres import PostgresServer, find_binaries
+from late.testing.servers.postgres import find_binaries
+from tests import servers
 from tests.conformance.backends import Backend
 from tests.conformance.kit import ids, read_all, task, until
 from tests.integration.control_kit import insert
-from tests.integration.groups_kit import SHARD, empty, everything, lease_of, to_read, works
-from tests.servers import FAST
+from tests.integration.groups_kit import (
+    SHARD,
+    empty,
+    everything,
+    lease_of,
+    maintain,
+    to_read,
+    works,
+)
 
 
 @pytest.fixture
 def url(backend: Backend, tmp_path: Path) -> Iterator[str]:
     if backend.two_phases and find_binaries() is not None:
-        with PostgresServer(settings=FAST) as server:
+        with servers.own_server(servers.FAST) as server:
             migrate.upgrade(server.url)
             yield server.url
     else:
@@ -50,10 +58,10 @@ async def test_the_log_is_kept_for_a_group_and_let_go_with_it(
     insert(url, *tasks)
     control.groups.create("audit", start="beginning")
     await works(store, tasks)
-    await store.prune(journal_keep_s=1_000)
+    await maintain(store, url)
     assert len(await to_read(store, await lease_of(store, "audit"), 5)) == 5
     control.groups.delete("audit")
-    await empty(store)
+    await empty(store, url)
 
 
 async def test_the_log_is_kept_for_replays(
@@ -68,7 +76,7 @@ async def test_the_log_is_kept_for_replays(
             control.groups.set_retention(3_600)
         return
     control.groups.set_retention(3_600)
-    await store.prune(journal_keep_s=100_000)
+    await maintain(store, url)
     assert len(await everything(store, ShardId(SHARD))) == 3
     control.groups.create("audit", start="beginning")
     assert set(await to_read(store, await lease_of(store, "audit"), 3)) == set(ids(tasks))
@@ -83,10 +91,10 @@ async def test_the_log_is_kept_for_replays(
     _, cursor = await read_all(store, [*tasks, *newer])
     await owner.settle(cursor=cursor)
     control.groups.set_retention((await store.now() - middle_us) / 1_000_000)
-    await store.prune(journal_keep_s=100_000)
+    await maintain(store, url)
     assert set(ids(newer)) <= set(ids(await everything(store, ShardId(SHARD))))
     control.groups.set_retention(0.01)
-    await empty(store)
+    await empty(store, url)
     assert control.groups.retention() == 0.01
     control.groups.set_retention(0)
     assert control.groups.retention() == 0
