@@ -39,6 +39,7 @@ from late_spark import commands, session
 from late_spark.calendar import Calendar
 from late_spark.commands import Asked
 from late_spark.place import Engine, Source
+from pyarrow import parquet
 
 from bench.spark import usage
 from bench.steady.loop import Beside
@@ -81,7 +82,7 @@ def main() -> None:
     at = datetime.now(UTC)
     try:
         (folder / "prices.yaml").write_text(PRICES)
-        made = [generate(tasks, chosen.shape, folder) for tasks in chosen.tasks]
+        made = generate(chosen.tasks, chosen.shape, folder)
         found = [size | measure(folder / name(size["asked"]), chosen.rounds) for size in made]
     finally:
         shutil.rmtree(folder, ignore_errors=True)
@@ -106,18 +107,24 @@ def name(tasks: int) -> str:
     return f"usage-{tasks}"
 
 
-def generate(tasks: int, shape: str, folder: Path) -> dict[str, Any]:
-    """Write the usage of one size, in a session that ends with it."""
-    spark = session.start()
+def generate(sizes: list[int], shape: str, folder: Path) -> list[dict[str, Any]]:
+    """Write the usage of each size, in a session that ends with it."""
+    spark = session.start(archive=False)
     try:
-        path = folder / name(tasks)
-        rows = usage.rows(spark, tasks, MARCH.from_us, len(MARCH.days), usage.SHAPES[shape])
-        rows.write.option("compression", "zstd").parquet(str(path))
-        number = spark.read.parquet(str(path)).count()
+        for tasks in sizes:
+            rows = usage.rows(spark, tasks, MARCH.from_us, len(MARCH.days), usage.SHAPES[shape])
+            rows.write.option("compression", "zstd").parquet(str(folder / name(tasks)))
     finally:
         session.stop(spark)
-    size = sum(file.stat().st_size for file in path.glob("*.parquet"))
-    return {"asked": tasks, "rows": number, "mib": round(size / 2**20, 1)}
+    return [written(tasks, folder) for tasks in sizes]
+
+
+def written(tasks: int, folder: Path) -> dict[str, Any]:
+    """Return how much usage there is of one size."""
+    files = [parquet.ParquetFile(path) for path in (folder / name(tasks)).glob("*.parquet")]
+    size = sum(path.stat().st_size for path in (folder / name(tasks)).glob("*.parquet"))
+    rows = sum(file.metadata.num_rows for file in files)
+    return {"asked": tasks, "rows": rows, "mib": round(size / 2**20, 1)}
 
 
 def measure(path: Path, rounds: int) -> dict[str, Any]:

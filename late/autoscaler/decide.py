@@ -1,7 +1,8 @@
 """The decision: one size and its reason, from an observation and the state before it. Pure.
 
     1. hold on metrics that are missing or stale
-    2. the rule: overload | linear | stepwise | direct; the forecast and hints may ask for more
+    2. the rule: overload | linear | stepwise | direct; a rise, the forecast and hints may ask for
+       more
     3. scale in only at allowed times, and to a size that was enough throughout the stable window
     4. cool-downs, then step limits
     5. last, the floors and the ceiling: minimum, storage, databases, maximum
@@ -13,6 +14,7 @@ at once: a cool-down must not delay a database that cannot hold its data.
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from typing import Any
 
 import msgspec
@@ -21,6 +23,8 @@ from late.autoscaler.policy import DATABASES_PER_NODE, Policy
 from late.autoscaler.time_windows import contains, scale_in_forbidden_by
 
 READINGS_MAX = 2_000
+TREND_US = 300 * 1_000_000
+"""A rise is that from the mean of so long to the mean of as long after it."""
 
 
 class Observation(msgspec.Struct, frozen=True):
@@ -97,6 +101,7 @@ def decide(policy: Policy, seen: Observation, state: State, now_us: int) -> tupl
         state = _remember(policy, seen, state)
         load = _smoothed(policy, state)
         wanted, rule = _wanted(policy, seen, load)
+        wanted, rule = _carried_forward(policy, state, load, wanted, rule)
     if wanted < floor:
         wanted, rule = floor, floor_rule
     wanted = min(max(wanted, floor), policy.max)
@@ -181,8 +186,8 @@ def _remember(policy: Policy, seen: Observation, state: State) -> State:
     assert seen.cpu is not None
     if state.readings and state.readings[-1].at_us >= seen.at_us:
         return state  # the same reading again
-    # Long enough to see the whole window even when readings are `stale_s` apart.
-    since = seen.at_us - round((policy.stable_s + policy.stale_s) * 1e6)
+    # Long enough to see the whole window even when readings are `stale_s` apart, and a rise.
+    since = seen.at_us - max(round((policy.stable_s + policy.stale_s) * 1e6), 2 * TREND_US)
     kept = [each for each in state.readings if each.at_us >= since]
     cpu = effective_cpu(policy, seen.cpu, seen.cpu_total)
     kept.append(Reading(seen.at_us, cpu * (seen.measured_size or seen.size) / 100))
@@ -233,6 +238,33 @@ def _wanted(policy: Policy, seen: Observation, load: float) -> tuple[int, str]:
         ahead = policy.size_at_least(seen.forecast / (policy.target + policy.margin) * 100)
         wanted, rule = (ahead, "forecast") if ahead > wanted else (wanted, rule)
     return wanted, rule
+
+
+def _carried_forward(
+    policy: Policy, state: State, load: float, wanted: int, rule: str
+) -> tuple[int, str]:
+    """Ask for more where the load rises; in an overload the CPU does not tell how fast."""
+    if not policy.trend_lead_s or rule in ("overload", "direct"):
+        return wanted, rule
+    ahead = load + _rise_per_s(state.readings) * policy.trend_lead_s
+    size = policy.size_at_least(ahead / policy.trend_cpu * 100)
+    return (size, "trend") if size > wanted else (wanted, rule)
+
+
+def _rise_per_s(readings: Sequence[Reading]) -> float:
+    """Return the rise of the load between the means of two stretches of time; 0 while it falls, or
+    if one of them has no readings."""
+    newest = readings[-1].at_us
+    halves: tuple[list[float], list[float]] = [], []
+    for each in readings:
+        age_us = newest - each.at_us
+        if age_us < 2 * TREND_US:
+            halves[age_us < TREND_US].append(each.load)
+    before, after = halves
+    if not before or not after:
+        return 0.0
+    rise = sum(after) / len(after) - sum(before) / len(before)
+    return max(0.0, rise / (TREND_US / 1e6))
 
 
 def _limit_scale_out(

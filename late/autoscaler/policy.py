@@ -107,6 +107,11 @@ class Policy(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """Number of earlier weeks whose same hour makes the forecast; 0: no forecast."""
     predict_lead_s: Seconds = 1200.0
     """Time that the forecast looks ahead: as long as it takes to be ready."""
+    trend_lead_s: Seconds = 0.0
+    """Time by which a rise is carried forward: metrics are old, and a resize takes its time. 0: a
+    rise is met when it is seen."""
+    trend_cpu: Percent = 80.0
+    """The CPU that the load may reach, once its rise is carried forward."""
     dry_run: bool = False
     """Decide and record, change nothing."""
 

@@ -56,8 +56,8 @@ def simulate(
         str,
         typer.Option(
             metavar="FILE",
-            help="daily, friday, burst, rough, or CSV with a column `load`: nodes at 100 % CPU, "
-            "one line a minute, from Monday 00:00 UTC or what a column `at` says.",
+            help="daily, friday, burst, rough, trips, or CSV with a column `load`: nodes at 100 % "
+            "CPU, one line a minute, from Monday 00:00 UTC or what a column `at` says.",
         ),
     ],
     policy: PolicyOption = None,
@@ -79,9 +79,10 @@ def simulate(
 
     output.refuse_existing(chart, force=force)
     chosen = simulator.SHIPPED_POLICY if policy is None else policies.read(policy)
-    make = traces.SHIPPED.get(trace)
+    named = traces.SHIPPED | traces.RECORDED
+    make = named.get(trace)
     if make is None and not Path(trace).exists():
-        known = ", ".join(traces.SHIPPED)
+        known = ", ".join(named)
         raise ConfigError(f"no trace {trace[:128]!r}: neither a file nor one of {known}")
     load = traces.read(Path(trace)) if make is None else make()
     runs = simulator.compare(load, chosen, seed=seed)

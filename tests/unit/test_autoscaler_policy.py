@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import math
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
@@ -286,6 +287,37 @@ def test_a_hint_over_midnight_goes_on() -> None:
     hint = Hint(at="23:00", minutes=180, size=12, days=("fri",))
     now = round(datetime(2026, 1, 17, 1, 30, tzinfo=UTC).timestamp() * 1e6)
     assert Run(Policy(min=1, max=50, hints=(hint,)), 4, now).look(65).to_size == 12
+
+
+def risen(policy: Policy, *, by: float, minutes: int = 12) -> Decision:
+    """The last look at a load that changes by so many points of CPU a minute, at ten nodes."""
+    run = Run(policy, 10)
+    for minute in range(minutes):
+        run.size = 10  # what is asked for does not come
+        decision = run.look(60 + by * minute, measured_size=10)
+    return decision
+
+
+def test_a_rise_is_carried_forward() -> None:
+    # Five minutes ago the load was 0.5 nodes less: in ten minutes it is one more than now
+    policy = Policy(min=1, max=50, margin=10, smooth=1, trend_lead_s=600, trend_cpu=80)
+    plain = risen(Policy(min=1, max=50, margin=10, smooth=1), by=1)
+    assert (plain.rule, plain.wanted) == ("within", 10)
+    decision = risen(policy, by=1)
+    assert (decision.rule, decision.wanted) == ("trend", math.ceil((7.1 + 1.0) / 0.8))
+    # Nothing is made smaller because the load falls, nor before there is a past to compare with
+    assert risen(policy, by=-0.4).rule == "within"
+    assert risen(policy, by=3, minutes=3).rule != "trend"
+    # In an overload the CPU does not tell how fast the load rises
+    assert risen(policy, by=2.9).rule == "overload"
+
+
+def test_a_rise_over_a_gap_is_not_seen() -> None:
+    policy = Policy(min=1, max=50, margin=10, smooth=1, trend_lead_s=600)
+    run = Run(policy, 10)
+    run.quiet(5, 50)
+    run.now_us += 15 * MINUTE
+    assert run.look(70).rule == "within"
 
 
 def test_a_forecast_asks_for_more_and_never_for_less() -> None:

@@ -1,4 +1,6 @@
-"""Traces of load over time: four that are made from a seed, and files. Pure but for `read`.
+"""Traces of load over time: four that are made from a seed, a recorded one, and files.
+
+Pure but for `trips` and `read`.
 
 Load is in nodes at 100 % CPU, one figure a minute. The shapes are those of a dispatch service:
 people by day and by week, a Friday night, one burst, and two weeks of bad luck.
@@ -120,12 +122,40 @@ def rough(seed: int = 4) -> Trace:
     return Trace("rough", load, world)
 
 
+TRIPS = Path(__file__).with_name("trips.txt")
+TRIP_NODES = 8.0
+"""The nodes at 100 % CPU that a trip in progress stands for: the file is a small sample."""
+TRIP_MINUTES = 45
+"""The load is the mean of so many minutes: a few trips at a time are mostly chance."""
+
+
+def trips() -> Trace:
+    """Read 27 days of taxi trips in progress, from Monday 2019-03-04 on, by New York's clock.
+
+    A line is a day and a character a minute: their number, in base 36. They are those of a sample
+    of some 200 trips a day, so the load is a noisy one.
+
+    Source: NYC Taxi and Limousine Commission, trip records.
+    """
+    counts = [int(each, 36) for each in TRIPS.read_text(encoding="ascii") if each != "\n"]
+    load, total = [], 0
+    for at, count in enumerate(counts):
+        total += count - (counts[at - TRIP_MINUTES] if at >= TRIP_MINUTES else 0)
+        load.append(TRIP_NODES * total / min(at + 1, TRIP_MINUTES))
+    return Trace("trips", tuple(load), start_us=TRIPS_START_US)
+
+
+TRIPS_START_US = 1_551_657_600_000_000
+"""Monday 2019-03-04 00:00, as if New York's clock were that of UTC."""
+
 SHIPPED: dict[str, Callable[[], Trace]] = {
     "daily": daily,
     "friday": friday,
     "burst": burst,
     "rough": rough,
 }
+"""Those that are made."""
+RECORDED: dict[str, Callable[[], Trace]] = {"trips": trips}
 
 
 def read(path: Path) -> Trace:
