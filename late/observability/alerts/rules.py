@@ -41,7 +41,7 @@ class Rule(msgspec.Struct, frozen=True):
     """The rule's queue; None for all queues without a rule of their own."""
     runbook: str
     part: str | None = None
-    """Who has the rule's budget; None for all who have no rule of their own."""
+    """The part whose budget it is; None for all parts without a rule of their own."""
 
     @property
     def subject(self) -> dict[str, str]:
