@@ -59,7 +59,12 @@ def of_queue(call: Call) -> Call:
         return call
     options = msgspec.structs.replace(settings.options, **keys)
     encoded = msgspec.json.encode(options).decode()
-    settings = msgspec.structs.replace(settings, options=options, options_json=encoded)
+    settings = msgspec.structs.replace(
+        settings,
+        options=options,
+        options_json=encoded,
+        place_key=options.ordering_key or settings.place_key,
+    )
     return msgspec.structs.replace(call, settings=settings)
 
 

@@ -12,7 +12,7 @@ from late.app.mistakes import unknown_option
 from late.errors import InvalidPolicy, InvalidSchedule
 from late.handler.outcomes import Retry
 from late.model import validation as validate
-from late.model.task import OnConflict, Options
+from late.model.task import LIMIT_KEY, OnConflict, Options
 from late.payload.codec import JSON, Codec, owners
 from late.payload.subject_keys import subject_id
 from late.payload.values import Format
@@ -104,6 +104,9 @@ class TaskOptions(TypedDict, total=False):
     """-100..100; higher ones start first; below 0 is background work."""
     ordering_key: str
     """Tasks of one key run one at a time, in order. The others wait for one that fails."""
+    limit_key: str
+    """The tenant, customer or shop for whose tasks `key_concurrency` and `key_rate` of the queue
+    hold. It is stored as the header `limit_key`."""
     unique_key: str
     """There is at most one unfinished task per key."""
     unique_for: validate.Duration
@@ -131,6 +134,8 @@ class Settings(msgspec.Struct, frozen=True):
     unique_for_us: int | None = None
     on_conflict: OnConflict = "existing"
     autocommit: bool = False
+    place_key: str | None = None
+    """The key that chooses the shard: the ordering key, or else the limit key."""
 
 
 def settings(asked: TaskOptions, base: Options, codec: Codec = JSON) -> Settings:
@@ -175,14 +180,34 @@ def settings(asked: TaskOptions, base: Options, codec: Codec = JSON) -> Settings
     options = msgspec.structs.replace(base, **fields)
     _check_window(options)
     encoded = _encode_options(options).decode()
+    headers, limit_key = _limited(given, options)
     return Settings(
         options=options,
         options_json=None if encoded == "{}" else encoded,
-        headers_json=validate.headers(given.get("headers")),
+        headers_json=headers,
         unique_for_us=_unique_for_us(given),
         on_conflict=asked.get("on_conflict") or "existing",
         autocommit=bool(given.get("autocommit")),
+        place_key=options.ordering_key or limit_key,
     )
+
+
+def _limited(given: Mapping[str, Any], options: Options) -> tuple[str | None, str | None]:
+    """Return the headers as they are stored, and the limit key, which is one of them."""
+    headers: Any = given.get("headers")
+    if "limit_key" in given:
+        encoded = validate.headers(headers)  # before it is taken for a mapping
+        headers = {**(headers if encoded else {}), LIMIT_KEY: given["limit_key"]}
+    encoded = validate.headers(headers)
+    if encoded is None or LIMIT_KEY not in headers:
+        return encoded, None
+    key = validate.name(headers[LIMIT_KEY], "limit_key")
+    if options.ordering_key not in (None, key):
+        raise InvalidPolicy(
+            "limit_key and ordering_key must be the same: each of them has its tasks in one shard,"
+            " and a task cannot be in two"
+        )
+    return encoded, key
 
 
 def _unique_for_us(given: Mapping[str, Any]) -> int | None:

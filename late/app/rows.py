@@ -65,7 +65,7 @@ class RowFactory:
             SubjectKeyNeeded: the call has a subject, so the rows are made by `many`, with its key.
         """
         lane = lane or self.lane
-        key = call.settings.options.ordering_key
+        key = call.settings.place_key
         if key is None:
             shard_id = lane.first_shard + next(self._turns) % lane.shards
         else:
@@ -109,7 +109,7 @@ class RowFactory:
         Calls without a key take turns as single calls do, but the result is sorted. So neighbours
         in the log's pages have the same shard, which helps the insert and the reader.
         """
-        keys = [call.settings.options.ordering_key for call in calls]
+        keys = [call.settings.place_key for call in calls]
         turns = itertools.islice(self._turns, keys.count(None))
         free = sorted([lane.first_shard + turn % lane.shards for turn in turns])
         if len(free) == len(keys):

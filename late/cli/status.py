@@ -166,13 +166,20 @@ def _tables(found: Status, where: str) -> None:
 
 
 def _judged(found: Status) -> None:
-    """Print what is paused and the objectives, where there are any."""
+    """Print what is paused, what limits per key hold back, and the objectives, if there are any."""
     if found.pauses:
         output.table(
             "Paused",
             ("what", "name", "by", "since>"),
             [(p.kind, p.name, p.by or "not known", _ago(found.now_us, p.since_us))
              for p in found.pauses],
+        )  # fmt: skip
+    if found.limited_keys:
+        output.table(
+            "Limited by key",
+            ("group", "queue", "key", "running>", "at most>", "a second>", "wait in memory>"),
+            [(k.group, k.queue, k.key, k.running, k.concurrency, k.rate, k.waiting)
+             for k in found.limited_keys],
         )  # fmt: skip
     if found.objectives:
         output.table(

@@ -15,7 +15,7 @@ from late.control.past.as_of import AsOf
 from late.control.status_views import ObjectiveView, Pause
 from late.control.task_list.model import Enqueued
 from late.model.task import AttemptError, Schedule, StepDetail
-from late.model.worker_report import WorkerReport
+from late.model.worker_report import LimitedKey, WorkerReport
 
 
 class Count(msgspec.Struct, frozen=True):
@@ -159,6 +159,9 @@ class Status(msgspec.Struct, frozen=True):
     groups: tuple[GroupView, ...] = ()
     unhandled: tuple[UnhandledTasks, ...] = ()
     limited: tuple[LimitedTasks, ...] = ()
+    limited_keys: tuple[LimitedKey, ...] = ()
+    """The limit keys whose tasks wait for each other, by the reports of workers; the most waiting
+    first."""
     suspects: tuple[SuspectTask, ...] = ()
     """The tasks under which most workers died, at most 100, the most deaths first."""
     pauses: tuple[Pause, ...] = ()

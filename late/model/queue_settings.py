@@ -56,6 +56,10 @@ class QueueSettings(msgspec.Struct, frozen=True, omit_defaults=True, forbid_unkn
     """The header that names the tenant."""
     fair_share: float | None = None
     """The largest share of the slots that one tenant may have."""
+    key_concurrency: int | None = None
+    """The most attempts at once in the whole fleet of tasks that have the same limit key."""
+    key_rate: float | None = None
+    """The most starts per second in the whole fleet of tasks that have the same limit key."""
     foreground: int | None = None
     """Foreground tasks that start for each background task, while both wait."""
     timeout_s: float | None = None
@@ -77,6 +81,7 @@ class QueueSettings(msgspec.Struct, frozen=True, omit_defaults=True, forbid_unkn
     render`."""
 
 
+CONCURRENCY_MAX = 100_000
 _NUMBERS: dict[str, tuple[type, float, float]] = {
     "max_backlog": (int, 1, 10**12),
     "rate": (float, 0.001, 1_000_000),
@@ -88,6 +93,8 @@ _NUMBERS: dict[str, tuple[type, float, float]] = {
     "breaker_open_s": (float, 0.1, 3_600),
     "slow_start_s": (float, 0, 3_600),
     "fair_share": (float, 0.001, 1),
+    "key_concurrency": (int, 1, CONCURRENCY_MAX),
+    "key_rate": (float, 0.001, 1_000_000),
     "foreground": (int, 1, 1_000),
     "timeout_s": (float, 0.001, DAY_S),
     "expires_s": (float, 0.001, 366 * DAY_S),
@@ -98,10 +105,9 @@ _NUMBERS: dict[str, tuple[type, float, float]] = {
 }
 _FLAGS = ("paused", "closed", "smart_retry")
 SEVERITIES = ("page", "ticket")
-CONCURRENCY_MAX = 100_000
 NAMES = QueueSettings.__struct_fields__
-QUEUE_ONLY = frozenset({"closed", "max_backlog", "fair_key", "fair_share", "foreground",
-                        "expires_s", "fresh_first_s", "spread_s", "owner", "severity",
+QUEUE_ONLY = frozenset({"closed", "max_backlog", "fair_key", "fair_share", "key_concurrency",
+                        "key_rate", "foreground", "expires_s", "fresh_first_s", "spread_s", "owner", "severity",
                         "late_share", "objective_s"})  # fmt: skip
 """The settings that concern tasks and not the service that executes them. A target has none."""
 

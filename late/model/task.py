@@ -31,6 +31,9 @@ BATCH_POOL = "batch:"
 """The beginning of the name of a batch handler's pool; the task's name follows."""
 TRANSACTION_POOL = "transaction:local"
 """The pool of tasks whose handlers share transactions with the record of their ends."""
+LIMIT_KEY = "limit_key"
+"""The header with the limit key of a task: `key_concurrency` and `key_rate` of its queue hold for
+all tasks that have the same one. It chooses the shard, if there is no ordering key."""
 SHARDS_MAX = 4096
 """Twelve bits of a task id name its shard."""
 

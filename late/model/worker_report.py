@@ -82,6 +82,28 @@ class Failing(msgspec.Struct, frozen=True, omit_defaults=True):
     error_at_us: int = 0
 
 
+class LimitedKey(msgspec.Struct, frozen=True, omit_defaults=True):
+    """A limit key whose tasks wait for each other, as the owner of its shard sees it."""
+
+    group: str
+    queue: str
+    key: str
+    running: int = 0
+    waiting: int = 0
+    """Tasks in the owner's memory that could start, if it were not for the limit."""
+    concurrency: int | None = None
+    """`key_concurrency` of the queue."""
+    rate: float | None = None
+    """`key_rate` of the queue."""
+
+    @property
+    def text(self) -> str:
+        """Return what holds it back, in words."""
+        of = "" if self.concurrency is None else f" of {self.concurrency}"
+        rate = "" if self.rate is None else f", {self.rate:g}/s at most"
+        return f"key {self.key}, {self.running}{of} running{rate}, {self.waiting:,} wait"
+
+
 class Run(msgspec.Struct, frozen=True, omit_defaults=True):
     """One attempt that has begun and has not ended."""
 
@@ -182,6 +204,8 @@ class WorkerReport(msgspec.Struct, frozen=True, omit_defaults=True):
     outages: tuple[OutageReport, ...] = ()
     """The names of which most tasks fail, see `late.scheduler.limits.outages`."""
     failing: tuple[Failing, ...] = ()
+    limited_keys: tuple[LimitedKey, ...] = ()
+    """The limit keys of which most tasks wait for each other."""
     silent: tuple[SilentConsumer, ...] = ()
     slips: tuple[ScheduleSlips, ...] = ()
     conflicts: tuple[ConflictReport, ...] = ()
@@ -204,6 +228,7 @@ class WorkerReport(msgspec.Struct, frozen=True, omit_defaults=True):
             or self.targets
             or self.outages
             or self.failing
+            or self.limited_keys
             or self.slips
             or self.conflicts
             or self.clock_off_s

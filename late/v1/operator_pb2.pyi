@@ -866,7 +866,7 @@ class Settings(_message.Message):
     def __init__(self, kind: _Optional[str] = ..., name: _Optional[str] = ..., knobs: _Optional[_Union[QueueSettings, _Mapping]] = ..., version: _Optional[int] = ..., updated_at_us: _Optional[int] = ...) -> None: ...
 
 class QueueSettings(_message.Message):
-    __slots__ = ("paused", "closed", "max_backlog", "concurrency", "rate", "burst", "retry_budget", "retry_min", "breaker", "breaker_calls", "breaker_open_s", "smart_retry", "slow_start_s", "fair_key", "fair_share", "foreground", "timeout_s", "expires_s", "fresh_first_s", "spread_s", "owner", "severity", "late_share", "objective_s")
+    __slots__ = ("paused", "closed", "max_backlog", "concurrency", "rate", "burst", "retry_budget", "retry_min", "breaker", "breaker_calls", "breaker_open_s", "smart_retry", "slow_start_s", "fair_key", "fair_share", "key_concurrency", "key_rate", "foreground", "timeout_s", "expires_s", "fresh_first_s", "spread_s", "owner", "severity", "late_share", "objective_s")
     PAUSED_FIELD_NUMBER: _ClassVar[int]
     CLOSED_FIELD_NUMBER: _ClassVar[int]
     MAX_BACKLOG_FIELD_NUMBER: _ClassVar[int]
@@ -882,6 +882,8 @@ class QueueSettings(_message.Message):
     SLOW_START_S_FIELD_NUMBER: _ClassVar[int]
     FAIR_KEY_FIELD_NUMBER: _ClassVar[int]
     FAIR_SHARE_FIELD_NUMBER: _ClassVar[int]
+    KEY_CONCURRENCY_FIELD_NUMBER: _ClassVar[int]
+    KEY_RATE_FIELD_NUMBER: _ClassVar[int]
     FOREGROUND_FIELD_NUMBER: _ClassVar[int]
     TIMEOUT_S_FIELD_NUMBER: _ClassVar[int]
     EXPIRES_S_FIELD_NUMBER: _ClassVar[int]
@@ -906,6 +908,8 @@ class QueueSettings(_message.Message):
     slow_start_s: float
     fair_key: str
     fair_share: float
+    key_concurrency: int
+    key_rate: float
     foreground: int
     timeout_s: float
     expires_s: float
@@ -915,7 +919,7 @@ class QueueSettings(_message.Message):
     severity: str
     late_share: float
     objective_s: float
-    def __init__(self, paused: bool = ..., closed: bool = ..., max_backlog: _Optional[int] = ..., concurrency: _Optional[_Union[_struct_pb2.Value, _Mapping]] = ..., rate: _Optional[float] = ..., burst: _Optional[int] = ..., retry_budget: _Optional[float] = ..., retry_min: _Optional[float] = ..., breaker: _Optional[float] = ..., breaker_calls: _Optional[int] = ..., breaker_open_s: _Optional[float] = ..., smart_retry: bool = ..., slow_start_s: _Optional[float] = ..., fair_key: _Optional[str] = ..., fair_share: _Optional[float] = ..., foreground: _Optional[int] = ..., timeout_s: _Optional[float] = ..., expires_s: _Optional[float] = ..., fresh_first_s: _Optional[float] = ..., spread_s: _Optional[float] = ..., owner: _Optional[str] = ..., severity: _Optional[str] = ..., late_share: _Optional[float] = ..., objective_s: _Optional[float] = ...) -> None: ...
+    def __init__(self, paused: bool = ..., closed: bool = ..., max_backlog: _Optional[int] = ..., concurrency: _Optional[_Union[_struct_pb2.Value, _Mapping]] = ..., rate: _Optional[float] = ..., burst: _Optional[int] = ..., retry_budget: _Optional[float] = ..., retry_min: _Optional[float] = ..., breaker: _Optional[float] = ..., breaker_calls: _Optional[int] = ..., breaker_open_s: _Optional[float] = ..., smart_retry: bool = ..., slow_start_s: _Optional[float] = ..., fair_key: _Optional[str] = ..., fair_share: _Optional[float] = ..., key_concurrency: _Optional[int] = ..., key_rate: _Optional[float] = ..., foreground: _Optional[int] = ..., timeout_s: _Optional[float] = ..., expires_s: _Optional[float] = ..., fresh_first_s: _Optional[float] = ..., spread_s: _Optional[float] = ..., owner: _Optional[str] = ..., severity: _Optional[str] = ..., late_share: _Optional[float] = ..., objective_s: _Optional[float] = ...) -> None: ...
 
 class Changes(_message.Message):
     __slots__ = ("changes",)
@@ -1247,7 +1251,7 @@ class Removed(_message.Message):
     def __init__(self, removed: _Optional[str] = ...) -> None: ...
 
 class Status(_message.Message):
-    __slots__ = ("now_us", "schema_version", "deployment", "queues", "shards", "workers", "groups", "unhandled", "limited", "suspects", "pauses", "objectives", "as_of")
+    __slots__ = ("now_us", "schema_version", "deployment", "queues", "shards", "workers", "groups", "unhandled", "limited", "limited_keys", "suspects", "pauses", "objectives", "as_of")
     NOW_US_FIELD_NUMBER: _ClassVar[int]
     SCHEMA_VERSION_FIELD_NUMBER: _ClassVar[int]
     DEPLOYMENT_FIELD_NUMBER: _ClassVar[int]
@@ -1257,6 +1261,7 @@ class Status(_message.Message):
     GROUPS_FIELD_NUMBER: _ClassVar[int]
     UNHANDLED_FIELD_NUMBER: _ClassVar[int]
     LIMITED_FIELD_NUMBER: _ClassVar[int]
+    LIMITED_KEYS_FIELD_NUMBER: _ClassVar[int]
     SUSPECTS_FIELD_NUMBER: _ClassVar[int]
     PAUSES_FIELD_NUMBER: _ClassVar[int]
     OBJECTIVES_FIELD_NUMBER: _ClassVar[int]
@@ -1270,11 +1275,12 @@ class Status(_message.Message):
     groups: _containers.RepeatedCompositeFieldContainer[GroupView]
     unhandled: _containers.RepeatedCompositeFieldContainer[UnhandledTasks]
     limited: _containers.RepeatedCompositeFieldContainer[LimitedTasks]
+    limited_keys: _containers.RepeatedCompositeFieldContainer[LimitedKey]
     suspects: _containers.RepeatedCompositeFieldContainer[SuspectTask]
     pauses: _containers.RepeatedCompositeFieldContainer[Pause]
     objectives: _containers.RepeatedCompositeFieldContainer[ObjectiveView]
     as_of: AsOf
-    def __init__(self, now_us: _Optional[int] = ..., schema_version: _Optional[str] = ..., deployment: _Optional[str] = ..., queues: _Optional[_Iterable[_Union[QueueStatus, _Mapping]]] = ..., shards: _Optional[_Iterable[_Union[ShardStatus, _Mapping]]] = ..., workers: _Optional[_Iterable[_Union[WorkerStatus, _Mapping]]] = ..., groups: _Optional[_Iterable[_Union[GroupView, _Mapping]]] = ..., unhandled: _Optional[_Iterable[_Union[UnhandledTasks, _Mapping]]] = ..., limited: _Optional[_Iterable[_Union[LimitedTasks, _Mapping]]] = ..., suspects: _Optional[_Iterable[_Union[SuspectTask, _Mapping]]] = ..., pauses: _Optional[_Iterable[_Union[Pause, _Mapping]]] = ..., objectives: _Optional[_Iterable[_Union[ObjectiveView, _Mapping]]] = ..., as_of: _Optional[_Union[AsOf, _Mapping]] = ...) -> None: ...
+    def __init__(self, now_us: _Optional[int] = ..., schema_version: _Optional[str] = ..., deployment: _Optional[str] = ..., queues: _Optional[_Iterable[_Union[QueueStatus, _Mapping]]] = ..., shards: _Optional[_Iterable[_Union[ShardStatus, _Mapping]]] = ..., workers: _Optional[_Iterable[_Union[WorkerStatus, _Mapping]]] = ..., groups: _Optional[_Iterable[_Union[GroupView, _Mapping]]] = ..., unhandled: _Optional[_Iterable[_Union[UnhandledTasks, _Mapping]]] = ..., limited: _Optional[_Iterable[_Union[LimitedTasks, _Mapping]]] = ..., limited_keys: _Optional[_Iterable[_Union[LimitedKey, _Mapping]]] = ..., suspects: _Optional[_Iterable[_Union[SuspectTask, _Mapping]]] = ..., pauses: _Optional[_Iterable[_Union[Pause, _Mapping]]] = ..., objectives: _Optional[_Iterable[_Union[ObjectiveView, _Mapping]]] = ..., as_of: _Optional[_Union[AsOf, _Mapping]] = ...) -> None: ...
 
 class QueueStatus(_message.Message):
     __slots__ = ("group", "queue", "depth", "in_flight", "parked", "dead", "oldest_age_s", "held", "killed")
@@ -1373,6 +1379,24 @@ class LimitedTasks(_message.Message):
     task: str
     waiting: Count
     def __init__(self, group: _Optional[str] = ..., queue: _Optional[str] = ..., task: _Optional[str] = ..., waiting: _Optional[_Union[Count, _Mapping]] = ...) -> None: ...
+
+class LimitedKey(_message.Message):
+    __slots__ = ("group", "queue", "key", "running", "waiting", "concurrency", "rate")
+    GROUP_FIELD_NUMBER: _ClassVar[int]
+    QUEUE_FIELD_NUMBER: _ClassVar[int]
+    KEY_FIELD_NUMBER: _ClassVar[int]
+    RUNNING_FIELD_NUMBER: _ClassVar[int]
+    WAITING_FIELD_NUMBER: _ClassVar[int]
+    CONCURRENCY_FIELD_NUMBER: _ClassVar[int]
+    RATE_FIELD_NUMBER: _ClassVar[int]
+    group: str
+    queue: str
+    key: str
+    running: int
+    waiting: int
+    concurrency: int
+    rate: float
+    def __init__(self, group: _Optional[str] = ..., queue: _Optional[str] = ..., key: _Optional[str] = ..., running: _Optional[int] = ..., waiting: _Optional[int] = ..., concurrency: _Optional[int] = ..., rate: _Optional[float] = ...) -> None: ...
 
 class SuspectTask(_message.Message):
     __slots__ = ("group", "shard_id", "task_id", "deaths")

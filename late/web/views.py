@@ -124,6 +124,7 @@ class Screens:
         model: dict[str, Any] = {"preview": None, "effects": [], "sent": {}, **more}
         rows = [row for row in queues.rows(seen) if row.status.queue == name]
         model["objectives"] = [o for o in seen.status.objectives if o.queue == name]
+        model["limited_keys"] = [key for key in seen.status.limited_keys if key.queue == name]
         return context.page(
             request, visitor, "queue.html", f"{kind.capitalize()} {name}", kind=kind, name=name,
             live=kind == "queue" and model["preview"] is None,

@@ -7,7 +7,7 @@ import math
 import pytest
 
 from late.autoscaler.keda.demand import Signals, workers_wanted
-from late.control.status.held_back import Pace, held_by_circuits, helped
+from late.control.status.held_back import Pace, held_in_memory, helped
 from late.control.views import Count, QueueStatus, Reported
 from late.model.queue_settings import QueueSettings
 from late.model.worker_report import Held, TargetReport, WorkerReport
@@ -70,8 +70,8 @@ def test_what_more_workers_would_not_start_asks_for_none() -> None:
         ({"rate": 100.0}, {}, 0, (1_000, "")),
         ({"concurrency": 8}, {}, 0, (0, "queue pay has its 8 attempts at once")),
         ({"concurrency": "auto"}, {}, 0, (1_000, "")),
-        ({}, {"bank": 400}, 0, (0, "pay waits for target bank")),
-        ({}, {"bank": 100}, 0, (750, "pay waits for target bank")),
+        ({}, {"target bank": 400}, 0, (0, "pay waits for target bank")),
+        ({}, {"target bank": 100}, 0, (750, "pay waits for target bank")),
         ({}, {}, 7_888, (1_000, "")),
         ({"fair_key": "shop"}, {}, 7_888, (8_888, "")),
     ],
@@ -88,5 +88,5 @@ def test_what_circuits_hold_is_added_up_over_the_workers_that_were_heard_of() ->
         target = TargetReport("bank", open_since_us=1, held=(Held("default", "pay", 200),))
         return Reported(WorkerReport("w", "h:1", every_s=15.0, targets=(target,)), 1, age_s, True)
 
-    found = held_by_circuits([report(1.0), report(2.0), report(600.0)])
-    assert found == {("default", "pay"): {"bank": 400}}
+    found = held_in_memory([report(1.0), report(2.0), report(600.0)])
+    assert found == {("default", "pay"): {"target bank": 400}}

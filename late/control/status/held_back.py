@@ -9,6 +9,8 @@ from typing import NamedTuple
 from late.control.views import QueueStatus, Reported
 from late.model.queue_settings import QueueSettings
 
+NAMED = 3
+"""So many of those that hold tasks back are named."""
 NEAR = 0.9
 """The part of a limit from which on it counts as reached."""
 
@@ -32,7 +34,7 @@ def helped(
     """Return how many tasks of a queue more workers would start, and what holds the others.
 
     Args:
-        held: tasks in workers' memory that an open circuit holds back, by target.
+        held: tasks in workers' memory that an open circuit or a limit key holds back, by its words.
         parked: tasks of the queue that a limit has parked.
     """
     if settings.paused:
@@ -45,18 +47,28 @@ def helped(
     if tasks := sum(held.values()):
         # What is not read yet goes where the others of its queue go.
         free = max(0.0, 1 - tasks / max(1, queue.in_flight.n))
-        names = ", ".join(sorted(held))
-        return math.floor(queue.waiting * free), f"{queue.queue} waits for target {names}"
+        return math.floor(queue.waiting * free), f"{queue.queue} waits for {_names(held)}"
     # With more slots in the fleet each tenant's share of them is more.
     return queue.waiting + (0 if settings.fair_key is None else parked), ""
 
 
-def held_by_circuits(reports: Iterable[Reported]) -> dict[tuple[str, str], dict[str, int]]:
-    """Return what waits for targets that are away, by group and queue."""
+def _names(held: Mapping[str, int]) -> str:
+    """Name those that hold most back."""
+    names = sorted(held, key=lambda name: (-held[name], name))
+    more = f" and {len(names) - NAMED} more" if len(names) > NAMED else ""
+    return "; ".join(names[:NAMED]) + more
+
+
+def held_in_memory(reports: Iterable[Reported]) -> dict[tuple[str, str], dict[str, int]]:
+    """Return what waits for targets that are away, or for tasks of the same limit key, by group and
+    queue: what more workers would not start."""
     found: dict[tuple[str, str], dict[str, int]] = {}
     for each in reports:
         for target in each.report.targets if each.fresh else ():
             for held in target.held:
                 of_queue = found.setdefault((held.group, held.queue), {})
-                of_queue[target.name] = of_queue.get(target.name, 0) + held.tasks
+                name = f"target {target.name}"
+                of_queue[name] = of_queue.get(name, 0) + held.tasks
+        for key in each.report.limited_keys if each.fresh else ():
+            found.setdefault((key.group, key.queue), {})[key.text] = key.waiting
     return found

@@ -20,7 +20,7 @@ def of_status(status: Status, shadows: Collection[str]) -> Status:
     """Return the status without what belongs to these groups."""
     if not shadows:
         return status
-    parts = ("queues", "shards", "unhandled", "limited", "suspects", "objectives")
+    parts = ("queues", "shards", "unhandled", "limited", "limited_keys", "suspects", "objectives")
     kept = {
         name: tuple(each for each in getattr(status, name) if each.group not in shadows)
         for name in parts

@@ -17,7 +17,7 @@ from late.autoscaler.keda.demand import Signals, TenantPace
 from late.control.queue_settings import of_queues
 from late.control.reports import reports
 from late.control.sql.per_shard import Value, lateral_rows
-from late.control.status.held_back import Pace, held_by_circuits, helped
+from late.control.status.held_back import Pace, held_in_memory, helped
 from late.control.status.status import status
 from late.control.views import QueueStatus, Reported, Status
 from late.errors import ConfigError, InvalidPolicy
@@ -113,7 +113,7 @@ def _limits(
         parked[limited.group, limited.queue] += limited.waiting.n
     if settings is None:
         settings = _settings(connection)
-    circuits = held_by_circuits(reports(connection) if told is None else told)
+    circuits = held_in_memory(reports(connection) if told is None else told)
     return _Limits(settings, circuits, parked, apart)
 
 

@@ -37,6 +37,7 @@ from late.control.views import (
 from late.control.workers import count, declared
 from late.errors import ConfigError
 from late.model.task import OpenTask, Reads
+from late.model.worker_report import LimitedKey
 from late.schema.engine import reading
 from late.schema.tables import dead, lease, meta, timer, worker
 from late.schema.version import SCHEMA_VERSION
@@ -109,6 +110,7 @@ def seen(
             for key, n in sorted(tally.limited.items())
             if queue in (None, key[1])
         ),
+        limited_keys=_limited_keys(connection, queue),
         suspects=suspects_in(((e.group, e.shard_id), e.journal) for e in places)
         if queue is None
         else (),
@@ -151,6 +153,16 @@ def _unhandled(
         msgspec.structs.replace(each, handlers=count(fleet, each.group, each.queue, each.task))
         for each in found
     )
+
+
+def _limited_keys(connection: Connection, queue: str | None) -> tuple[LimitedKey, ...]:
+    found = [
+        each
+        for told in reports(connection)
+        for each in (told.report.limited_keys if told.fresh else ())
+        if queue in (None, each.queue)
+    ]
+    return tuple(sorted(found, key=lambda each: (-each.waiting, each.key)))
 
 
 def _workers(connection: Connection, now: int) -> list[WorkerStatus]:

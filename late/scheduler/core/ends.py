@@ -22,6 +22,8 @@ def finished(core: CoreState, outcomes: Sequence[Outcome]) -> None:
     heads: list[Entry] = []
     freed: list[tuple[str, TaskId]] = []
     limited, background = core.limits.any, core.background
+    keys = core.ready_queues.keys
+    keyed = bool(keys.counted)
     logged, parked = core.window.entries, core.timers.parked
     epoch, deaths = core.lease.epoch, core.suspects.deaths
     for outcome in outcomes:
@@ -40,6 +42,8 @@ def finished(core: CoreState, outcomes: Sequence[Outcome]) -> None:
             core.ran(entry)
         else:
             core.running -= 1  # a call for each task would cost more than this line
+        if keyed:
+            keys.ended(task_id)
         if core.suspects.marked:
             core.pending.awaited = True
             core.suspects.ended(task_id, again=outcome.kind == "interrupted")
@@ -124,6 +128,7 @@ def end_shared(core: CoreState, shared: SharedSettlement) -> None:
         task_id = outcome.attempt.record.task_id
         entry = core.window.entries.get(task_id) or core.timers.parked[task_id]
         core.ran(entry)
+        core.ready_queues.keys.ended(task_id)
         if core.suspects.marked or core.suspects.deaths:
             core.pending.awaited = True
             core.suspects.ended(task_id, again=False)

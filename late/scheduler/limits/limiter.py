@@ -22,12 +22,19 @@ class TokenBucket:
     """A token bucket. It is full at first: `burst` may start at once, then `rate` a second.
 
     Invariant: within any time of `t` seconds at most `burst + rate * t` tokens are taken.
+
+    Args:
+        since_us: the time at which it was empty; None: it is full.
     """
 
-    def __init__(self, rate: float, burst: float, now_us: int) -> None:
+    def __init__(
+        self, rate: float, burst: float, now_us: int, *, since_us: int | None = None
+    ) -> None:
         self.rate = rate
         self.burst = max(1.0, burst)
         self._tokens = self.burst
+        if since_us is not None:
+            self._tokens = min(self.burst, max(0, now_us - since_us) * rate / 1_000_000)
         self._at_us = now_us
 
     def resize(self, rate: float, burst: float, now_us: int) -> None:

@@ -22,6 +22,7 @@ from late.model.offers import ELSEWHERE
 from late.model.queue_settings import LOCAL, REMOTE, QueueSettings, binds, effective
 from late.model.task import (
     BATCH_POOL,
+    LIMIT_KEY,
     PULL_POOL,
     TRANSACTION_POOL,
     Attempt,
@@ -29,6 +30,7 @@ from late.model.task import (
     Record,
     TaskId,
 )
+from late.scheduler.limits.key_limits import limits_keys
 from late.scheduler.limits.limiter import Limiter, shows_health
 from late.scheduler.limits.outages import Name, Outages
 from late.scheduler.task_state import Entry
@@ -45,13 +47,15 @@ Owner = tuple[str, TaskId]
 
 
 class Flow(NamedTuple):
-    """The queue, target and tenant by which a task is limited."""
+    """The queue, target, tenant and limit key by which a task is limited."""
 
     queue: str
     target: str
     tenant: str = ""
     out: Name | None = None
     """The name of its tasks, while that is in an outage."""
+    key: str = ""
+    """The limit key, where the queue has a limit per key."""
 
 
 PROBES = QueueSettings(concurrency=1)
@@ -190,7 +194,8 @@ class Limits:
         out = self._outage_of(group, entry) if self._probes else None
         if out is None and queue not in self._queues and target not in self._targets:
             return None
-        return Flow(queue, target, self.tenant(entry.record) or "", out)
+        key = self._limit_key(entry.record)
+        return Flow(queue, target, self.tenant(entry.record) or "", out, key)
 
     def _outage_of(self, group: str, entry: Entry) -> Name | None:
         """Return the name of the task, if it is in an outage that says something of this task."""
@@ -211,7 +216,14 @@ class Limits:
         limiter = self._queues.get(record.queue)
         if limiter is None or limiter.settings.fair_key is None:
             return None
-        return _tenant(record, limiter.settings.fair_key)
+        return _header(record, limiter.settings.fair_key)
+
+    def _limit_key(self, record: Record) -> str:
+        """Return the limit key of a task; empty: it has none, or its queue no limit per key."""
+        limiter = self._queues.get(record.queue)
+        if limiter is None or not limits_keys(limiter.settings):
+            return ""
+        return _header(record, LIMIT_KEY)
 
     def admits(self, flow: Flow, *, retry: bool, now_us: int) -> bool:
         """Return whether a task of `flow` may start now."""
@@ -223,6 +235,10 @@ class Limits:
         for limiter in self._limiters_of(flow):
             at_us = limiter.opens_at_us(retry=retry, now_us=now_us)
             opens_us = None if at_us is None or opens_us is None else max(opens_us, at_us)
+        return self.notes_opening(opens_us, now_us)
+
+    def notes_opening(self, opens_us: int | None, now_us: int) -> bool:
+        """Return whether `opens_us` is now; a later time is one to come again."""
         if opens_us is not None and opens_us != now_us:
             self.opens_at_us = min(self.opens_at_us or opens_us, opens_us)
         return opens_us == now_us
@@ -356,7 +372,7 @@ def _default(pool: str) -> QueueSettings:
     return LOCAL if pool.startswith(own) else REMOTE
 
 
-def _tenant(record: Record, key: str) -> str:
+def _header(record: Record, key: str) -> str:
     if record.headers is None:
         return ""
     try:

@@ -2,7 +2,8 @@
 
 Tasks without a limit share one queue by priority, the *main* one. Each flow (`limits.Flow`) has a
 queue of its own, so that one which is closed holds nobody up. Turns go round: the main queue, then
-one queue of `late` after the other, and within a queue one tenant after the other.
+one queue of `late` after the other, and within a queue one tenant, and one limit key, after the
+other.
 
 An entry in here was `ready` when it came; it leaves by `next`, or by `surplus` into the timer
 table. One that was cancelled or put off meanwhile stays until its turn, and is passed over then.
@@ -14,6 +15,7 @@ from collections import Counter, deque
 from collections.abc import Callable, Mapping, Sequence
 
 from late.model.task import PULL_POOL, TRANSACTION_POOL, Reason, TaskId
+from late.scheduler.limits.key_limits import KeyLimits, QueueKey
 from late.scheduler.limits.limiter import ThrottledQueue
 from late.scheduler.limits.limits import LOCAL_POOL, Flow, Limits
 from late.scheduler.limits.priority_queue import FOREGROUND_SHARE, ReadyQueue
@@ -30,6 +32,8 @@ class ReadyQueues:
     def __init__(self, group: str, limits: Limits) -> None:
         self._group = group
         self._limits = limits
+        self.keys = KeyLimits()
+        """What runs of each limit key of this shard."""
         self._main: ReadyQueue[Entry] = ReadyQueue()
         self._flows: dict[Flow, ReadyQueue[Entry]] = {}
         self._turns: dict[_Queue, deque[Flow]] = {}
@@ -130,6 +134,7 @@ class ReadyQueues:
         self._rooms = dict(rooms)
         self._background = dict(background or {})
         self._closed.clear()
+        self.keys.begin(now_us)
         if self._version != self._limits.version:
             self._arrange()
 
@@ -222,6 +227,10 @@ class ReadyQueues:
 
     def _from_flow(self, flow: Flow) -> Entry | None:
         queue = self._flows[flow]
+        if flow.key and not self._key_opens(flow):  # before the search for a task of it
+            self._closed.add(flow)
+            self._refused.add(flow)
+            return None
         found: Entry | None = None
         background = self._background.get(flow.target, 1) > 0
         while found is None and queue.can_pop(background=background):
@@ -274,10 +283,23 @@ class ReadyQueues:
         self._occupy(entry, target)
         return True
 
+    def _key_opens(self, flow: Flow) -> bool:
+        """Return whether the limits per key let one more task of `flow` start now."""
+        settings = self._limits.settings(flow.queue)
+        if settings is None:
+            return True
+        name = QueueKey(flow.queue, flow.key)
+        opens_us = self.keys.opens_at_us(name, settings, self._now_us)
+        return self._limits.notes_opening(opens_us, self._now_us)
+
     def _take(self, entry: Entry, flow: Flow) -> bool:
         retry = entry.attempts > 0
+        if flow.key and not self._key_opens(flow):
+            return False
         if not self._limits.admits(flow, retry=retry, now_us=self._now_us):
             return False
+        if flow.key:
+            self.keys.start(entry.record.task_id, QueueKey(flow.queue, flow.key))
         owner = (self._group, entry.record.task_id)
         self._limits.start(owner, flow, retry=retry, now_us=self._now_us)
         if flow in self._lines:
@@ -289,6 +311,8 @@ class ReadyQueues:
         """Take back a start: its room is another's."""
         self._occupy(entry, entry.policy.target, -1)
         self._limits.undo((self._group, entry.record.task_id))
+        if self.keys.counted:
+            self.keys.undo(entry.record.task_id)
 
     # ------------------------------------------------------------------ asked for
 
@@ -317,6 +341,16 @@ class ReadyQueues:
         for flow, queue in self._flows.items():
             if flow.target == target:
                 found[flow.queue] += len(queue)
+        return found
+
+    def held_by_keys(self, now_us: int) -> dict[QueueKey, int]:
+        """Count the entries that the limits per key hold back, by their key."""
+        found: Counter[QueueKey] = Counter()
+        for flow, queue in self._flows.items():
+            settings = self._limits.settings(flow.queue) if flow.key else None
+            name = QueueKey(flow.queue, flow.key)
+            if settings and self.keys.opens_at_us(name, settings, now_us) != now_us:
+                found[name] += len(queue)
         return found
 
     # ------------------------------------------------------------------ too many
@@ -386,13 +420,22 @@ class ReadyQueues:
             # minute, however far ahead a rate puts it: the settings are asked again at its start.
             if reason == "limited":
                 ahead = len(kept) + len(taken)
-                again_us = max(again_us, self._limits.look_again_us(flow, ahead, now_us))
+                again_us = max(again_us, self._look_again_us(flow, ahead))
             found.append((entry, again_us, reason))
         self._count(flow, len(kept) - len(queue))
         self._flows[flow] = kept
         if not kept:
             self._drop(flow)
         return found
+
+    def _look_again_us(self, flow: Flow, ahead: int) -> int:
+        """Return when a task with `ahead` others of its flow before it may start."""
+        now_us, settings = self._now_us, self._limits.settings(flow.queue)
+        at_us = self._limits.look_again_us(flow, ahead, now_us)
+        if not flow.key or settings is None:
+            return at_us
+        name = QueueKey(flow.queue, flow.key)
+        return max(at_us, self.keys.look_again_us(name, settings, ahead, now_us))
 
 
 def _fills_the_window(entry: Entry) -> bool:

@@ -14,10 +14,17 @@ from late.control.views import Reported, Status
 from late.model.access.rights import Caller
 from late.model.access.rules import ADMIN, ADMIN_WHOLE, LANE, OPERATE, VIEW, WHOLE, Rule
 from late.model.queue_settings import QueueSettings
-from late.model.worker_report import Failing, OutageReport, Run, SilentConsumer, WorkerReport
+from late.model.worker_report import (
+    Failing,
+    LimitedKey,
+    OutageReport,
+    Run,
+    SilentConsumer,
+    WorkerReport,
+)
 from late.web.snapshot import Snapshot
 
-OfQueue = TypeVar("OfQueue", Run, OutageReport, Failing, SilentConsumer)
+OfQueue = TypeVar("OfQueue", Run, OutageReport, Failing, SilentConsumer, LimitedKey)
 
 RULES: Mapping[str, Rule] = {
     "": VIEW,
@@ -107,6 +114,7 @@ def _report(reported: Reported, caller: Caller) -> Reported:
         stuck=_viewed(told.stuck, caller), runs=_viewed(told.runs, caller),
         silent=_viewed(told.silent, caller), outages=_viewed(told.outages, caller),
         failing=_viewed(told.failing, caller),
+        limited_keys=_viewed(told.limited_keys, caller),
     )  # fmt: skip
     return msgspec.structs.replace(reported, report=report)
 
@@ -122,6 +130,7 @@ def narrowed_status(status: Status, caller: Caller) -> Status:
         queues=tuple(each for each in status.queues if caller.may("view", each.queue)),
         unhandled=tuple(each for each in status.unhandled if caller.may("view", each.queue)),
         limited=tuple(each for each in status.limited if caller.may("view", each.queue)),
+        limited_keys=_viewed(status.limited_keys, caller),
         pauses=tuple(
             each for each in status.pauses if each.kind == "queue" and caller.may("view", each.name)
         ),

@@ -40,6 +40,8 @@ HELP: Mapping[str, str] = {
     "slow_start_s": "seconds from a tenth to all of it",
     "fair_key": "header that names the tenant",
     "fair_share": "most of the slots for one tenant",
+    "key_concurrency": "attempts at once of one limit key",
+    "key_rate": "starts a second of one limit key",
     "foreground": "foreground starts for one of background",
     "timeout_s": "seconds that an attempt may take",
     "expires_s": "seconds of waiting after which a task never runs",

@@ -33,6 +33,7 @@ from late.model.worker_report import (
     RUNS_MAX,
     Failing,
     Held,
+    LimitedKey,
     OutageReport,
     Run,
     SilentConsumer,
@@ -199,6 +200,7 @@ def report_of(worker: WorkerView) -> WorkerReport:
             Failing(*each.name, _line(each.error), each.error_at_us)
             for each in worker.scheduler.limits.outages.failed_lately(now_us)[:NAMES_MAX]
         ),
+        limited_keys=_limited_keys(worker, now_us),
         slips=tuple(
             each
             for core in worker.scheduler.cores.values()
@@ -281,6 +283,21 @@ def _of_target(
         tasks=tuple(pool.names[:NAMES_MAX]),
         held=() if breaker is None or breaker.open_since_us is None else _held(worker, name),
     )
+
+
+def _limited_keys(worker: WorkerView, now_us: int) -> tuple[LimitedKey, ...]:
+    """Name the limit keys that hold most tasks back, those first."""
+    found = []
+    for (group, _), core in worker.scheduler.cores.items():
+        queues = core.state.ready_queues
+        for name, waiting in queues.held_by_keys(now_us).items():
+            settings = worker.scheduler.limits.settings(name.queue)
+            if settings is not None:
+                found.append(LimitedKey(
+                    group, name.queue, name.key, queues.keys.running(name), waiting,
+                    settings.key_concurrency, settings.key_rate,
+                ))  # fmt: skip
+    return tuple(heapq.nlargest(NAMES_MAX, found, key=lambda each: each.waiting))
 
 
 def _line(error: str) -> str:
