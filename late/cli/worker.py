@@ -243,6 +243,9 @@ def enqueue(
     ordering_key: Annotated[
         str | None, typer.Option(help="Tasks of one key run in order, one at a time.")
     ] = None,
+    limit_key: Annotated[
+        str | None, typer.Option(help="The tenant for key_concurrency and key_rate of the queue.")
+    ] = None,
     unique_key: Annotated[str | None, typer.Option(help="One unfinished task per key.")] = None,
     unique_for: Annotated[
         str | None, typer.Option(metavar="TIME", help="The key stays taken for so long at least.")
@@ -268,6 +271,7 @@ def enqueue(
         "expires": None if expires is None else _expires(expires),
         "priority": priority,
         "ordering_key": ordering_key,
+        "limit_key": limit_key,
         "unique_key": unique_key,
         "unique_for": None
         if unique_for is None

@@ -107,8 +107,8 @@ _FLAGS = ("paused", "closed", "smart_retry")
 SEVERITIES = ("page", "ticket")
 NAMES = QueueSettings.__struct_fields__
 QUEUE_ONLY = frozenset({"closed", "max_backlog", "fair_key", "fair_share", "key_concurrency",
-                        "key_rate", "foreground", "expires_s", "fresh_first_s", "spread_s", "owner", "severity",
-                        "late_share", "objective_s"})  # fmt: skip
+                        "key_rate", "foreground", "expires_s", "fresh_first_s", "spread_s",
+                        "owner", "severity", "late_share", "objective_s"})  # fmt: skip
 """The settings that concern tasks and not the service that executes them. A target has none."""
 
 LOCAL = QueueSettings(smart_retry=True, fair_share=0.25, foreground=8)

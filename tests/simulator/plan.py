@@ -15,7 +15,16 @@ import msgspec
 
 from late.model.queue_settings import QueueSettings
 from late.model.task import NewTask, Options, Schedule, TaskId
-from tests.simulator import background, budget, jumps, orders, resets, transactions, workflows
+from tests.simulator import (
+    background,
+    budget,
+    jumps,
+    limit_keys,
+    orders,
+    resets,
+    transactions,
+    workflows,
+)
 from tests.simulator.job import Job
 from tests.simulator.jumps import EPOCH_US, Jump
 from tests.simulator.orders import Order
@@ -134,6 +143,8 @@ class Plan(msgspec.Struct, frozen=True):
             plan, orders=_orders(plan), resets=begins, settings=turned, jumps=jumped, older=older,
             flows=() if plan.profile == "cockroach" else workflows.draw(seed, live_s, shards),
         )  # fmt: skip
+        booked, turned = limit_keys.limit(seed, plan.bookings, plan.settings)
+        plan = msgspec.structs.replace(plan, bookings=booked, settings=turned)
         sharing = transactions.draw(seed)
         if sharing is None or plan.profile not in transactions.PROFILES:
             return plan

@@ -20,7 +20,7 @@
 | S20 an attempt is lost at most once, and only one that had begun | each settlement |
 
 S10, the retry budget, is in `budget`, S17 to S19 are in `orders`, S22 is in `transactions`, S23 in
-`background`, what must hold at the end is in `world`.
+`background`, S24 in `limit_keys`, what must hold at the end is in `world`.
 """
 
 from __future__ import annotations
@@ -48,6 +48,7 @@ from late.model.task import (
 from late.payload.command import NAMES
 from late.scheduler.usage import LOST
 from late.store.base import Settlement, Tick
+from tests.simulator import limit_keys
 from tests.simulator.budget import Budgets
 from tests.simulator.logs import Log
 from tests.simulator.orders import Orders
@@ -92,6 +93,7 @@ class Witness(msgspec.Struct):
     """What is true of one task in one group."""
 
     options: Options
+    headers: str | None = None
     done: bool = False
     """A handler has ended it."""
     final: str | None = None
@@ -209,7 +211,7 @@ class Truth:
             self.records[record.task_id] = record
             options = msgspec.json.decode(record.options or "{}", type=Options)
             for group in self.groups:
-                witness = self.witness[group][record.task_id] = Witness(options)
+                witness = self.witness[group][record.task_id] = Witness(options, record.headers)
                 self.unsettled[group, record.shard_id].add(record.task_id)
                 if options.ordering_key is not None:
                     queue = self._queues[group, record.shard_id][options.ordering_key]
@@ -326,7 +328,9 @@ class Truth:
             if task_id in self.unsettled[shard] and not old.starts:
                 old.again_epoch = epoch  # it may have been in memory, before what is parked
                 continue
-            new = Witness(old.options, followed=old.followed, back_epoch=epoch, again_epoch=epoch)
+            new = Witness(
+                old.options, old.headers, followed=old.followed, back_epoch=epoch, again_epoch=epoch
+            )
             self.witness[group][task_id] = new
             self.unsettled[shard].add(task_id)
             if old.options.ordering_key is not None:
@@ -424,6 +428,10 @@ class Truth:
             self._judge_order(attempt, witness)
         witness.starts += 1
         witness.running.add(attempt.epoch)
+        known = self.witness[attempt.group].values()
+        objection = limit_keys.objection(self.budgets.settings, attempt, known)
+        if objection is not None:
+            self.broken(objection)
         return witness
 
     def begins(self, attempt: Attempt) -> None:

@@ -180,7 +180,12 @@ def test_batches_and_single_tasks_take_turns_as_if_all_were_single() -> None:
 def test_rows_of_a_batch_are_as_if_made_one_by_one() -> None:
     signed = late.App("sqlite:///x.db", codec=codec.Signed(keys={"k": b"x" * 16}, current="k"))
     asked: list[Any] = [{}, {"headers": {"a": "b"}}, {"ordering_key": "o", "headers": {"c": "d"}}]
-    asked += [{"unique_key": "u", "unique_for": 9}, {"delay": 3, "on_conflict": None}, {}]
+    asked += [
+        {"unique_key": "u", "unique_for": 9},
+        {"limit_key": "s"},
+        {"delay": 3, "on_conflict": None},
+        {},
+    ]
 
     def ping(value: int) -> None: ...
 
@@ -204,6 +209,19 @@ def test_an_ordering_key_has_one_shard_in_every_process() -> None:
     assert {app.row(keyed.call(n)).shard_id for n in range(20)} == {app.shard_of("trip-7")}
     # The hash is part of the stored format: another one would break the order of a key.
     assert late.App("sqlite:///x.db", shards=4096).shard_of("trip-7") == 3919
+
+
+def test_a_limit_key_has_one_shard_and_is_a_header() -> None:
+    by_option = charge.options(limit_key="shop-7", headers={"a": "b"})
+    by_header = charge.options(headers={"limit_key": "shop-7"})
+    both = charge.options(limit_key="shop-7", ordering_key="shop-7")
+    rows = [app.row(each.call(n)) for each in (by_option, by_header, both) for n in range(9)]
+    rows += app.prepare([by_header.call(n) for n in range(9)])
+    assert {row.shard_id for row in rows} == {app.shard_of("shop-7")}
+    assert rows[0].headers == '{"a":"b","limit_key":"shop-7"}'
+    assert rows[0].layout is None, "no statement depends on the lane for a limit"
+    with pytest.raises(late.InvalidPolicy, match=r"charge.*must be the same"):
+        charge.options(limit_key="shop-7", ordering_key="order-1")
 
 
 def test_a_call_enqueued_twice_is_two_tasks() -> None:

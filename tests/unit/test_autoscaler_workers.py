@@ -10,7 +10,7 @@ from late.autoscaler.keda.demand import Signals, workers_wanted
 from late.control.status.held_back import Pace, held_in_memory, helped
 from late.control.views import Count, QueueStatus, Reported
 from late.model.queue_settings import QueueSettings
-from late.model.worker_report import Held, TargetReport, WorkerReport
+from late.model.worker_report import Held, LimitedKey, TargetReport, WorkerReport
 
 IDLE = Signals(backlog=0, age_s=0.0, rate=0.0, busy_s=0.0, workers=2, shards=8)
 
@@ -90,3 +90,19 @@ def test_what_circuits_hold_is_added_up_over_the_workers_that_were_heard_of() ->
 
     found = held_in_memory([report(1.0), report(2.0), report(600.0)])
     assert found == {("default", "pay"): {"target bank": 400}}
+
+
+def test_what_limit_keys_hold_is_named_and_no_reason_for_more_workers() -> None:
+    keys = tuple(
+        LimitedKey("default", "pay", f"shop-{n}", 2, 100 + n, concurrency=2) for n in range(5)
+    )
+    told = WorkerReport("w", "h:1", every_s=15.0, limited_keys=keys)
+    held = held_in_memory([Reported(told, 1, 1.0, True)])["default", "pay"]
+    assert helped(QUEUE, QueueSettings(key_concurrency=2), BUSY, held, 0) == (
+        0,
+        "pay waits for key shop-4, 2 of 2 running, 104 wait; key shop-3, 2 of 2 running, 103 wait;"
+        " key shop-2, 2 of 2 running, 102 wait and 2 more",
+    )
+    assert LimitedKey("g", "q", "k", 0, 1, rate=0.5).text == (
+        "key k, 0 running, 0.5/s at most, 1 wait"
+    )

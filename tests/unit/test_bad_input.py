@@ -215,6 +215,8 @@ CASES: list[tuple[str, str, type[Exception], Case]] = [
                 "queue reserved": lambda tx: loose.send(tx, "x", {}, queue="late.control"),
                 "queue nul": lambda tx: loose.send(tx, "x", {}, queue="a\0"),
                 "ordering key": lambda tx: anything.options(ordering_key="ü"),
+                "limit key": lambda tx: anything.options(limit_key="a b"),
+                "limit key header": lambda tx: anything.options(headers={"limit_key": ""}),
                 "unique key": lambda tx: anything.options(unique_key="a b"),
                 "unique key type": lambda tx: anything.options(unique_key=b"k"),  # type: ignore[typeddict-item]
             },

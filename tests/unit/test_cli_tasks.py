@@ -240,7 +240,8 @@ def test_status_as_json_has_stable_keys(cli: Cli) -> None:
     found = cli.fine("status", "--json").json
     assert found.keys() == {
         "now_us", "schema_version", "deployment", "queues", "shards", "workers",
-        "groups", "unhandled", "limited", "suspects", "pauses", "objectives", "as_of",
+        "groups", "unhandled", "limited", "limited_keys", "suspects", "pauses", "objectives",
+        "as_of",
     }  # fmt: skip
     (queue,) = found["queues"]
     assert queue.keys() == {
