@@ -12,9 +12,11 @@ from pathlib import Path
 from types import ModuleType
 
 import pytest
+from typer.testing import CliRunner
 
 import late
 from late import errors, outbox
+from late.cli.main import app as command_line
 from late.testing import drain
 from tests.support import sqlite as store
 
@@ -79,6 +81,23 @@ def test_the_tests_of_the_page_on_tests_pass(tmp_path: Path) -> None:
     )
     assert done.returncode == 0, done.stdout
     assert "3 passed" in done.stdout
+
+
+@pytest.mark.parametrize("page", ["tenants.md", "limits.md"])
+def test_the_knobs_that_a_page_turns_can_be_turned(page: str, late_db: str) -> None:
+    text = (ROOT / "docs" / page).read_text()
+    lines = re.findall(r"late (queue set [a-z]+ [\w.= -]+=[\w.-]+)", text)
+    assert lines
+    for line in lines:
+        ran = CliRunner().invoke(command_line, [*line.split(), "--url", late_db])
+        assert ran.exit_code == 0, ran.output
+    call = (
+        late.App(late_db)
+        .task(name="sync")(lambda shop: None)
+        .options(headers={"tenant": "acme"}, limit_key="acme")
+    )
+    with outbox.connect(late_db) as tx:
+        call.enqueue(tx, 7)
 
 
 def test_the_page_of_errors_has_each_error() -> None:
