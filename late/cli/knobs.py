@@ -159,7 +159,8 @@ def _show(kind: Kind, name: str, url: str | None, json: bool) -> None:
 
 HELP: dict[Kind, dict[str, str]] = {
     "queue": {
-        "set": "Set knobs of a queue: `late queue set payments rate=50 concurrency=20`.",
+        "set": "Set knobs of a queue: `late queue set payments rate=50 concurrency=20`. "
+        "`key_concurrency=2 key_rate=5` limit all tasks of one limit key, such as a shop.",
         "pause": "Start none of its tasks until it is resumed. What runs goes on; producers may "
         "enqueue.",
         "resume": "Start its tasks again.",

@@ -16,7 +16,6 @@ from late.model.queue_settings import QueueSettings
 from late.model.task import (
     ENQUEUED,
     HELD_US,
-    LIMIT_KEY,
     Attempt,
     Cursor,
     DeadLetter,
@@ -81,8 +80,6 @@ class World:
         self.gate = Gate()
         self.results: dict[str, bytes] = {}
         self.queue_settings: dict[str, QueueSettings] = {}
-        self.key_starts: dict[tuple[str, str], list[int]] = {}
-        """By queue and headers: when tasks started since the knobs were last turned."""
         self.pools: tuple[str, ...] = ()
         """Pulled queues' pools of this worker, from the next take-over on."""
         self.asked: dict[str, int] = {}
@@ -129,23 +126,19 @@ class World:
     # -- producers
 
     def enqueue(
-        self, name: str = "job", payload: bytes = b"{}", queue: str = "q",
-        limit_key: str | None = None, **options: object,
-    ) -> TaskId:  # fmt: skip
+        self, name: str = "job", payload: bytes = b"{}", queue: str = "q", **options: object
+    ) -> TaskId:
         """Commit one task."""
         number = len(self.log) + 1
         task_id = TaskId(f"a{number:05d}")
         text = msgspec.json.encode(Options(**options)).decode() if options else None  # type: ignore[arg-type]
-        headers = None if limit_key is None else msgspec.json.encode({LIMIT_KEY: limit_key})
-        header = None if headers is None else headers.decode()
-        row = (self.shard_id, number, task_id, queue, name, payload, header, text)
+        row = (self.shard_id, number, task_id, queue, name, payload, None, text)
         self.log.append(Record(*row, self.now_us, number))
         return task_id
 
     def turn(self, **queues: QueueSettings) -> None:
         """The knobs of the queues from now on."""
         self.queue_settings = queues
-        self.key_starts.clear()
         self.limits.set(queues, {}, self.now_us)
 
     def command(self, kind: Kind, task_id: str, **body: object) -> TaskId:
@@ -272,7 +265,7 @@ class World:
         self.unrecorded.add(record.task_id)
 
     def judge_settings(self, record: Record) -> None:
-        """Nothing of a paused queue starts, and never more at once than a queue or a key may."""
+        """Nothing of a paused queue starts, and never more at once than a queue may."""
         if any(s.running and s.task_id == record.task_id for s in self.last.suspects):
             return  # it was let through when its mark was asked for
         settings = self.queue_settings.get(record.queue, QueueSettings())
@@ -280,18 +273,6 @@ class World:
         beside = sum(other.record.queue == record.queue for other in self.running)
         if isinstance(settings.concurrency, int):
             assert beside < settings.concurrency, "too many at once"
-        if record.headers is not None:
-            alike = (record.queue, record.headers)
-            beside = sum((o.record.queue, o.record.headers) == alike for o in self.running)
-            assert beside < (settings.key_concurrency or 10**9), "too many of a key at once"
-            self.judge_rate(self.key_starts.setdefault(alike, []), settings.key_rate)
-
-    def judge_rate(self, starts: list[int], rate: float | None) -> None:
-        """A key starts no faster than its rate, whoever owns the shard."""
-        starts.append(self.now_us)
-        for before, since_us in enumerate(starts if rate is not None else ()):
-            most = max(1.0, rate or 0.0) + (rate or 0.0) * (self.now_us - since_us) / SECOND
-            assert len(starts) - before <= most + 1e-6, "too fast for its key"
 
     def judge_mark(self, attempt: Attempt) -> None:
         """What a dead owner may have been running starts under a mark; suspects one by one."""

@@ -5,25 +5,70 @@ from __future__ import annotations
 import random
 from collections import Counter
 
+import msgspec
 import pytest
 from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
 
 from late.model.queue_settings import QueueSettings
-from late.model.task import TaskId
+from late.model.task import LIMIT_KEY, Record, TaskId
 from late.scheduler.limits.key_limits import SWEEP_MIN, KeyLimits, QueueKey
-from tests.unit.core_world import SECOND, World
+from tests.unit.core_world import SECOND, World, running_ids
+from tests.unit.shared_world import share
+
+
+class KeyWorld(World):
+    """Gives tasks a limit key, and judges each start by it."""
+
+    def __init__(self, seed: int = 0) -> None:
+        self.key_starts: dict[tuple[str, str], list[int]] = {}
+        """By queue and headers: when tasks started since the knobs were last turned."""
+        super().__init__(seed)
+
+    def enqueue(
+        self, name: str = "job", payload: bytes = b"{}", queue: str = "q",
+        limit_key: str | None = None, **options: object,
+    ) -> TaskId:  # fmt: skip
+        task_id = super().enqueue(name, payload, queue, **options)
+        if limit_key is not None:
+            headers = msgspec.json.encode({LIMIT_KEY: limit_key}).decode()
+            self.log[-1] = msgspec.structs.replace(self.log[-1], headers=headers)
+        return task_id
+
+    def turn(self, **queues: QueueSettings) -> None:
+        self.key_starts.clear()
+        super().turn(**queues)
+
+    def judge_settings(self, record: Record) -> None:
+        """Never more of a key at once than it may, and no faster, whoever owns the shard."""
+        super().judge_settings(record)
+        if record.headers is None or any(s.task_id == record.task_id for s in self.last.suspects):
+            return  # it may have been let through when its mark was asked for
+        settings, alike = self.queue_settings.get(record.queue), (record.queue, record.headers)
+        if settings is None:
+            return
+        beside = sum((o.record.queue, o.record.headers) == alike for o in self.running)
+        assert beside < (settings.key_concurrency or 10**9), "too many of a key at once"
+        starts = self.key_starts.setdefault(alike, [])
+        starts.append(self.now_us)
+        if settings.key_rate is None:
+            return
+        for before, since_us in enumerate(starts):
+            passed_s = (self.now_us - since_us) / SECOND
+            most = max(1.0, settings.key_rate) + settings.key_rate * passed_s
+            assert len(starts) - before <= most + 1e-6, "too fast for its key"
+
 
 TWO = QueueSettings(key_concurrency=2)
 SHOP = QueueKey("q", "shop-7")
 
 
-def keys_of(world: World) -> Counter[str | None]:
+def keys_of(world: KeyWorld) -> Counter[str | None]:
     return Counter(attempt.record.headers for attempt in world.running)
 
 
 def test_a_key_has_so_many_at_once_and_the_others_go_on() -> None:
-    world = World()
+    world = KeyWorld()
     world.turn(q=TWO)
     for _ in range(5):
         world.enqueue(limit_key="shop-7")
@@ -39,7 +84,7 @@ def test_a_key_has_so_many_at_once_and_the_others_go_on() -> None:
 
 
 def test_a_key_of_one_queue_is_none_of_another() -> None:
-    world = World()
+    world = KeyWorld()
     world.turn(q=TWO, r=QueueSettings(key_concurrency=1))
     for queue in "qqqrrr":
         world.enqueue(queue=queue, limit_key="shop-7")
@@ -50,7 +95,7 @@ def test_a_key_of_one_queue_is_none_of_another() -> None:
 
 
 def test_a_retry_gives_its_place_to_another_while_it_waits() -> None:
-    world = World()
+    world = KeyWorld()
     world.turn(q=QueueSettings(key_concurrency=1))
     first, second = (world.enqueue(limit_key="shop-7") for _ in range(2))
     world.read_page()
@@ -62,8 +107,20 @@ def test_a_retry_gives_its_place_to_another_while_it_waits() -> None:
     assert first in world.final
 
 
+def test_a_task_that_ends_in_a_shared_transaction_gives_its_place_on() -> None:
+    world = KeyWorld()
+    world.turn(q=QueueSettings(key_concurrency=1))
+    first, second = (world.enqueue(limit_key="shop-7") for _ in range(2))
+    world.read_page()
+    world.grant(9)
+    assert running_ids(world) == [first]
+    assert share(world, [*world.running], "committed")
+    world.grant(9)
+    assert running_ids(world) == [second]
+
+
 def test_a_jam_of_one_key_lets_the_log_be_read_on() -> None:
-    world = World()
+    world = KeyWorld()
     world.turn(q=QueueSettings(key_concurrency=1))
     for _ in range(60):
         world.enqueue(limit_key="shop-7")
@@ -82,7 +139,7 @@ def test_a_jam_of_one_key_lets_the_log_be_read_on() -> None:
 
 
 def test_the_rate_of_a_key_wakes_the_loop() -> None:
-    world = World()
+    world = KeyWorld()
     world.turn(q=QueueSettings(key_rate=2.0))
     world.now_us += 10 * SECOND
     for _ in range(4):
@@ -98,7 +155,7 @@ def test_the_rate_of_a_key_wakes_the_loop() -> None:
 
 
 def test_a_new_owner_does_not_spend_the_rate_again() -> None:
-    world = World()
+    world = KeyWorld()
     world.turn(q=QueueSettings(key_rate=1.0))
     for _ in range(4):
         world.enqueue(limit_key="shop-7")
@@ -120,7 +177,7 @@ def test_a_new_owner_does_not_spend_the_rate_again() -> None:
 
 
 def test_a_limit_that_is_taken_back_holds_nobody() -> None:
-    world = World()
+    world = KeyWorld()
     world.turn(q=QueueSettings(key_concurrency=1))
     for _ in range(4):
         world.enqueue(limit_key="shop-7")
@@ -170,8 +227,8 @@ def test_a_clock_that_is_set_back_begins_a_new_term() -> None:
 @given(seed=st.integers(0, 2**32))
 @example(seed=3)
 def test_random_lives_of_keys(seed: int) -> None:
-    """`core_world` judges each start; all that was enqueued comes to its end."""
-    world = World(seed)
+    """`KeyWorld` judges each start; all that was enqueued comes to its end."""
+    world = KeyWorld(seed)
     rng = world.rng
     choices = [
         QueueSettings(key_concurrency=1),
@@ -187,7 +244,7 @@ def test_random_lives_of_keys(seed: int) -> None:
     world.drain()
 
 
-def live(world: World, rng: random.Random, choices: list[QueueSettings]) -> None:
+def live(world: KeyWorld, rng: random.Random, choices: list[QueueSettings]) -> None:
     """Let one thing happen."""
     match rng.randrange(12):
         case 0 | 1:

@@ -21,9 +21,7 @@ def finished(core: CoreState, outcomes: Sequence[Outcome]) -> None:
     plain: dict[TaskId, Entry] = {}
     heads: list[Entry] = []
     freed: list[tuple[str, TaskId]] = []
-    limited, background = core.limits.any, core.background
-    keys = core.ready_queues.keys
-    keyed = bool(keys.counted)
+    limited, counted = core.limits.any, core.background or core.ready_queues.keys.counted
     logged, parked = core.window.entries, core.timers.parked
     epoch, deaths = core.lease.epoch, core.suspects.deaths
     for outcome in outcomes:
@@ -38,12 +36,10 @@ def finished(core: CoreState, outcomes: Sequence[Outcome]) -> None:
         ):
             core.late_results += 1
             continue
-        if background:
+        if counted:
             core.ran(entry)
         else:
             core.running -= 1  # a call for each task would cost more than this line
-        if keyed:
-            keys.ended(task_id)
         if core.suspects.marked:
             core.pending.awaited = True
             core.suspects.ended(task_id, again=outcome.kind == "interrupted")
@@ -128,7 +124,6 @@ def end_shared(core: CoreState, shared: SharedSettlement) -> None:
         task_id = outcome.attempt.record.task_id
         entry = core.window.entries.get(task_id) or core.timers.parked[task_id]
         core.ran(entry)
-        core.ready_queues.keys.ended(task_id)
         if core.suspects.marked or core.suspects.deaths:
             core.pending.awaited = True
             core.suspects.ended(task_id, again=False)
@@ -152,8 +147,8 @@ def marked(core: CoreState) -> list[Entry]:
         if not core.stopped and not expire(core, entry):
             started.append(entry)
             continue
-        core.ran(entry)
         core.ready_queues.undo(entry)
+        core.ran(entry)
         core.suspects.ended(entry.record.task_id, again=True)
         if entry.state == "expired":
             release_key(core, entry)

@@ -137,6 +137,7 @@ class CoreState:
         self.running -= 1
         if entry.options.priority < 0:
             self.background[entry.policy.target] -= 1
+        self.ready_queues.keys.ended(entry.record.task_id)
 
     def can_start(self, *, background: bool) -> bool:
         """Return whether a task could start now; without `background` that is foreground."""

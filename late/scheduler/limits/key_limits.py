@@ -44,7 +44,7 @@ class _Key:
 
 
 class KeyLimits:
-    """What runs of each limit key, and how fast it may start. Keys come and go."""
+    """Count what runs of each limit key, and say when more of it may start. Keys come and go."""
 
     def __init__(self) -> None:
         self.counted: dict[TaskId, QueueKey] = {}

@@ -33,7 +33,7 @@ class ReadyQueues:
         self._group = group
         self._limits = limits
         self.keys = KeyLimits()
-        """What runs of each limit key of this shard."""
+        """The limits of each limit key of this shard."""
         self._main: ReadyQueue[Entry] = ReadyQueue()
         self._flows: dict[Flow, ReadyQueue[Entry]] = {}
         self._turns: dict[_Queue, deque[Flow]] = {}
