@@ -377,24 +377,6 @@ def test_a_lone_tenant_and_a_short_queue_are_no_flood() -> None:
     assert findings(flooded(share=0.4)) == []
 
 
-def test_tasks_in_the_memory_of_workers_wait_too_but_for_those_that_run() -> None:
-    def with_workers(n: int, running: int) -> Snapshot:
-        found = flooded(waiting=88)  # of these, all in the log
-        queue = QueueStatus("default", "mail", Count(0), in_flight=Count(n))
-        status = msgspec.structs.replace(found.status, queues=(queue,), limited=())
-        told = reported()
-        told = msgspec.structs.replace(
-            told, report=msgspec.structs.replace(told.report, running=running)
-        )
-        return msgspec.structs.replace(found, status=status, reports=(told,))
-
-    [found] = findings(with_workers(880, 8))
-    assert "872 wait." in found.detail
-    assert findings(with_workers(880, 800)) == []
-    [found] = findings(with_workers(103, 0))  # 5 a second that take half a second
-    assert "100 wait." in found.detail
-
-
 def test_who_holds_a_lock_is_named_and_what_a_death_would_repeat() -> None:
     holder = LockHolder(
         4711, "migration", "idle in transaction", 180.0, "late_settlement", 4, 120.0

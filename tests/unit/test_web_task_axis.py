@@ -1,0 +1,63 @@
+"""The drawing of a task's attempts, and the links of its page."""
+
+from __future__ import annotations
+
+import msgspec
+
+from late.control.views import StepView, TaskInGroup, TaskView
+from late.model.task import AttemptError, StepDetail
+from late.web.models import task, task_axis
+
+
+def kinds(group: TaskInGroup, now_us: int) -> list[tuple[str, int, int]]:
+    made = TaskView("id", 3, 0, (group,), created_at_us=0)
+    drawn = task_axis.axis(made, group, now_us)
+    return [] if drawn is None else [(bar.kind, bar.x, bar.width) for bar in drawn.bars]
+
+
+def test_attempts_are_drawn_on_one_axis() -> None:
+    steps = (
+        StepView(1, 300, "retried", "w1", StepDetail(1, "local", 200, 100, error="no")),
+        StepView(2, 1_000, "done", "w2", StepDetail(2, "local", 800, 200)),
+    )
+    ended = TaskInGroup("default", "settled", history=steps)
+    assert kinds(ended, 9_000) == [
+        ("waits", 0, 200), ("waits", 300, 500), ("failed", 200, 100), ("done", 800, 200),
+    ]  # fmt: skip
+    [life] = task.lives(TaskView("id", 3, 0, (ended,), created_at_us=0), 9_000)
+    assert life.axis is not None
+    assert life.axis.now is None
+    assert life.axis.says.startswith("2 attempts in 1 ms")
+    assert life.axis.bars[-1].says == "attempt 2 done, ran 0 ms, on w2"
+
+
+def test_what_is_due_and_what_has_no_history_is_drawn_as_far_as_it_is_known() -> None:
+    errors = (AttemptError(1, 500, "w1", "boom"),)
+    due = TaskInGroup("default", "parked", reason="retry", due_at_us=1_000, errors=errors)
+    assert kinds(due, 750) == [
+        ("waits", 0, 500), ("waits", 500, 250), ("due", 750, 250), ("failed", 500, 6),
+    ]  # fmt: skip
+    overdue = kinds(due, 5_000)
+    assert overdue[-1] == ("failed", 500, 6)
+    assert "due" not in [kind for kind, _, _ in overdue]
+    gone = TaskInGroup("default", "dead", reason="failed", dead_at_us=600, errors=errors)
+    assert kinds(gone, 9_000) == [("waits", 0, 1_000), ("dead", 994, 6)]
+    before = (AttemptError(1, -500, "w1", "boom"), AttemptError(2, 500, "w1", "boom"))
+    early = msgspec.structs.replace(gone, errors=before, dead_at_us=500)
+    assert kinds(early, 9_000) == [("waits", 0, 1_000), ("failed", 0, 6), ("dead", 994, 6)]
+    assert kinds(TaskInGroup("default", "logged"), 400) == [("waits", 0, 1_000)]
+    assert kinds(TaskInGroup("default", "settled"), 400) == []
+
+
+def test_a_task_links_to_its_trace_its_key_and_its_cost() -> None:
+    parent = "00-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-01"
+    made = TaskView("id", 3, 5, (), queue="mail", headers={"traceparent": parent},
+                    options={"ordering_key": "user 7"})  # fmt: skip
+    found = {link.label: link.href for link in task.links(made, "https://traces/{trace}?x")}
+    assert found == {
+        "Trace": "https://traces/4bf92f3577b34da6a3ce929d0e0e4736?x",
+        "Key": "/ui/tasks?state=parked&queue=mail&key=user%207",
+        "Cost": "/ui/cost",
+    }
+    [trace, *_] = task.links(made)
+    assert (trace.href, trace.text) == ("", "4bf92f3577b34da6a3ce929d0e0e4736")
