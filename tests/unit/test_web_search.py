@@ -5,13 +5,19 @@ from __future__ import annotations
 import json
 from pathlib import Path
 
+import msgspec
 import pytest
 
+from late.control.views import Count, LimitedTasks
 from late.model.access import tokens
+from late.model.access.rights import ANYBODY
 from late.model.access.tokens import Token
 from late.model.task import DEFAULT_GROUP
-from late.web.models.search import MOST
+from late.model.worker_report import Run
+from late.web.models.search import MOST, suggestions
 from late.web.usage import shared_read
+from tests.unit.test_findings import reported, with_reports
+from tests.unit.test_web_views import seen
 from tests.unit.web_kit import Page, fill, page
 
 JSON = {"accept": "application/json"}
@@ -53,6 +59,16 @@ async def test_things_are_found_by_their_names(
         assert len(await found(it, "many")) <= MOST + 2
         answer = await it.get("search", params={"q": ID})
         assert (answer.status_code, answer.headers["location"]) == (303, f"/ui/tasks/{ID}")
+
+
+def test_what_runs_and_what_waits_is_found_by_the_name_of_its_task() -> None:
+    run = Run("default", "mail", "shop.send", "id")
+    told = reported(runs=(run,))
+    held = (LimitedTasks("default", "mail", "shop.bill", Count(3)),)
+    look = with_reports(seen(), told)
+    look = msgspec.structs.replace(look, status=msgspec.structs.replace(look.status, limited=held))
+    found = suggestions("shop.", look, caller=ANYBODY, sections=())
+    assert [each.name for each in found if each.kind == "task name"] == ["shop.bill", "shop.send"]
 
 
 async def test_nobody_finds_what_is_not_theirs(tmp_path: Path) -> None:

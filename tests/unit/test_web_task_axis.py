@@ -50,14 +50,15 @@ def test_what_is_due_and_what_has_no_history_is_drawn_as_far_as_it_is_known() ->
 
 
 def test_a_task_links_to_its_trace_its_key_and_its_cost() -> None:
-    parent = "00-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-01"
+    trace_id, span_id = "4b" * 16, "f0" * 8
+    parent = f"00-{trace_id}-{span_id}-01"
     made = TaskView("id", 3, 5, (), queue="mail", headers={"traceparent": parent},
                     options={"ordering_key": "user 7"})  # fmt: skip
     found = {link.label: link.href for link in task.links(made, "https://traces/{trace}?x")}
     assert found == {
-        "Trace": "https://traces/4bf92f3577b34da6a3ce929d0e0e4736?x",
+        "Trace": f"https://traces/{trace_id}?x",
         "Key": "/ui/tasks?state=parked&queue=mail&key=user%207",
         "Cost": "/ui/cost",
     }
     [trace, *_] = task.links(made)
-    assert (trace.href, trace.text) == ("", "4bf92f3577b34da6a3ce929d0e0e4736")
+    assert (trace.href, trace.text) == ("", trace_id)

@@ -94,8 +94,9 @@ def _named(kind: str, names: Iterable[str], href: Callable[[str], str]) -> Itera
 
 def _reported(seen: Snapshot, caller: Caller) -> dict[str, str]:
     """Return the names of tasks that run, wait at a limit or find no handler, with their queues."""
-    found = {run.name: run.queue for each in seen.reports for run in each.report.runs}
-    found |= {each.task: each.queue for each in (*seen.status.limited, *seen.status.unhandled)}
+    found = {run.task: run.queue for each in seen.reports for run in each.report.runs}
+    found |= {each.task: each.queue for each in seen.status.limited}
+    found |= {each.task: each.queue for each in seen.status.unhandled}
     return {name: queue for name, queue in found.items() if caller.may("view", queue)}
 
 
