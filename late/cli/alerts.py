@@ -9,6 +9,7 @@ import typer
 
 from late.cli import options, output
 from late.cli.app_loader import load_app
+from late.cli.reports.lake import missing
 
 if TYPE_CHECKING:
     from late.model.queue_settings import QueueSettings
@@ -111,9 +112,12 @@ def _budgeted(path: Path | None) -> dict[str, str]:
     """Return who has a budget, and the owner of that rule."""
     if path is None:
         return {}
-    from late_spark.close import budgets
+    try:
+        from late_spark.close import budgets
 
-    return budgets.owners(path)
+        return budgets.owners(path)
+    except ModuleNotFoundError as error:
+        raise missing(error) from None
 
 
 def _queue_settings(target: str | None, url: str | None) -> dict[str, QueueSettings]:
