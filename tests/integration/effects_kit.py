@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import secrets
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from late.model.ids import new_id
 from late.model.task import Attempt, Record
-from tests.conformance.backends import Backend
+
+if TYPE_CHECKING:
+    # The workers of the kill tests import this, and need neither pytest nor Alembic.
+    from tests.conformance.backends import Backend
 
 TABLE = "create table effect (run varchar(64) primary key, number integer)"
 
