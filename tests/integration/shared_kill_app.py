@@ -16,7 +16,7 @@ from late.store.postgres import shared_transaction
 from late.store.postgres.journal import statements_of
 from late.store.sqlite import journal
 from late.store.sqlite import shared_transaction as in_a_file
-from tests.integration.shared_kit import effect, effect_async
+from tests.integration.shared_effect import effect, effect_async
 
 URL = os.environ.get("LATE_TEST_KILL_URL", "postgresql://nowhere/none")
 KIND = os.environ.get("LATE_TEST_KILL_KIND", "def")

@@ -21,6 +21,8 @@ from late.store.postgres import shared_transaction
 from late.store.sqlite import shared_transaction as in_a_file
 from late.worker.worker import Worker
 from tests.integration import postgres_kit
+from tests.integration.shared_effect import effect as effect
+from tests.integration.shared_effect import effect_async as effect_async
 from tests.support import sqlite
 from tests.support.leases import LONG_LEASES
 
@@ -72,26 +74,6 @@ def raw(url: str) -> Iterator[Any]:
     path = url.removeprefix("sqlite:///")
     with closing(sqlite3.connect(path, timeout=120.0)) as connection, connection:
         yield connection
-
-
-def _writes(ctx: late.Context | late.AsyncContext, number: int) -> list[tuple[str, Any]]:
-    mark = "%s" if isinstance(ctx.tx, psycopg.Connection | psycopg.AsyncConnection) else "?"
-    return [
-        (f"insert into effect values ({mark}, {mark})", (ctx.task_id, number)),
-        (f"update account set balance = balance + 1 where id = {mark}", (number % 1000,)),
-    ]
-
-
-def effect(ctx: late.Context, number: int) -> None:
-    """Both kinds of effect: a row, and a change of one."""
-    for statement, values in _writes(ctx, number):
-        ctx.tx.execute(statement, values)
-
-
-async def effect_async(ctx: late.AsyncContext, number: int) -> None:
-    """The same as `effect`."""
-    for statement, values in _writes(ctx, number):
-        await ctx.tx.execute(statement, values)
 
 
 def check(url: str) -> None:
