@@ -17,7 +17,7 @@ PYTEST_WORKERS ?= 3
 ARGS ?=
 
 .DEFAULT_GOAL := help
-.PHONY: attack audit bench bench-alone bench-cache bench-channels bench-foreground bench-guard bench-page bench-peers bench-placement bench-reading bench-restarts bench-scale bench-shapes bench-signals bench-spark bench-steady bench-waking browser chaos check clean consumers contracts coverage dead-code defects demo demo-postgres demo-spanner dist docs docs-serve drills duplicates format help image lint lock mutants overload protos quick sbom screenshots setup soak test test-cockroach test-long test-rest test-servers tree types
+.PHONY: attack audit bench bench-alone bench-cache bench-channels bench-foreground bench-guard bench-page bench-peers bench-placement bench-reading bench-restarts bench-scale bench-shapes bench-signals bench-simulate bench-spark bench-steady bench-waking browser chaos check clean consumers contracts coverage dead-code defects demo demo-postgres demo-spanner dist docs docs-serve drills duplicates format help image lint lock mutants overload protos quick sbom screenshots setup soak test test-cockroach test-long test-rest test-servers tree types
 
 ### Use
 
@@ -185,6 +185,10 @@ bench-guard: ## instructions per task, by perf or valgrind: fails on 10 % more t
 bench-signals: ## what metrics and traces cost (ARGS="--tasks 20000")
 	$(DEV)
 	@$(BIN)/python -m bench.signals $(ARGS)
+
+bench-simulate: ## what `late simulate` says of a real worker behind a rate, and what it foretells of other knobs (ARGS="--seconds 60")
+	$(DEV)
+	@$(BIN)/python scripts/with_postgres.py $(BIN)/python -m bench.simulate --postgres '{url}' $(ARGS)
 
 bench-steady: ## a trickle, one task a transaction, on every store and beside other queues (ARGS="--seconds 20")
 	$(DEV)

@@ -28,6 +28,7 @@ from late.cli import (
     schedule,
     serve,
     show,
+    simulate,
     size,
     status,
     targets,
@@ -94,6 +95,7 @@ app.add_typer(group.app, name="group")
 app.command("groups")(group.groups)
 app.command("wait")(group.wait)
 app.command("retention")(group.retention)
+app.command("simulate")(simulate.simulate)
 app.command("size")(size.size)
 app.command("doctor")(database.doctor)
 app.command("check")(check.check)

@@ -12,7 +12,7 @@ Source: the layout is HdrHistogram's.
 from __future__ import annotations
 
 from bisect import bisect_left
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 
 ERROR = 1 / 32
 """The largest relative error of `middle(bucket(v))`."""
@@ -52,3 +52,14 @@ def lower(index: int) -> int:
 def middle(index: int) -> float:
     """Return the middle of a bucket, in microseconds."""
     return index if index < 32 else (lower(index) + lower(index + 1)) / 2
+
+
+def percentile_us(counts: Mapping[int, int], share: float) -> float | None:
+    """Return the duration, in microseconds, that `share` of those counted by bucket do not exceed;
+    None if nothing is counted."""
+    left = share * sum(counts.values())
+    for index in sorted(counts):
+        left -= counts[index]
+        if left <= 0:
+            return middle(index)
+    return None

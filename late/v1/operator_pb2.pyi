@@ -295,6 +295,20 @@ class ListQueueChangesRequest(_message.Message):
     limit: int
     def __init__(self, queue: _Optional[str] = ..., limit: _Optional[int] = ...) -> None: ...
 
+class SimulateQueueRequest(_message.Message):
+    __slots__ = ("queue", "since", "variants", "slots", "group")
+    QUEUE_FIELD_NUMBER: _ClassVar[int]
+    SINCE_FIELD_NUMBER: _ClassVar[int]
+    VARIANTS_FIELD_NUMBER: _ClassVar[int]
+    SLOTS_FIELD_NUMBER: _ClassVar[int]
+    GROUP_FIELD_NUMBER: _ClassVar[int]
+    queue: str
+    since: str
+    variants: str
+    slots: int
+    group: str
+    def __init__(self, queue: _Optional[str] = ..., since: _Optional[str] = ..., variants: _Optional[str] = ..., slots: _Optional[int] = ..., group: _Optional[str] = ...) -> None: ...
+
 class UndoQueueChangeRequest(_message.Message):
     __slots__ = ("queue", "change")
     QUEUE_FIELD_NUMBER: _ClassVar[int]
@@ -970,6 +984,74 @@ class SettingsChange(_message.Message):
     after: QueueSettings
     audit_id: str
     def __init__(self, kind: _Optional[str] = ..., name: _Optional[str] = ..., before: _Optional[_Union[QueueSettings, _Mapping]] = ..., after: _Optional[_Union[QueueSettings, _Mapping]] = ..., audit_id: _Optional[str] = ...) -> None: ...
+
+class Simulation(_message.Message):
+    __slots__ = ("queue", "group", "target", "since_us", "until_us", "attempts", "summed", "squeeze", "together", "happened", "replayed", "error", "variants", "notes")
+    QUEUE_FIELD_NUMBER: _ClassVar[int]
+    GROUP_FIELD_NUMBER: _ClassVar[int]
+    TARGET_FIELD_NUMBER: _ClassVar[int]
+    SINCE_US_FIELD_NUMBER: _ClassVar[int]
+    UNTIL_US_FIELD_NUMBER: _ClassVar[int]
+    ATTEMPTS_FIELD_NUMBER: _ClassVar[int]
+    SUMMED_FIELD_NUMBER: _ClassVar[int]
+    SQUEEZE_FIELD_NUMBER: _ClassVar[int]
+    TOGETHER_FIELD_NUMBER: _ClassVar[int]
+    HAPPENED_FIELD_NUMBER: _ClassVar[int]
+    REPLAYED_FIELD_NUMBER: _ClassVar[int]
+    ERROR_FIELD_NUMBER: _ClassVar[int]
+    VARIANTS_FIELD_NUMBER: _ClassVar[int]
+    NOTES_FIELD_NUMBER: _ClassVar[int]
+    queue: str
+    group: str
+    target: str
+    since_us: int
+    until_us: int
+    attempts: int
+    summed: float
+    squeeze: float
+    together: int
+    happened: Course
+    replayed: Course
+    error: Waits
+    variants: _containers.RepeatedCompositeFieldContainer[Course]
+    notes: _containers.RepeatedScalarFieldContainer[str]
+    def __init__(self, queue: _Optional[str] = ..., group: _Optional[str] = ..., target: _Optional[str] = ..., since_us: _Optional[int] = ..., until_us: _Optional[int] = ..., attempts: _Optional[int] = ..., summed: _Optional[float] = ..., squeeze: _Optional[float] = ..., together: _Optional[int] = ..., happened: _Optional[_Union[Course, _Mapping]] = ..., replayed: _Optional[_Union[Course, _Mapping]] = ..., error: _Optional[_Union[Waits, _Mapping]] = ..., variants: _Optional[_Iterable[_Union[Course, _Mapping]]] = ..., notes: _Optional[_Iterable[str]] = ...) -> None: ...
+
+class Course(_message.Message):
+    __slots__ = ("knobs", "wait_s", "backlog_most", "drain_s", "slots_busy", "limited")
+    KNOBS_FIELD_NUMBER: _ClassVar[int]
+    WAIT_S_FIELD_NUMBER: _ClassVar[int]
+    BACKLOG_MOST_FIELD_NUMBER: _ClassVar[int]
+    DRAIN_S_FIELD_NUMBER: _ClassVar[int]
+    SLOTS_BUSY_FIELD_NUMBER: _ClassVar[int]
+    LIMITED_FIELD_NUMBER: _ClassVar[int]
+    knobs: str
+    wait_s: Waits
+    backlog_most: int
+    drain_s: float
+    slots_busy: float
+    limited: Limited
+    def __init__(self, knobs: _Optional[str] = ..., wait_s: _Optional[_Union[Waits, _Mapping]] = ..., backlog_most: _Optional[int] = ..., drain_s: _Optional[float] = ..., slots_busy: _Optional[float] = ..., limited: _Optional[_Union[Limited, _Mapping]] = ...) -> None: ...
+
+class Waits(_message.Message):
+    __slots__ = ("p50", "p95", "p99")
+    P50_FIELD_NUMBER: _ClassVar[int]
+    P95_FIELD_NUMBER: _ClassVar[int]
+    P99_FIELD_NUMBER: _ClassVar[int]
+    p50: float
+    p95: float
+    p99: float
+    def __init__(self, p50: _Optional[float] = ..., p95: _Optional[float] = ..., p99: _Optional[float] = ...) -> None: ...
+
+class Limited(_message.Message):
+    __slots__ = ("rate", "concurrency", "slots")
+    RATE_FIELD_NUMBER: _ClassVar[int]
+    CONCURRENCY_FIELD_NUMBER: _ClassVar[int]
+    SLOTS_FIELD_NUMBER: _ClassVar[int]
+    rate: float
+    concurrency: float
+    slots: float
+    def __init__(self, rate: _Optional[float] = ..., concurrency: _Optional[float] = ..., slots: _Optional[float] = ...) -> None: ...
 
 class Targets(_message.Message):
     __slots__ = ("targets",)

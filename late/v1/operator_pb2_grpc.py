@@ -124,6 +124,11 @@ class OperatorStub(object):
                 request_serializer=late_dot_v1_dot_operator__pb2.ListQueueChangesRequest.SerializeToString,
                 response_deserializer=late_dot_v1_dot_operator__pb2.Changes.FromString,
                 _registered_method=True)
+        self.SimulateQueue = channel.unary_unary(
+                '/late.v1.Operator/SimulateQueue',
+                request_serializer=late_dot_v1_dot_operator__pb2.SimulateQueueRequest.SerializeToString,
+                response_deserializer=late_dot_v1_dot_operator__pb2.Simulation.FromString,
+                _registered_method=True)
         self.UndoQueueChange = channel.unary_unary(
                 '/late.v1.Operator/UndoQueueChange',
                 request_serializer=late_dot_v1_dot_operator__pb2.UndoQueueChangeRequest.SerializeToString,
@@ -427,6 +432,14 @@ class OperatorServicer(object):
     def ListQueueChanges(self, request, context):
         """List who changed the knobs of a queue, the latest first. Takes the role `view`. As
         `late knobs`, `GET /v1/queues/{queue}/changes`.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+    def SimulateQueue(self, request, context):
+        """Run what a queue has done again, with its knobs and with others. Takes the role `view`. As
+        `late simulate`, `GET /v1/queues/{queue}/simulation`.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
@@ -780,6 +793,11 @@ def add_OperatorServicer_to_server(servicer, server):
                     servicer.ListQueueChanges,
                     request_deserializer=late_dot_v1_dot_operator__pb2.ListQueueChangesRequest.FromString,
                     response_serializer=late_dot_v1_dot_operator__pb2.Changes.SerializeToString,
+            ),
+            'SimulateQueue': grpc.unary_unary_rpc_method_handler(
+                    servicer.SimulateQueue,
+                    request_deserializer=late_dot_v1_dot_operator__pb2.SimulateQueueRequest.FromString,
+                    response_serializer=late_dot_v1_dot_operator__pb2.Simulation.SerializeToString,
             ),
             'UndoQueueChange': grpc.unary_unary_rpc_method_handler(
                     servicer.UndoQueueChange,
@@ -1428,6 +1446,33 @@ class Operator(object):
             '/late.v1.Operator/ListQueueChanges',
             late_dot_v1_dot_operator__pb2.ListQueueChangesRequest.SerializeToString,
             late_dot_v1_dot_operator__pb2.Changes.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def SimulateQueue(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/late.v1.Operator/SimulateQueue',
+            late_dot_v1_dot_operator__pb2.SimulateQueueRequest.SerializeToString,
+            late_dot_v1_dot_operator__pb2.Simulation.FromString,
             options,
             channel_credentials,
             insecure,

@@ -24,7 +24,7 @@ COMMANDS = [
     ("demo",), ("shards",), ("groups",), ("dead", "list"), ("dead", "show"), ("dead", "purge"),
     ("dead", "redrive"), ("schedule", "list"), ("schedule", "pause"), ("schedule", "resume"),
     ("schedule", "run"), ("schedule", "backfill"), ("schedule", "remove"),
-    ("check",), ("verify",), ("bench",), ("size",),
+    ("check",), ("verify",), ("bench",), ("size",), ("simulate",),
     ("group", "create"), ("group", "list"), ("group", "show"), ("group", "pause"),
     ("group", "resume"), ("group", "delete"), ("group", "reset"), ("group", "shadow"),
     ("group", "compare"), ("wait",),

@@ -10,9 +10,11 @@ from msgspec import Meta
 
 from late.api.errors import NotFound
 from late.api.operator.operation import Ask, Nothing, Operation, operation
-from late.api.operator.values import Listed
+from late.api.operator.values import Listed, Name
 from late.control.audit import Entry
 from late.control.queue_settings import Settings, SettingsChange
+from late.control.simulation.comparison import Simulation
+from late.control.simulation.variants import SLOTS_MAX, variants
 from late.model import queue_settings as values
 from late.model.access.rules import ADMIN_WHOLE, VIEW, WHOLE, Rule
 from late.model.queue_settings import LOCAL, REMOTE, Kind, QueueSettings
@@ -21,6 +23,8 @@ from late.model.targets import is_known
 QUEUE, TARGET = "/v1/queues/{queue}", "/v1/targets/{target}"
 VIEW_QUEUE, OPERATE_QUEUE = Rule("view", "queue"), Rule("operate", "queue")
 CHANGES_MAX = 1_000
+SIMULATED_MAX = 20_000
+"""Attempts of one run, about: the process serves others meanwhile."""
 
 
 class AllKnobs(msgspec.Struct):
@@ -57,6 +61,16 @@ class Changes(msgspec.Struct):
     """Changes, the latest first."""
 
     changes: list[Entry]
+
+
+class Simulate(msgspec.Struct, forbid_unknown_fields=True):
+    """What a queue would have done is asked for. `variants` has knobs and sizes, one variant after
+    the other: `rate=50,concurrency=20;workers=4`. `slots` are those of each worker as it is."""
+
+    since: Annotated[str, Meta(min_length=1, max_length=64)] = "24h"
+    variants: Annotated[str, Meta(max_length=1_000)] = ""
+    slots: Annotated[int, Meta(ge=1, le=SLOTS_MAX)] | None = None
+    group: Name | None = None
 
 
 class Undo(msgspec.Struct, forbid_unknown_fields=True):
@@ -155,6 +169,17 @@ def list_queue_changes(ask: Ask[ListChanges]) -> Changes:
     return Changes(ask.control.audit.entries(subject=subject, limit=ask.value.limit))
 
 
+@operation("GET", f"{QUEUE}/simulation", VIEW_QUEUE, "simulate")
+def simulate_queue(ask: Ask[Simulate]) -> Simulation:
+    """Run what a queue has done again, with its knobs and with others."""
+    value = ask.value
+    texts = [text for text in value.variants.split(";") if text.strip()]
+    return ask.control.status.simulate(
+        ask.path["queue"], since=value.since, group=value.group or ask.group,
+        variants=variants(texts), slots=value.slots, jobs=SIMULATED_MAX,
+    )  # fmt: skip
+
+
 @operation("POST", f"{QUEUE}/undo", OPERATE_QUEUE, "knobs rollback")
 def undo_queue_change(ask: Ask[Undo]) -> SettingsChange:
     """Undo one change of a queue's knobs."""
@@ -204,6 +229,6 @@ def undo_target_change(ask: Ask[Undo]) -> SettingsChange:
 
 OPERATIONS: tuple[Operation, ...] = (
     list_knobs, list_changes, show_queue_knobs, set_queue_knobs, pause_queue, resume_queue,
-    list_queue_changes, undo_queue_change, list_targets, show_target_knobs, set_target_knobs,
-    pause_target, resume_target, undo_target_change,
+    list_queue_changes, simulate_queue, undo_queue_change, list_targets, show_target_knobs,
+    set_target_knobs, pause_target, resume_target, undo_target_change,
 )  # fmt: skip

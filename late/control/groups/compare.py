@@ -23,7 +23,7 @@ from late.control.groups.comparison import (
 from late.control.sql.rows import errors_of
 from late.control.status import task as tasks
 from late.control.status.usage import Key, usage_since
-from late.model.histogram import middle
+from late.model.histogram import percentile_us
 from late.model.task import ENQUEUED, Usage
 from late.schema.engine import reading
 from late.schema.tables import dead, timer
@@ -136,6 +136,7 @@ def counts(usages: Iterable[Usage]) -> RunCounts:
         attempts += usage.attempts
         busy_us += usage.busy_us
         busy.update(dict(usage.busy))
+    p95_us = percentile_us(busy, 0.95)
     return RunCounts(
         done=ends["done"],
         dead=ends["dead"],
@@ -143,17 +144,8 @@ def counts(usages: Iterable[Usage]) -> RunCounts:
         failed=ends["retried"] + ends["stalled"],
         attempts=attempts,
         mean_s=busy_us / attempts / 1e6 if attempts else None,
-        p95_s=_percentile(busy, 0.95),
+        p95_s=None if p95_us is None else p95_us / 1e6,
     )
-
-
-def _percentile(busy: Mapping[int, int], share: float) -> float | None:
-    left = share * sum(busy.values())
-    for bucket in sorted(busy):
-        left -= busy[bucket]
-        if left <= 0:
-            return middle(bucket) / 1e6
-    return None
 
 
 # --- differences ----------------------------------------------------------------------------------

@@ -14,6 +14,7 @@ from late.control.groups import lag
 from late.control.groups.commands import GroupControl
 from late.control.past import status as past
 from late.control.past.moment import moment_of
+from late.control.simulation import simulation
 from late.control.status import (
     changes,
     disk,
@@ -129,5 +130,6 @@ class StatusControl(Part):
     signals = on_engine(scaling_signals.signals)
     add_refused = on_engine(owners.add_refused)
     owners = on_engine(owners.owners)
+    simulate = on_engine(simulation.simulate)
     usage_since = on_engine(usage.usage_since)
     changes_since = on_engine(changes.changes_since)

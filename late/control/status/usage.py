@@ -67,7 +67,7 @@ def usage_since(
         begun = {key: last for key, last in today.items() if key not in reached}
         reached |= last_before(connection, begun, since_us)
         counts: Counter[Key] = Counter()
-        for key, row in _following(connection, [(key, reached[key]) for key in today], rows):
+        for key, row in following(connection, [(key, reached[key]) for key in today], rows):
             if row.first_seq is not None and row.first_seq <= read.get(key, 0):
                 return UsageRead(now, (), {}, whole=False, anew=True)
             counts[key] += 1
@@ -82,7 +82,7 @@ def usage_since(
     return UsageRead(now, tuple(found), reached, whole, times=tuple(times))
 
 
-def _following(
+def following(
     connection: Connection, places: Sequence[tuple[Key, int]], rows: int
 ) -> Iterator[tuple[Key, Row[Any]]]:
     """The next `rows` settlements of each shard, behind the one that is given."""
@@ -94,6 +94,7 @@ def _following(
                 settlement.c.settled_at_us,
                 settlement.c.usage,
                 settlement.c.first_seq,
+                settlement.c.owner,
             )
             .where(
                 settlement.c.consumer_group == name,
@@ -116,7 +117,7 @@ def last_before(connection: Connection, last: Mapping[Key, int], since_us: int) 
     """
     low, high = dict.fromkeys(last, 0), dict(last)
     while left := [(key, (low[key] + high[key]) // 2) for key in last if low[key] < high[key]]:
-        first = dict(_following(connection, left, 1))
+        first = dict(following(connection, left, 1))
         for key, middle in left:
             row = first.get(key)
             if row is None or row.settled_at_us >= since_us:
