@@ -23,6 +23,10 @@ from late.scheduler.limits.limits import LOCAL_POOL
 
 FEW = 100
 """With fewer attempts a p99 is the wait of one."""
+SUMMED_MAX = 0.1
+SUM_S = 60.0
+"""The time that a sum stands for, at least: with more than `SUMMED_MAX` of the attempts in sums,
+shorter waits say little of when the attempts came."""
 SLOTS = 16
 """The slots of a worker that reports none: the default of `late worker`."""
 TRIAL = 4
@@ -207,7 +211,7 @@ def compare(
         squeeze=squeeze, together=case.together(jobs)[queue],
         happened=happened, replayed=replayed, error=_error(replayed.wait_s, happened.wait_s),
         variants=tuple(case.course(each, case.run(made, each)) for each in fleets),
-        notes=tuple(_notes(read, queue, case.target, count)),
+        notes=(*_doubts(case.summed / count, happened), *_notes(read, queue, case.target, count)),
     )  # fmt: skip
 
 
@@ -252,6 +256,16 @@ def _backlog(ours: Sequence[Attempt]) -> tuple[int, int]:
     place = sizes.index(most)
     end = next((at for at, size in enumerate(sizes[place:], place) if size <= 0), len(sizes) - 1)
     return most, steps[end][0] - steps[place][0]
+
+
+def _doubts(summed: float, happened: Course) -> Iterator[str]:
+    """Yield a warning if the journal's sums are too coarse for the waits."""
+    p99 = happened.wait_s.p99 or 0.0
+    if summed > SUMMED_MAX and p99 < SUM_S:
+        yield (
+            f"most waits were shorter than {SUM_S:.0f} s, and a sum says no more of when they "
+            "were: do not rely on the variants"
+        )
 
 
 def _notes(read: Read, queue: str, target: str, count: int) -> Iterator[str]:
