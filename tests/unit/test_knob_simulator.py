@@ -203,7 +203,7 @@ def test_what_is_not_simulated_is_said() -> None:
     read.knobs = {"mail": QueueSettings(rate=15.0, concurrency="auto", owner="pay")}
     read.slots, read.changes, read.owners_all = None, 2, {"w1", "w2"}
     notes = " / ".join(simulated(read).notes)
-    for part in ("16 each", "changed 2 times", "2 workers", "not simulated: concurrency"):
+    for part in ("16 each", "since then: 2", "2 workers", "not simulated: concurrency"):
         assert part in notes
     assert "owner" not in notes
 
@@ -268,7 +268,7 @@ def test_the_command_prints_what_happened_beside_what_would_have(cli: Cli) -> No
     shown = cli.fine(*asked)
     for part in ("happened", "replayed", "error", "wait p99", "limited by rate", "1: rate=30"):
         assert part in shown.out
-    assert "knobs of the queue were changed" in shown.err
+    assert "changes of the queue's knobs" in shown.err
     found = cli.fine(*asked, "--json").json
     assert set(found) == set(Simulation.__struct_fields__)
     assert abs(found["error"]["p99"]) < 0.2

@@ -273,7 +273,7 @@ def _notes(read: Read, queue: str, target: str, count: int) -> Iterator[str]:
     if count < FEW:
         yield f"{count} attempts are few: a p99 is the wait of one of them"
     if read.changes:
-        yield f"knobs of the queue were changed {read.changes} times since then; those of now count"
+        yield f"changes of the queue's knobs since then: {read.changes}; those of now count"
     if len(read.owners_all) > len(read.owners):
         yield f"{len(read.owners_all)} workers have settled since then; those of the end count"
     if target != LOCAL_POOL:
