@@ -1,4 +1,4 @@
-"""`late simulate`: what a queue would have done with other knobs or workers."""
+"""`late simulate`: a queue's past with other knobs or workers."""
 
 from __future__ import annotations
 

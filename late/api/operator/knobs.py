@@ -64,7 +64,7 @@ class Changes(msgspec.Struct):
 
 
 class Simulate(msgspec.Struct, forbid_unknown_fields=True):
-    """What a queue would have done is asked for. `variants` has knobs and sizes, one variant after
+    """A simulation of a queue is asked for. `variants` has knobs and sizes, one variant after
     the other: `rate=50,concurrency=20;workers=4`. `slots` are those of each worker as it is."""
 
     since: Annotated[str, Meta(min_length=1, max_length=64)] = "24h"

@@ -47,7 +47,7 @@ class Attempt(NamedTuple):
     queue: str
     shard_id: int
     busy_us: int
-    """Of all together."""
+    """The sum of all of them."""
     wait_us: int
     """The wait that was recorded."""
     number: int = 1

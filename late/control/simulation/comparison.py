@@ -54,7 +54,7 @@ class Limited(msgspec.Struct, frozen=True):
 
 
 class Course(msgspec.Struct, frozen=True, kw_only=True):
-    """What one queue did, or would have done."""
+    """The course of one queue, real or simulated."""
 
     knobs: str
     """The limits and sizes that it ran with, such as `rate=50 workers=2 slots=16`."""
@@ -86,13 +86,13 @@ class Simulation(msgspec.Struct, frozen=True, kw_only=True):
     happened: Course
     replayed: Course
     error: Waits
-    """How far the replay is off what happened, in parts of it."""
+    """The distance of the replay from what happened, in parts of it."""
     variants: tuple[Course, ...]
     notes: tuple[str, ...]
 
 
 class Read(msgspec.Struct):
-    """What the journal and the settings say of one group."""
+    """The attempts of one group, and its knobs and workers."""
 
     rows: list[Counted]
     shards: list[int]

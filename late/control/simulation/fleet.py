@@ -30,7 +30,7 @@ class Fleet(msgspec.Struct, frozen=True):
 
     workers: int
     slots: int
-    """Of each worker."""
+    """The slots of each worker."""
     knobs: Mapping[str, QueueSettings]
     """By queue, those that are set."""
 
@@ -65,7 +65,7 @@ class _Worker:
             self.limiters[queue] = limiter
         self.wakes_us: int | None = None
         self.reason: Reason | None = None
-        """What holds the queue back that is looked at."""
+        """The cause for which the queue that is looked at waits."""
         self.since_us = 0
 
 
