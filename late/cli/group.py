@@ -207,6 +207,26 @@ def show(name: options.Name, url_option: options.Url = None, json: options.Json 
         _one(control.groups.get(name), json)
 
 
+@app.command("set")
+def set_(
+    name: options.Name,
+    words: Annotated[
+        list[str],
+        typer.Argument(
+            metavar="SETTING=VALUE...", help="`default` takes a setting back.", show_default=False
+        ),
+    ],
+    url_option: options.Url = None,
+    json: options.Json = False,
+) -> None:
+    """Set what a group promises: `late group set audit objective_s=60`, or `objective=1m`."""
+    from late.model.group_settings import parse
+
+    changes = parse(words)
+    with options.watching(url_option) as control:
+        _one(control.groups.change(name, changes), json)
+
+
 @app.command("pause")
 def pause(name: options.Name, url_option: options.Url = None, json: options.Json = False) -> None:
     """Let its workers release its shards, within seconds. What runs may finish; nothing starts."""
@@ -326,6 +346,7 @@ def _one(found: GroupView, json: bool) -> None:
             ("unread", found.lag),
             ("lag", output.age(found.lag_s)),
             ("alarm", "LAGGING" if found.lagging else None),
+            ("objective", output.age(found.objective_s)),
         ]
     )
 

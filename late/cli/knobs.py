@@ -13,6 +13,7 @@ from late.model.queue_settings import LOCAL, REMOTE, Kind, QueueSettings
 
 if TYPE_CHECKING:
     from late.control import Control
+    from late.control.queue_deletion import QueueDeletion
     from late.control.queue_settings import SettingsChange
 
 LOOK = 1_000
@@ -179,7 +180,8 @@ HELP: dict[Kind, dict[str, str]] = {
 def _commands(kind: Kind) -> typer.Typer:
     """Make the commands `late queue` or `late target`."""
     app = typer.Typer(
-        help=f"The knobs of {kind}s: set, pause, resume, show.",
+        help=f"The knobs of {kind}s: set, pause, resume, show"
+        + (", delete." if kind == "queue" else "."),
         no_args_is_help=True,
         rich_markup_mode=None,
     )
@@ -224,6 +226,46 @@ def _commands(kind: Kind) -> typer.Typer:
 
 
 queue, target = _commands("queue"), _commands("target")
+
+
+@queue.command("delete")
+def delete(
+    name: options.Name,
+    force: Annotated[
+        bool, typer.Option("--force", help="Also while live workers serve it; never with tasks.")
+    ] = False,
+    dry_run: options.DryRun = False,
+    yes: options.Yes = False,
+    url_option: options.Url = None,
+    json: options.Json = False,
+) -> None:
+    """Take the knobs of a queue away, and leave it out of status, page and metrics.
+
+    No task is lost: it is refused while the queue has tasks or a schedule, and a task that is
+    enqueued later brings the queue back. Journal, history and dead letters stay.
+    """
+    with options.control_of(url_option) as control:
+        if not (dry_run or yes):
+            found = control.queues.delete(name, force=force, dry_run=True)
+            if found.refused is not None:
+                raise ConfigError(found.refused)
+            options.asked(f"Delete queue {name}?", f"this takes the knobs of queue {name} away")
+        done = control.queues.delete(name, force=force, dry_run=dry_run)
+    output.as_json(done) if json else _deleted(done)
+
+
+def _deleted(done: QueueDeletion) -> None:
+    verb = "would be deleted" if done.dry_run else "is deleted"
+    if done.refused is not None:
+        output.line(False, {}, f"would be refused: {done.refused}")
+        return
+    chosen = [n for n in values.NAMES if getattr(done.knobs, n) is not None]
+    taken = ", ".join(f"{n}={_text(getattr(done.knobs, n))}" for n in chosen)
+    output.line(False, {}, f"queue {done.queue} {verb}; its knobs: {taken or 'none'}")
+    letters = f"{done.dead} dead letters until they are purged"
+    output.line(False, {}, f"kept: {letters}; journal and history until they are old")
+    if done.audit_id is not None:
+        output.line(False, {}, f"undo: late knobs rollback {done.audit_id}")
 
 
 @app.callback()

@@ -188,7 +188,7 @@ def _judged(found: Status) -> None:
              "7d>", "shards>"),
             [
                 (
-                    *(o.group, o.queue, output.age(o.objective_s), f"{o.late:,}"),
+                    *(o.group, o.queue or "all", output.age(o.objective_s), f"{o.late:,}"),
                     *(f"{o.started:,}", f"{o.budget_left:.0%}"),
                     *(f"{o.burn(window):.1f}" for window in ("5m", "1h", "6h", "7d")),
                     f"{o.shards} of {o.shards_all}",

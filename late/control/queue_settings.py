@@ -6,20 +6,20 @@ from collections.abc import Mapping
 from typing import Any, Literal
 
 import msgspec
-from sqlalchemy import Connection, Table, delete, insert, select, update
+from sqlalchemy import Connection, delete, insert, select, update
 
-from late.control import audit
-from late.control.database import Part
-from late.control.sql.rows import locking, now_us
+from late.control import audit, queue_deletion
+from late.control.database import Part, on_engine
+from late.control.sql import deleted_queues
+from late.control.sql.knob_rows import TABLES, locked
+from late.control.sql.rows import now_us
 from late.errors import ConfigError
 from late.model import queue_settings
 from late.model import validation as validate
 from late.model.queue_settings import Kind, QueueSettings
 from late.schema.engine import reading, write
 from late.schema.tables import audit as audit_table
-from late.schema.tables import queue, target
-
-_TABLES: dict[Kind, Table] = {"queue": queue, "target": target}
+from late.schema.tables import queue
 
 
 class Settings(msgspec.Struct, frozen=True):
@@ -50,16 +50,6 @@ class Live(msgspec.Struct, frozen=True):
     targets: Mapping[str, QueueSettings]
 
 
-def of_queues(connection: Connection) -> dict[str, QueueSettings]:
-    """Read the settings of the queues that have any, by name.
-
-    Raises:
-        InvalidPolicy: this version cannot read a row.
-    """
-    rows = connection.execute(select(_TABLES["queue"].c.name, _TABLES["queue"].c.knobs))
-    return {row.name: queue_settings.decode(row.knobs) for row in rows}
-
-
 class QueueControl(Part):
     """Settings of queues and targets. See `Control` for what all methods raise."""
 
@@ -70,11 +60,9 @@ class QueueControl(Part):
             InvalidPolicy: this version cannot read a row.
         """
         with reading(self._database.engine) as connection:
-            rows = {
-                kind: connection.execute(select(table)).all() for kind, table in _TABLES.items()
-            }
+            rows = {kind: connection.execute(select(table)).all() for kind, table in TABLES.items()}
         queues, targets = (
-            {row.name: queue_settings.decode(row.knobs) for row in rows[k]} for k in _TABLES
+            {row.name: queue_settings.decode(row.knobs) for row in rows[k]} for k in TABLES
         )
         return Live(queues, targets)
 
@@ -82,7 +70,7 @@ class QueueControl(Part):
         """Read every setting that is set, queues before targets, each ascending by name."""
         found = []
         with reading(self._database.engine) as connection:
-            for each, table in _TABLES.items():
+            for each, table in TABLES.items():
                 if kind in (None, each):
                     for row in connection.execute(select(table).order_by(table.c.name)):
                         value = queue_settings.decode(row.knobs)
@@ -107,7 +95,7 @@ class QueueControl(Part):
         validate.name(name, kind)
 
         def change(connection: Connection) -> SettingsChange:
-            before = _locked(connection, kind, name)
+            before = locked(connection, kind, name)
             after = queue_settings.changed(before, changes, kind)
             if dry_run or after == before:
                 return SettingsChange(kind, name, before, after, None)
@@ -124,7 +112,7 @@ class QueueControl(Part):
 
         def change(connection: Connection) -> None:
             for name, rate in sorted(rates.items()):
-                before = _locked(connection, "queue", name)
+                before = locked(connection, "queue", name)
                 after = queue_settings.changed(before, {"rate": rate}, "queue")
                 if before == QueueSettings():
                     _put(connection, "queue", name, before, after, "queue.set")
@@ -147,7 +135,7 @@ class QueueControl(Part):
             if row is None:
                 raise ConfigError(f"no change {audit_id[:64]!r}: `late knobs --history` lists them")
             kind, _, name = row.subject.partition(":")
-            if kind not in _TABLES or row.before is None or row.after is None:
+            if kind not in TABLES or row.before is None or row.after is None:
                 raise ConfigError(f"{row.action} of {row.subject} was no change of knobs")
             old, new = queue_settings.decode(row.before), queue_settings.decode(row.after)
             touched = {
@@ -155,13 +143,17 @@ class QueueControl(Part):
                 for field in queue_settings.NAMES
                 if getattr(old, field) != getattr(new, field)
             }
-            before = _locked(connection, _kind(kind), name)
+            before = locked(connection, _kind(kind), name)
             after = queue_settings.changed(before, touched, _kind(kind))
+            if row.action == queue_deletion.ACTION:
+                deleted_queues.unmark(connection, name)
             if after == before:
                 return SettingsChange(_kind(kind), name, before, after, None)
             return _put(connection, _kind(kind), name, before, after, f"{kind}.rollback")
 
         return write(self._database.engine, change)
+
+    delete = on_engine(queue_deletion.remove)
 
     def publish_held(self, held: Mapping[str, int]) -> None:
         """Store the number of tasks that each queue holds, for producers that cannot count them.
@@ -186,14 +178,6 @@ def _kind(text: str) -> Kind:
     return kind
 
 
-def _locked(connection: Connection, kind: Kind, name: str) -> QueueSettings:
-    """Read and lock the present settings, so that two changes are made one after the other."""
-    table = _TABLES[kind]
-    query = select(table.c.knobs).where(table.c.name == name)
-    text = connection.execute(locking(connection, query)).scalar()
-    return QueueSettings() if text is None else queue_settings.decode(text)
-
-
 def _put(
     connection: Connection,
     kind: Kind,
@@ -202,9 +186,11 @@ def _put(
     after: QueueSettings,
     action: str,
 ) -> SettingsChange:
-    table, here = _TABLES[kind], now_us(connection)
+    table, here = TABLES[kind], now_us(connection)
     values = {"knobs": queue_settings.encode(after), "updated_at_us": here}
     known = connection.execute(select(table.c.version).where(table.c.name == name)).scalar()
+    if kind == "queue":
+        deleted_queues.unmark(connection, name)
     if known is None:
         connection.execute(insert(table).values(name=name, version=1, **values))
     elif after == QueueSettings():

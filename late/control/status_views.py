@@ -27,11 +27,12 @@ class Burn(msgspec.Struct, frozen=True):
 
 
 class ObjectiveView(msgspec.Struct, frozen=True):
-    """The objective of one queue in one group: how much of its error budget is left, and how fast
-    it is used up."""
+    """The objective of one queue in one group, or of a whole group: how much of its error budget is
+    left, and how fast it is used up."""
 
     group: str
     queue: str
+    """Empty: all queues of the group together."""
     objective_s: float
     """Seconds within which an attempt must start, counted from when it is due."""
     share: float

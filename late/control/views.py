@@ -409,6 +409,8 @@ class GroupView(msgspec.Struct, frozen=True):
     """The group that it is a shadow of; None if it is no shadow."""
     until_us: int | None = None
     """The time at which a shadow is forgotten."""
+    objective_s: float | None = None
+    """Seconds within which its attempts are to start; None if it has no objective."""
 
 
 class ShardReset(msgspec.Struct, frozen=True):

@@ -317,6 +317,16 @@ class UndoQueueChangeRequest(_message.Message):
     change: str
     def __init__(self, queue: _Optional[str] = ..., change: _Optional[str] = ...) -> None: ...
 
+class DeleteQueueRequest(_message.Message):
+    __slots__ = ("queue", "dry_run", "force")
+    QUEUE_FIELD_NUMBER: _ClassVar[int]
+    DRY_RUN_FIELD_NUMBER: _ClassVar[int]
+    FORCE_FIELD_NUMBER: _ClassVar[int]
+    queue: str
+    dry_run: bool
+    force: bool
+    def __init__(self, queue: _Optional[str] = ..., dry_run: bool = ..., force: bool = ...) -> None: ...
+
 class ListTargetsRequest(_message.Message):
     __slots__ = ()
     def __init__(self) -> None: ...
@@ -411,6 +421,21 @@ class ShowGroupRequest(_message.Message):
     GROUP_FIELD_NUMBER: _ClassVar[int]
     group: str
     def __init__(self, group: _Optional[str] = ...) -> None: ...
+
+class SetGroupRequest(_message.Message):
+    __slots__ = ("group", "settings")
+    class SettingsEntry(_message.Message):
+        __slots__ = ("key", "value")
+        KEY_FIELD_NUMBER: _ClassVar[int]
+        VALUE_FIELD_NUMBER: _ClassVar[int]
+        key: str
+        value: _struct_pb2.Value
+        def __init__(self, key: _Optional[str] = ..., value: _Optional[_Union[_struct_pb2.Value, _Mapping]] = ...) -> None: ...
+    GROUP_FIELD_NUMBER: _ClassVar[int]
+    SETTINGS_FIELD_NUMBER: _ClassVar[int]
+    group: str
+    settings: _containers.MessageMap[str, _struct_pb2.Value]
+    def __init__(self, group: _Optional[str] = ..., settings: _Optional[_Mapping[str, _struct_pb2.Value]] = ...) -> None: ...
 
 class PauseGroupRequest(_message.Message):
     __slots__ = ("group",)
@@ -1053,6 +1078,40 @@ class Limited(_message.Message):
     slots: float
     def __init__(self, rate: _Optional[float] = ..., concurrency: _Optional[float] = ..., slots: _Optional[float] = ...) -> None: ...
 
+class QueueDeletion(_message.Message):
+    __slots__ = ("queue", "dry_run", "waiting", "running", "parked", "dead", "schedules", "workers", "knobs", "refused", "audit_id")
+    QUEUE_FIELD_NUMBER: _ClassVar[int]
+    DRY_RUN_FIELD_NUMBER: _ClassVar[int]
+    WAITING_FIELD_NUMBER: _ClassVar[int]
+    RUNNING_FIELD_NUMBER: _ClassVar[int]
+    PARKED_FIELD_NUMBER: _ClassVar[int]
+    DEAD_FIELD_NUMBER: _ClassVar[int]
+    SCHEDULES_FIELD_NUMBER: _ClassVar[int]
+    WORKERS_FIELD_NUMBER: _ClassVar[int]
+    KNOBS_FIELD_NUMBER: _ClassVar[int]
+    REFUSED_FIELD_NUMBER: _ClassVar[int]
+    AUDIT_ID_FIELD_NUMBER: _ClassVar[int]
+    queue: str
+    dry_run: bool
+    waiting: Count
+    running: Count
+    parked: Count
+    dead: Count
+    schedules: _containers.RepeatedScalarFieldContainer[str]
+    workers: int
+    knobs: QueueSettings
+    refused: str
+    audit_id: str
+    def __init__(self, queue: _Optional[str] = ..., dry_run: bool = ..., waiting: _Optional[_Union[Count, _Mapping]] = ..., running: _Optional[_Union[Count, _Mapping]] = ..., parked: _Optional[_Union[Count, _Mapping]] = ..., dead: _Optional[_Union[Count, _Mapping]] = ..., schedules: _Optional[_Iterable[str]] = ..., workers: _Optional[int] = ..., knobs: _Optional[_Union[QueueSettings, _Mapping]] = ..., refused: _Optional[str] = ..., audit_id: _Optional[str] = ...) -> None: ...
+
+class Count(_message.Message):
+    __slots__ = ("n", "capped")
+    N_FIELD_NUMBER: _ClassVar[int]
+    CAPPED_FIELD_NUMBER: _ClassVar[int]
+    n: int
+    capped: bool
+    def __init__(self, n: _Optional[int] = ..., capped: bool = ...) -> None: ...
+
 class Targets(_message.Message):
     __slots__ = ("targets",)
     TARGETS_FIELD_NUMBER: _ClassVar[int]
@@ -1080,7 +1139,7 @@ class Groups(_message.Message):
     def __init__(self, groups: _Optional[_Iterable[_Union[GroupView, _Mapping]]] = ...) -> None: ...
 
 class GroupView(_message.Message):
-    __slots__ = ("name", "created_at_us", "state", "queues", "from_us", "replay_us", "workers", "owned", "lag", "lag_s", "lagging", "stale_s", "shadow_of", "until_us")
+    __slots__ = ("name", "created_at_us", "state", "queues", "from_us", "replay_us", "workers", "owned", "lag", "lag_s", "lagging", "stale_s", "shadow_of", "until_us", "objective_s")
     NAME_FIELD_NUMBER: _ClassVar[int]
     CREATED_AT_US_FIELD_NUMBER: _ClassVar[int]
     STATE_FIELD_NUMBER: _ClassVar[int]
@@ -1095,6 +1154,7 @@ class GroupView(_message.Message):
     STALE_S_FIELD_NUMBER: _ClassVar[int]
     SHADOW_OF_FIELD_NUMBER: _ClassVar[int]
     UNTIL_US_FIELD_NUMBER: _ClassVar[int]
+    OBJECTIVE_S_FIELD_NUMBER: _ClassVar[int]
     name: str
     created_at_us: int
     state: str
@@ -1109,15 +1169,8 @@ class GroupView(_message.Message):
     stale_s: float
     shadow_of: str
     until_us: int
-    def __init__(self, name: _Optional[str] = ..., created_at_us: _Optional[int] = ..., state: _Optional[str] = ..., queues: _Optional[_Iterable[str]] = ..., from_us: _Optional[int] = ..., replay_us: _Optional[int] = ..., workers: _Optional[int] = ..., owned: _Optional[int] = ..., lag: _Optional[_Union[Count, _Mapping]] = ..., lag_s: _Optional[float] = ..., lagging: bool = ..., stale_s: _Optional[float] = ..., shadow_of: _Optional[str] = ..., until_us: _Optional[int] = ...) -> None: ...
-
-class Count(_message.Message):
-    __slots__ = ("n", "capped")
-    N_FIELD_NUMBER: _ClassVar[int]
-    CAPPED_FIELD_NUMBER: _ClassVar[int]
-    n: int
-    capped: bool
-    def __init__(self, n: _Optional[int] = ..., capped: bool = ...) -> None: ...
+    objective_s: float
+    def __init__(self, name: _Optional[str] = ..., created_at_us: _Optional[int] = ..., state: _Optional[str] = ..., queues: _Optional[_Iterable[str]] = ..., from_us: _Optional[int] = ..., replay_us: _Optional[int] = ..., workers: _Optional[int] = ..., owned: _Optional[int] = ..., lag: _Optional[_Union[Count, _Mapping]] = ..., lag_s: _Optional[float] = ..., lagging: bool = ..., stale_s: _Optional[float] = ..., shadow_of: _Optional[str] = ..., until_us: _Optional[int] = ..., objective_s: _Optional[float] = ...) -> None: ...
 
 class Comparison(_message.Message):
     __slots__ = ("shadow", "real", "since_us", "until_us", "tasks", "differences", "capped", "unread")

@@ -134,6 +134,11 @@ class OperatorStub(object):
                 request_serializer=late_dot_v1_dot_operator__pb2.UndoQueueChangeRequest.SerializeToString,
                 response_deserializer=late_dot_v1_dot_operator__pb2.SettingsChange.FromString,
                 _registered_method=True)
+        self.DeleteQueue = channel.unary_unary(
+                '/late.v1.Operator/DeleteQueue',
+                request_serializer=late_dot_v1_dot_operator__pb2.DeleteQueueRequest.SerializeToString,
+                response_deserializer=late_dot_v1_dot_operator__pb2.QueueDeletion.FromString,
+                _registered_method=True)
         self.ListTargets = channel.unary_unary(
                 '/late.v1.Operator/ListTargets',
                 request_serializer=late_dot_v1_dot_operator__pb2.ListTargetsRequest.SerializeToString,
@@ -187,6 +192,11 @@ class OperatorStub(object):
         self.ShowGroup = channel.unary_unary(
                 '/late.v1.Operator/ShowGroup',
                 request_serializer=late_dot_v1_dot_operator__pb2.ShowGroupRequest.SerializeToString,
+                response_deserializer=late_dot_v1_dot_operator__pb2.GroupView.FromString,
+                _registered_method=True)
+        self.SetGroup = channel.unary_unary(
+                '/late.v1.Operator/SetGroup',
+                request_serializer=late_dot_v1_dot_operator__pb2.SetGroupRequest.SerializeToString,
                 response_deserializer=late_dot_v1_dot_operator__pb2.GroupView.FromString,
                 _registered_method=True)
         self.PauseGroup = channel.unary_unary(
@@ -453,6 +463,14 @@ class OperatorServicer(object):
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
+    def DeleteQueue(self, request, context):
+        """Take the knobs of an unused queue away, and leave it out of status, page and metrics. Takes the
+        role `admin`. As `late queue delete`, `POST /v1/queues/{queue}/delete`.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
     def ListTargets(self, request, context):
         """List the services that execute tasks, as this process is configured. Takes the role `view`, for
         all queues. As `late target list`, `GET /v1/targets`.
@@ -536,6 +554,14 @@ class OperatorServicer(object):
     def ShowGroup(self, request, context):
         """Show one group. Takes the role `view`, for all queues. As `late group show`,
         `GET /v1/groups/{group}`.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+    def SetGroup(self, request, context):
+        """Set what a group promises: `objective_s`. Takes the role `admin`, for all queues. As
+        `late group set`, `PATCH /v1/groups/{group}`.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
@@ -804,6 +830,11 @@ def add_OperatorServicer_to_server(servicer, server):
                     request_deserializer=late_dot_v1_dot_operator__pb2.UndoQueueChangeRequest.FromString,
                     response_serializer=late_dot_v1_dot_operator__pb2.SettingsChange.SerializeToString,
             ),
+            'DeleteQueue': grpc.unary_unary_rpc_method_handler(
+                    servicer.DeleteQueue,
+                    request_deserializer=late_dot_v1_dot_operator__pb2.DeleteQueueRequest.FromString,
+                    response_serializer=late_dot_v1_dot_operator__pb2.QueueDeletion.SerializeToString,
+            ),
             'ListTargets': grpc.unary_unary_rpc_method_handler(
                     servicer.ListTargets,
                     request_deserializer=late_dot_v1_dot_operator__pb2.ListTargetsRequest.FromString,
@@ -857,6 +888,11 @@ def add_OperatorServicer_to_server(servicer, server):
             'ShowGroup': grpc.unary_unary_rpc_method_handler(
                     servicer.ShowGroup,
                     request_deserializer=late_dot_v1_dot_operator__pb2.ShowGroupRequest.FromString,
+                    response_serializer=late_dot_v1_dot_operator__pb2.GroupView.SerializeToString,
+            ),
+            'SetGroup': grpc.unary_unary_rpc_method_handler(
+                    servicer.SetGroup,
+                    request_deserializer=late_dot_v1_dot_operator__pb2.SetGroupRequest.FromString,
                     response_serializer=late_dot_v1_dot_operator__pb2.GroupView.SerializeToString,
             ),
             'PauseGroup': grpc.unary_unary_rpc_method_handler(
@@ -1511,6 +1547,33 @@ class Operator(object):
             _registered_method=True)
 
     @staticmethod
+    def DeleteQueue(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/late.v1.Operator/DeleteQueue',
+            late_dot_v1_dot_operator__pb2.DeleteQueueRequest.SerializeToString,
+            late_dot_v1_dot_operator__pb2.QueueDeletion.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
     def ListTargets(request,
             target,
             options=(),
@@ -1796,6 +1859,33 @@ class Operator(object):
             target,
             '/late.v1.Operator/ShowGroup',
             late_dot_v1_dot_operator__pb2.ShowGroupRequest.SerializeToString,
+            late_dot_v1_dot_operator__pb2.GroupView.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def SetGroup(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/late.v1.Operator/SetGroup',
+            late_dot_v1_dot_operator__pb2.SetGroupRequest.SerializeToString,
             late_dot_v1_dot_operator__pb2.GroupView.FromString,
             options,
             channel_credentials,

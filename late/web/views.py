@@ -163,6 +163,7 @@ class Screens:
         return self._context.page(
             request, visitor, "group.html", f"Group {name}", live=model["reset"] is None,
             group=group, level=places.group_level, may_change=visitor.may_administer,
+            objectives=[o for o in seen.status.objectives if (o.group, o.queue) == (name, "")],
             **seen_at(seen), **model,
         )  # fmt: skip
 

@@ -8,6 +8,7 @@ from late.control import Control
 from late.control.audit import acting
 from late.control.status import pauses
 from late.control.status.usage import usage_since
+from late.errors import ConfigError
 from late.model.histogram import histogram
 from late.model.task import Usage
 from late.schema.engine import make_engine
@@ -119,6 +120,38 @@ async def test_an_objective_is_judged_by_the_journal_of_each_group(url: str) -> 
     with Control(url) as control:
         control.queues.change("queue", "mail", {"paused": True})
         assert control.status.read().objectives == (), "what is paused starts nothing on purpose"
+
+
+async def test_an_objective_of_a_group_is_judged_over_its_queues(url: str) -> None:
+    store = open_store(url)
+    await store.open()
+    owner = await own(store, 1)
+    waits = histogram(each * 1_000_000 for each in (1, 90))
+    usage = (Usage(queue, "send", "local", "done", 2, 2, waiting=waits) for queue in ("a", "b"))
+    await owner.settle(usage=tuple(usage))
+    await store.close()
+    with Control(url) as control:
+        control.groups.create("other", start="now")
+        with acting("ada"):
+            assert control.groups.change("default", {"objective_s": 30}).objective_s == 30.0
+        [found] = control.status.read().objectives
+        assert (found.group, found.queue, found.started, found.late) == ("default", "", 4, 2)
+        [entry] = control.audit.entries(subject="group:default")
+        assert (entry.actor, entry.action, entry.after) == (
+            "ada", "group.set", '{"objective_s":30.0}',
+        )  # fmt: skip
+    with Control(url) as control:
+        control.groups.pause("default")
+        assert control.status.read().objectives == (), "what is paused starts nothing on purpose"
+        control.groups.resume("default")
+        for bad in ({"objective_s": 0}, {"objective_s": "1m"}, {"nope": 1}):
+            with pytest.raises(ConfigError):
+                control.groups.change("default", bad)
+        control.groups.change("default", {"objective_s": None})
+        assert control.status.read().objectives == ()
+        control.groups.change("other", {"objective_s": 5})
+        control.groups.delete("other")
+        assert control.groups.create("other", start="now").objective_s is None
 
 
 async def test_what_is_paused_is_told_with_who_paused_it_and_when(

@@ -136,3 +136,39 @@ def test_what_is_wrong_is_one_line(cli: Cli) -> None:
     assert "rate must be" in cli.refused("queue", "set", "payments", "rate=-3")
     assert "of queues" in cli.refused("target", "set", "billing", "fair_key=tenant")
     assert "no change" in cli.refused("knobs", "rollback", "x")
+
+
+def _charge() -> None: ...
+
+
+def test_a_queue_that_nobody_uses_is_deleted(cli: Cli) -> None:
+    cli.fine("queue", "set", "payments", "rate=50")
+    task_id = cli.fine("enqueue", "charge", "--queue", "payments", "--json").json["task_id"]
+    assert "1 waiting" in cli.fine("queue", "delete", "payments", "--dry-run").out
+    assert "1 waiting" in cli.refused("queue", "delete", "payments", "--yes", "--force")
+    cli.fine("cancel", task_id)
+    app = late.App(cli.url)
+    app.task(queue="payments", name="charge")(_charge)
+    drain(app)
+    told = cli.fine("queue", "delete", "payments", "--dry-run", "--json").json
+    assert (told["refused"], told["dry_run"], told["knobs"]) == (None, True, {"rate": 50.0})
+    assert "--yes" in cli.refused("queue", "delete", "payments")
+    said = cli.fine("queue", "delete", "payments", "--yes").out
+    assert "rate=50" in said
+    assert cli.fine("knobs", "--json").json == {"knobs": []}
+    cli.fine("knobs", "rollback", said.split("late knobs rollback ")[1].strip())
+    assert cli.fine("queue", "show", "payments", "--json").json["set"] == {"rate": 50.0}
+
+
+def test_a_group_gets_an_objective(cli: Cli) -> None:
+    assert cli.fine("group", "set", "default", "objective=1m", "--json").json["objective_s"] == 60.0
+    assert "1m 0s" in cli.fine("group", "show", "default").out
+    [judged] = cli.fine("status", "--json").json["objectives"]
+    assert (judged["group"], judged["queue"], judged["objective_s"]) == ("default", "", 60.0)
+    assert "Objectives" in cli.fine("status").out
+    shown = cli.fine("group", "set", "default", "objective_s=default", "--json").json
+    assert shown["objective_s"] is None
+    twice = ["objective=1m", "objective_s=3"]
+    for words in (["objective_s"], ["nope=1"], twice, ["objective_s=0"], ["objective_s=x"]):
+        cli.refused("group", "set", "default", *words)
+    assert "no consumer group" in cli.refused("group", "set", "nosuch", "objective_s=3")

@@ -465,6 +465,16 @@ def test_an_objective_is_missed_by_two_windows(burns: dict[str, float], level: s
         )
 
 
+def test_an_objective_of_a_group_is_told_with_the_group() -> None:
+    whole = msgspec.structs.replace(objective(**{"1h": 20.0, "5m": 20.0}), queue="")
+    status = msgspec.structs.replace(seen().status, objectives=(whole,))
+    [found] = findings(msgspec.structs.replace(seen(), status=status))
+    assert found.what == "Group default misses its objective"
+    assert (found.href, found.command) == ("groups/default", "late group show default")
+    look = msgspec.structs.replace(seen(), status=status)
+    assert narrowed(look, Caller("x", (Right("view", ("mail",)),))).status.objectives == ()
+
+
 def test_the_limits_of_objectives_are_those_of_the_alerts() -> None:
     for name, (long, short, most, _) in zip(("Fast", "Slowly"), BURNS, strict=True):
         [alert] = [each for each in ALERTS if each.name == f"LateObjectiveBurns{name}"]

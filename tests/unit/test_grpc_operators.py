@@ -404,3 +404,21 @@ async def test_operators_over_both_ways_share_a_bound(
         asked = [it.call("GET", "/v1/knobs") for _ in range(4)]
         await asyncio.gather(*asked, *(call("ListKnobs") for _ in range(4)))
         assert most == 1
+
+
+async def test_a_queue_is_deleted_when_it_has_no_tasks(tmp_path: Path) -> None:
+    async with served(tmp_path) as it, rpc(it.rpc.port) as call:
+        await put(it)
+        told = await call("DeleteQueue", queue="payments", dry_run=True)
+        assert told.waiting.n == 1
+        assert "1 waiting" in told.refused
+        assert not (await call("DeleteQueue", queue="mail")).HasField("refused")
+        assert audit(it.url) == [("anybody@api", "queue.delete")]
+
+
+async def test_a_group_gets_an_objective_and_loses_it(tmp_path: Path) -> None:
+    async with served(tmp_path) as it, rpc(it.rpc.port) as call:
+        found = await call("SetGroup", group="default", settings={"objective_s": 30.0})
+        assert found.objective_s == 30.0
+        found = await call("SetGroup", group="default", settings={"objective_s": None})
+        assert not found.HasField("objective_s")

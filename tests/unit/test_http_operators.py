@@ -190,3 +190,27 @@ async def test_a_change_of_one_queue_is_not_undone_by_another(tmp_path: Path) ->
         assert (wrong.status, wrong.json["error"]) == (400, "invalid_task")
         changes = (await it.call("GET", "/v1/queues/mail/changes")).json["changes"]
         assert [each["action"] for each in changes] == ["queue.rollback", "queue.set"]
+
+
+async def test_a_queue_is_deleted_when_it_has_no_tasks(tmp_path: Path) -> None:
+    async with served(tmp_path) as it:
+        await put(it)
+        path = "/v1/queues/payments/delete"
+        told = (await it.call("POST", path, {"dry_run": True})).json
+        assert (told["waiting"]["n"], told["audit_id"]) == (1, None)
+        refused = await it.call("POST", path, {"force": True})
+        assert (refused.status, refused.json["error"]) == (409, "conflict")
+        assert (await it.call("POST", "/v1/queues/mail/delete", {})).json["refused"] is None
+        assert audit(it.url) == [("anybody@api", "queue.delete")]
+
+
+async def test_a_group_gets_an_objective_and_loses_it(tmp_path: Path) -> None:
+    async with served(tmp_path) as it:
+        path = "/v1/groups/default"
+        set_ = await it.call("PATCH", path, {"settings": {"objective_s": 30}})
+        assert (set_.status, set_.json["objective_s"]) == (200, 30.0)
+        assert (await it.call("PATCH", path, {"settings": {"objective_s": 0}})).status == 400
+        assert (await it.call("PATCH", path, {"settings": {"nope": 1}})).status == 400
+        assert (await it.call("PATCH", "/v1/groups/no", {"settings": {"a": 1}})).status == 404
+        gone = await it.call("PATCH", path, {"settings": {"objective_s": None}})
+        assert gone.json["objective_s"] is None

@@ -5,9 +5,9 @@ from __future__ import annotations
 import msgspec
 import pytest
 
-from late.control.status.objectives import Counted, Starts, add, view
+from late.control.status.objectives import WHOLE, Counted, Starts, add, view
 from late.model.histogram import bucket, histogram
-from late.model.task import ENQUEUED, Usage
+from late.model.task import CONTROL_QUEUE, ENQUEUED, Usage
 
 LEAST = {"mail": bucket(30_000_000)}
 MINUTE_US = 60_000_000
@@ -36,6 +36,30 @@ def test_arrivals_other_queues_and_rows_that_nobody_can_read_are_not_counted() -
     add(windows, "not json", 0, LEAST)
     add(windows, None, 0, LEAST)
     assert windows == {}
+
+
+def test_a_group_counts_the_starts_of_all_of_its_queues_but_no_command() -> None:
+    windows: dict[tuple[str, str], Starts] = {}
+    least = LEAST | {WHOLE: bucket(60_000_000)}
+    usage = started("mail", "done", 1.0, 40.0), started("slow", "done", 90.0)
+    add(windows, settled(*usage, started(CONTROL_QUEUE, "done", 90.0)), MINUTE_US, least)
+    found = {
+        queue: (of.started, of.late) for (queue, window), of in windows.items() if window == "5m"
+    }
+    assert found == {"mail": (2, 1), WHOLE: (3, 1)}
+    counted, whole = {"default": Counted(windows)}, {"default": 60.0}
+    both = list(view(counted, {"mail": 30.0}, {("default", WHOLE): 0.0}, whole))
+    assert [(each.queue, each.objective_s, each.started) for each in both] == [
+        (WHOLE, 60.0, 3), ("mail", 30.0, 2),
+    ]  # fmt: skip
+
+
+def test_a_group_in_which_nothing_starts_burns_by_its_oldest_task() -> None:
+    oldest = {("idle", WHOLE): 60.0 + 300.0, ("other", WHOLE): 0.0}
+    found, other = view({}, {}, oldest, {"idle": 60.0, "other": 5.0})
+    assert (other.group, other.objective_s, other.budget_left) == ("other", 5.0, 1.0)
+    assert found.burn("5m") == pytest.approx(100.0)
+    assert found.overdue_s == 300.0
 
 
 def burns(counted: Counted, oldest_s: float) -> dict[str, float]:

@@ -66,6 +66,14 @@ class CreateShadow(msgspec.Struct, forbid_unknown_fields=True, kw_only=True):
     """It is forgotten after so many seconds."""
 
 
+class SetGroup(msgspec.Struct, forbid_unknown_fields=True):
+    """Settings get values; null takes one back."""
+
+    settings: Annotated[
+        dict[str, int | float | bool | str | None], Meta(min_length=1, max_length=20)
+    ]
+
+
 class Deleted(msgspec.Struct):
     """A group is forgotten."""
 
@@ -133,6 +141,12 @@ def show_group(ask: Ask[Nothing]) -> GroupView:
     return ask.control.groups.get(_name(ask))
 
 
+@operation("PATCH", GROUP, ADMIN_WHOLE, "group set")
+def set_group(ask: Ask[SetGroup]) -> GroupView:
+    """Set what a group promises: `objective_s`."""
+    return ask.control.groups.change(_name(ask), ask.value.settings)
+
+
 @operation("POST", f"{GROUP}/pause", ADMIN_WHOLE, "group pause")
 def pause_group(ask: Ask[Nothing]) -> GroupView:
     """Let its workers release its shards; what runs may finish."""
@@ -182,6 +196,6 @@ def set_retention(ask: Ask[Retention]) -> Retention:
 
 
 OPERATIONS: tuple[Operation, ...] = (
-    list_groups, create_group, create_shadow, compare_group, show_group, pause_group, resume_group,
-    reset_group, delete_group, wait_for_group, show_retention, set_retention,
+    list_groups, create_group, create_shadow, compare_group, show_group, set_group, pause_group,
+    resume_group, reset_group, delete_group, wait_for_group, show_retention, set_retention,
 )  # fmt: skip

@@ -12,6 +12,7 @@ from late.api.errors import NotFound
 from late.api.operator.operation import Ask, Nothing, Operation, operation
 from late.api.operator.values import Listed, Name
 from late.control.audit import Entry
+from late.control.queue_deletion import QueueDeletion
 from late.control.queue_settings import Settings, SettingsChange
 from late.control.simulation.comparison import Simulation
 from late.control.simulation.variants import SLOTS_MAX, variants
@@ -77,6 +78,14 @@ class Undo(msgspec.Struct, forbid_unknown_fields=True):
     """One change of this queue or target is undone."""
 
     change: Annotated[str, Meta(min_length=1, max_length=64)]
+
+
+class DeleteQueue(msgspec.Struct, forbid_unknown_fields=True):
+    """A queue that nobody uses any more is deleted."""
+
+    dry_run: bool = False
+    force: bool = False
+    """Also while live workers serve it."""
 
 
 class TargetRow(msgspec.Struct):
@@ -186,6 +195,13 @@ def undo_queue_change(ask: Ask[Undo]) -> SettingsChange:
     return _undo(ask)
 
 
+@operation("POST", f"{QUEUE}/delete", Rule("admin", "queue"), "queue delete")
+def delete_queue(ask: Ask[DeleteQueue]) -> QueueDeletion:
+    """Take the knobs of an unused queue away, and leave it out of status, page and metrics."""
+    asked = ask.value
+    return ask.control.queues.delete(ask.path["queue"], force=asked.force, dry_run=asked.dry_run)
+
+
 @operation("GET", "/v1/targets", WHOLE, "target list")
 def list_targets(ask: Ask[Nothing]) -> Targets:
     """List the services that execute tasks, as this process is configured."""
@@ -229,6 +245,7 @@ def undo_target_change(ask: Ask[Undo]) -> SettingsChange:
 
 OPERATIONS: tuple[Operation, ...] = (
     list_knobs, list_changes, show_queue_knobs, set_queue_knobs, pause_queue, resume_queue,
-    list_queue_changes, simulate_queue, undo_queue_change, list_targets, show_target_knobs,
+    list_queue_changes, simulate_queue, undo_queue_change, delete_queue, list_targets,
+    show_target_knobs,
     set_target_knobs, pause_target, resume_target, undo_target_change,
 )  # fmt: skip

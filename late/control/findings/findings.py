@@ -198,10 +198,18 @@ def _of_objective(of: ObjectiveView) -> Iterator[Finding]:
                 f" {age(of.objective_s)}; {1 - of.share:.0%} may be. The error budget burns"
                 f" {number(rate)} times too fast, {of.budget_left:.0%} of it is left."
             )
-            yield Finding(level, f"Queue {of.queue} ({of.group}) misses its objective", text,
-                          f"queues/{quote(of.queue, safe='')}",
-                          f"late status --queue {of.queue}")  # fmt: skip
+            name, where, command = _subject(of)
+            yield Finding(level, f"{name} misses its objective", text, where, command)
             return
+
+
+def _subject(of: ObjectiveView) -> tuple[str, str, str]:
+    """Return the name of what has the objective, its screen and the command that shows it."""
+    if not of.queue:
+        return (f"Group {of.group}", f"groups/{quote(of.group, safe='')}",
+                f"late group show {of.group}")  # fmt: skip
+    return (f"Queue {of.queue} ({of.group})", f"queues/{quote(of.queue, safe='')}",
+            f"late status --queue {of.queue}")  # fmt: skip
 
 
 def _by(kind: str, name: str, status: Status) -> str:

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from typing import Any
 
 from late.control.database import Database, Part, on_engine
 from late.control.groups import compare as comparisons
@@ -11,6 +12,7 @@ from late.control.groups import groups, lag
 from late.control.groups import replay as replays
 from late.control.groups import reset as resets
 from late.control.groups import retention as retentions
+from late.control.groups import settings as group_settings
 from late.control.groups import shadow as shadows
 from late.control.groups import wait as waits
 from late.control.sql import positions
@@ -79,6 +81,11 @@ class GroupControl(Part):
     def resume(self, name: str) -> GroupView:
         """End a group's pause. Its workers take its shards again within seconds."""
         groups.pause(self._database.engine, name, paused=False)
+        return self.get(name)
+
+    def change(self, name: str, changes: Mapping[str, Any]) -> GroupView:
+        """Change settings of a group; see `late.control.groups.settings.change`."""
+        group_settings.change(self._database.engine, name, changes)
         return self.get(name)
 
     delete = on_engine(groups.remove)

@@ -32,6 +32,7 @@ from late.control.sql.last_settlement import journals
 from late.control.sql.rows import locking, now_us
 from late.control.sql.shards import survey
 from late.errors import ConfigError, Conflict, TransactionAborted
+from late.model.group_settings import KEY as SETTINGS_KEY
 from late.model.task import CONTROL_QUEUE, DEFAULT_GROUP, Reads
 from late.model.validation import NAME_RULE, is_name
 from late.schema.engine import reading, write
@@ -199,7 +200,9 @@ def _forget(connection: Connection, name: str, gone: _Gone) -> None:
     connection.execute(delete(group).where(group.c.name == name))
     key = _GONE + name
     connection.execute(
-        delete(meta).where(meta.c.key.in_([key, SHADOW_KEY + name, REPLAY_KEY + name]))
+        delete(meta).where(
+            meta.c.key.in_([key, SHADOW_KEY + name, REPLAY_KEY + name, SETTINGS_KEY + name])
+        )
     )
     value = msgspec.json.encode(gone).decode()
     connection.execute(insert(meta).values(key=key, value=value))

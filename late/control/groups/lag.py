@@ -13,6 +13,7 @@ from typing import Any
 from sqlalchemy import Connection, Engine, Row, func, select
 
 from late.control.groups.groups import serving, shown, unknown
+from late.control.groups.settings import all_of as group_settings
 from late.control.groups.shadow import known_shadows
 from late.control.sql import positions
 from late.control.sql.last_settlement import Journal, journals
@@ -22,6 +23,7 @@ from late.control.status import backlog
 from late.control.status.counts import summed
 from late.control.views import Count, GroupView, Status
 from late.errors import ConfigError
+from late.model.group_settings import GroupSettings
 from late.model.task import Reads
 from late.schema.engine import reading
 from late.schema.tables import group, lease, worker
@@ -61,6 +63,7 @@ def groups(
         if name is not None and not names:
             raise ConfigError(unknown(name, set(rows)))
         served, shadows = serving(connection), known_shadows(connection)
+        settings = group_settings(connection)
         if seen is None:
             reads_by = {each: _reads(rows.get(each)) for each in names}
             lags = _lags(connection, reads_by, now, limit)
@@ -92,6 +95,7 @@ def groups(
                     lagging=lag_s is not None and lag_s > alarm_s,
                     shadow_of=shadow.of if shadow else None,
                     until_us=shadow.until_us if shadow else None,
+                    objective_s=settings.get(each, GroupSettings()).objective_s,
                 )
             )
         return found

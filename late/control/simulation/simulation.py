@@ -8,7 +8,7 @@ import msgspec
 from sqlalchemy import Connection, Engine
 
 from late.control.audit import entries
-from late.control.queue_settings import of_queues
+from late.control.sql.knob_rows import of_queues
 from late.control.reports import reports
 from late.control.simulation.attempts import Counted, runs
 from late.control.simulation.comparison import Read, Simulation, compare

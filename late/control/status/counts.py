@@ -4,7 +4,7 @@ few statements, however many shards there are."""
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Callable, Collection, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from typing import Any
 
 from sqlalchemy import Connection, Row, Select, case, func, select
@@ -31,6 +31,8 @@ class Tally:
         """By group, queue and name of the task."""
         self.limited: dict[tuple[str, str, str], Count] = defaultdict(Count)
         """Parked tasks that a limit holds back, by the same."""
+        self.last_dead: dict[tuple[str, str], int] = {}
+        """The time of the latest dead letter that was looked at, by (group, queue)."""
 
     def add(self, key: tuple[str, str], field: str, n: int, *, capped: bool = False) -> None:
         """`n` more tasks of one (group, queue); `field` is one of `QueueStatus`."""
@@ -103,17 +105,24 @@ class Tally:
 
         def leg(name: Value, shard_id: Value, most: int) -> Select[Any]:
             first = (
-                select(dead.c.queue, case((dead.c.reason == KILLED_WORKER, 1), else_=0).label("k"))
+                select(
+                    dead.c.queue,
+                    dead.c.dead_at_us,
+                    case((dead.c.reason == KILLED_WORKER, 1), else_=0).label("k"),
+                )
                 .where(dead.c.consumer_group == name, dead.c.shard_id == shard_id)
                 .order_by(dead.c.dead_at_us)
                 .limit(most)
                 .subquery()
             )
             by = (first.c.queue, first.c.k)
-            return select(*by, func.count().label("n")).group_by(*by)
+            last = func.max(first.c.dead_at_us).label("last_us")
+            return select(*by, last, func.count().label("n")).group_by(*by)
 
         for (name, _), row, capped in self._counted(connection, leg, of, limit):
-            self.add((name, row.queue), "dead", row.n, capped=capped)
+            key = (name, row.queue)
+            self.add(key, "dead", row.n, capped=capped)
+            self.last_dead[key] = max(self.last_dead.get(key, 0), row.last_us)
             if row.k:
                 self.add((name, row.queue), "killed", row.n, capped=capped)
 
@@ -147,8 +156,13 @@ class Tally:
             capped = looked(rows) >= limit
             yield from ((place, row, capped) for row in rows)
 
-    def queues(self) -> tuple[QueueStatus, ...]:
-        """Return all counts, ascending by group and queue."""
+    def queues(self, deleted: Mapping[str, int]) -> tuple[QueueStatus, ...]:
+        """Return all counts, ascending by group and queue.
+
+        Args:
+            deleted: queue -> the time of its deletion. It is left out while it has no task, and no
+                dead letter that is younger.
+        """
         return tuple(
             QueueStatus(
                 group=key[0],
@@ -157,6 +171,15 @@ class Tally:
                 **self.counts[key],
             )
             for key in sorted(self.counts)
+            if not (key[1] in deleted and self._is_idle(key, deleted[key[1]]))
+        )
+
+    def _is_idle(self, key: tuple[str, str], deleted_us: int) -> bool:
+        counts = self.counts[key]
+        return (
+            not any(counts.get(field, _NONE).n for field in ("depth", "in_flight", "parked"))
+            and not counts.get("dead", _NONE).capped
+            and self.last_dead.get(key, 0) <= deleted_us
         )
 
 

@@ -1,8 +1,9 @@
-"""The objectives of queues: which part of the starts was in time, by the journal's own counts.
+"""The objectives of queues and groups: which part of the starts was in time, by the journal.
 
 A queue with `objective_s` promises that `SHARE` of its attempts start within so many seconds of
-when they are due. The rest is its error budget. Its burn rate is the part that was late, in parts
-of the budget: at 1 the budget lasts just as long as the journal is looked at.
+when they are due, and a group with one the same of all queues together. The rest is its error
+budget. Its burn rate is the part that was late, in parts of the budget: at 1 the budget lasts just
+as long as the journal is looked at.
 
 Settlements are read from the latest backwards, of one shard after the other. Tasks are spread over
 shards by chance, so where the journal is long some whole shards stand for all of their group.
@@ -16,16 +17,17 @@ from collections.abc import Iterable, Iterator, Mapping
 import msgspec
 from sqlalchemy import Connection, Engine, select
 
-from late.control.queue_settings import of_queues
+from late.control.groups.settings import all_of as settings_of_groups
+from late.control.sql.knob_rows import of_queues
 from late.control.sql.rows import now_us
 from late.control.status_views import Burn, ObjectiveView
 from late.control.views import QueueStatus
 from late.errors import InvalidPolicy
 from late.model.histogram import bucket
 from late.model.queue_settings import QueueSettings
-from late.model.task import ENQUEUED, Usage
+from late.model.task import CONTROL_QUEUE, ENQUEUED, Usage
 from late.schema.engine import reading
-from late.schema.tables import lease, settlement
+from late.schema.tables import group, lease, settlement
 
 SHARE = 0.99
 """The part of the starts that must be in time."""
@@ -36,7 +38,8 @@ ROWS, ROWS_MAX = 1_000, 20_000
 """Settlements of one statement, and of one group."""
 _usage_of = msgspec.json.Decoder(tuple[Usage, ...]).decode
 Key = tuple[str, str]
-"""(group, queue)."""
+"""(group, queue); `WHOLE` for all queues of a group together."""
+WHOLE = ""
 
 
 class Starts(msgspec.Struct):
@@ -61,28 +64,55 @@ def objectives(
     seen: Iterable[QueueStatus],
     settings: Mapping[str, QueueSettings] | None = None,
 ) -> tuple[ObjectiveView, ...]:
-    """Judge each (group, queue) whose queue has an objective, ascending by both.
+    """Judge each group that has an objective, and each of its queues that has one, ascending by
+    both. What is paused is not judged.
 
     Args:
         seen: the queues of a status that was just read: what waits now counts too.
         settings: of the queues, if they were just read.
     """
-    if settings is not None and not _limits(settings):
-        return ()
     with reading(engine) as connection:
         try:
-            limits = _limits(of_queues(connection) if settings is None else settings)
+            known = of_queues(connection) if settings is None else settings
+            limits, whole = _limits(known), _limits_of_groups(connection)
         except InvalidPolicy:  # a row of a later version: the rest of the look is told all the same
             return ()
-        if not limits:
+        if not limits and not whole:
             return ()
         now = now_us(connection)
         shards: dict[str, list[int]] = defaultdict(list)
         for row in connection.execute(select(lease.c.consumer_group, lease.c.shard_id)):
             shards[row.consumer_group].append(row.shard_id)
-        counted = {name: _count(connection, name, of, limits, now) for name, of in shards.items()}
-    oldest = {(each.group, each.queue): each.oldest_age_s or 0.0 for each in seen}
-    return tuple(view(counted, limits, oldest))
+        counted = {}
+        for name, of in shards.items():
+            ours = limits | ({WHOLE: whole[name]} if name in whole else {})
+            counted[name] = _count(connection, name, of, ours, now)
+    return tuple(view(counted, limits, _oldest(seen, known, whole), whole))
+
+
+def _oldest(
+    seen: Iterable[QueueStatus], known: Mapping[str, QueueSettings], whole: Mapping[str, float]
+) -> dict[Key, float]:
+    """Return the age of the oldest task of each queue, and of those groups: there without the
+    queues that are paused. Pure."""
+    found: dict[Key, float] = {(name, WHOLE): 0.0 for name in whole}
+    for each in seen:
+        age_s = found[each.group, each.queue] = each.oldest_age_s or 0.0
+        if each.group in whole and not known.get(each.queue, QueueSettings()).paused:
+            found[each.group, WHOLE] = max(found[each.group, WHOLE], age_s)
+    return found
+
+
+def _limits_of_groups(connection: Connection) -> dict[str, float]:
+    kept = {
+        name: each.objective_s
+        for name, each in settings_of_groups(connection).items()
+        if each.objective_s is not None
+    }
+    if not kept:
+        return {}
+    rows = connection.execute(select(group.c.name, group.c.paused)).all()
+    return {row.name: kept[row.name] for row in rows if row.name in kept and row.paused == 0}
 
 
 def _limits(settings: Mapping[str, QueueSettings]) -> dict[str, float]:
@@ -94,22 +124,28 @@ def _limits(settings: Mapping[str, QueueSettings]) -> dict[str, float]:
 
 
 def view(
-    counted: Mapping[str, Counted], limits: Mapping[str, float], oldest: Mapping[Key, float]
+    counted: Mapping[str, Counted],
+    limits: Mapping[str, float],
+    oldest: Mapping[Key, float],
+    whole: Mapping[str, float] | None = None,
 ) -> Iterator[ObjectiveView]:
-    """Make the answer of each (group, queue) that has started something or has tasks. Pure."""
-    known = {(group, queue) for group, of in counted.items() for queue, _ in of.windows}
-    for group, queue in sorted(known | {key for key in oldest if key[1] in limits}):
-        of, limit_s = counted.get(group, Counted({})), limits[queue]
-        overdue_s = max(0.0, oldest.get((group, queue), 0.0) - limit_s)
+    """Make the answer of each (group, queue) that has started something or has tasks, and of each
+    group of `whole`. Pure."""
+    known = {(name, queue) for name, of in counted.items() for queue, _ in of.windows}
+    known |= {key for key in oldest if key[1] in limits or key[1] == WHOLE}
+    for name, queue in sorted(known):
+        of = counted.get(name, Counted({}))
+        limit_s = (whole or {})[name] if queue == WHOLE else limits[queue]
+        overdue_s = max(0.0, oldest.get((name, queue), 0.0) - limit_s)
         burns = {
-            name: _burn(of.windows.get((queue, name), Starts()), overdue_s, span_s)
-            for name, span_s in WINDOWS.items()
+            window: _burn(of.windows.get((queue, window), Starts()), overdue_s, span_s)
+            for window, span_s in WINDOWS.items()
         }
-        whole = of.windows.get((queue, BUDGET), Starts())
+        budget = of.windows.get((queue, BUDGET), Starts())
         yield ObjectiveView(
-            group=group, queue=queue, objective_s=limit_s, share=SHARE, started=whole.started,
-            late=whole.late, overdue_s=overdue_s, budget_left=max(0.0, 1.0 - burns[BUDGET]),
-            burns=tuple(Burn(name, rate) for name, rate in burns.items()),
+            group=name, queue=queue, objective_s=limit_s, share=SHARE, started=budget.started,
+            late=budget.late, overdue_s=overdue_s, budget_left=max(0.0, 1.0 - burns[BUDGET]),
+            burns=tuple(Burn(window, rate) for window, rate in burns.items()),
             shards=of.shards, shards_all=of.shards_all,
         )  # fmt: skip
 
@@ -170,11 +206,12 @@ def add(
     except msgspec.MsgspecError:
         return  # `late verify` tells of it
     for each in usage:
-        if each.queue not in least or each.outcome == ENQUEUED or not each.waiting:
+        if each.outcome == ENQUEUED or each.queue == CONTROL_QUEUE or not each.waiting:
             continue
         started = sum(count for _, count in each.waiting)
-        late = sum(count for index, count in each.waiting if index > least[each.queue])
-        for name, span_s in WINDOWS.items():
-            if ago_us <= span_s * 1e6:
-                of = windows.setdefault((each.queue, name), Starts())
-                of.started, of.late = of.started + started, of.late + late
+        for key in {each.queue, WHOLE} & least.keys():
+            late = sum(count for index, count in each.waiting if index > least[key])
+            for name, span_s in WINDOWS.items():
+                if ago_us <= span_s * 1e6:
+                    of = windows.setdefault((key, name), Starts())
+                    of.started, of.late = of.started + started, of.late + late

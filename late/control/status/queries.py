@@ -77,8 +77,8 @@ class StatusControl(Part):
     def objectives(
         self, seen: Status, settings: Mapping[str, QueueSettings] | None = None
     ) -> tuple[ObjectiveView, ...]:
-        """Judge the queues that have an objective, from the journal; see `objectives`. The answer
-        is kept for half a minute, as it takes many rows."""
+        """Judge the queues and groups that have an objective, from the journal; see `objectives`.
+        The answer is kept for half a minute, as it takes many rows."""
         now_s, judged = time.monotonic(), self._judged
         if judged is None or now_s >= judged[0] + KEPT_S:
             found = objectives.objectives(self._database.engine, seen.queues, settings)

@@ -14,8 +14,8 @@ import msgspec
 from sqlalchemy import Connection, Engine, Row, Select, select
 
 from late.autoscaler.keda.demand import Signals, TenantPace
-from late.control.queue_settings import of_queues
 from late.control.reports import reports
+from late.control.sql.knob_rows import of_queues
 from late.control.sql.per_shard import Value, lateral_rows
 from late.control.status.held_back import Pace, held_in_memory, helped
 from late.control.status.status import status

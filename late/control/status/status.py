@@ -19,6 +19,7 @@ import msgspec
 from sqlalchemy import Connection, Engine, Row, select
 
 from late.control.reports import reports
+from late.control.sql.deleted_queues import marked
 from late.control.sql.last_settlement import Journal, journals
 from late.control.sql.positions import registered, taken
 from late.control.sql.rows import now_us, open_of, seconds
@@ -99,7 +100,10 @@ def seen(
         now_us=now,
         schema_version=facts.get("schema_version", SCHEMA_VERSION),
         deployment=facts.get("deployment", ""),
-        queues=tuple(q for q in tally.queues() if queue in (None, q.queue)),
+        # One that is asked for by its name is shown with its dead letters.
+        queues=tuple(
+            q for q in tally.queues({} if queue else marked(facts)) if queue in (None, q.queue)
+        ),
         shards=tuple(shards),
         workers=tuple(
             msgspec.structs.replace(w, shards=holds.get(w.worker_id, 0)) for w in workers

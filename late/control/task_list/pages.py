@@ -13,7 +13,7 @@ from sqlalchemy import Connection, Engine
 
 from late.control.dead_letters import page as dead_page
 from late.control.dead_letters.filter import Filter
-from late.control.queue_settings import of_queues
+from late.control.sql.knob_rows import of_queues
 from late.control.sql.last_settlement import journals
 from late.control.sql.positions import registered
 from late.control.sql.rows import now_us

@@ -82,10 +82,12 @@ ALERTS: tuple[Alert, ...] = (
           "max by (group) (delta(late_freshness_seconds[1m])) > 0", "30s",
           "The group {{ $labels.group }} is stale by {{ $value | humanizeDuration }} and growing."),
     Alert("LateObjectiveBurnsFast", "page", _spends("1h", "5m", 14.4), "2m",
-          "{{ $labels.queue }} uses up its error budget {{ $value | humanize }} times too fast.",
+          "The error budget of {{ $labels.group }} {{ $labels.queue }} is used up "
+          "{{ $value | humanize }} times too fast.",
           per_queue=True),
     Alert("LateObjectiveBurnsSlowly", "ticket", _spends("6h", "30m", 6.0), "15m",
-          "{{ $labels.queue }} uses up its error budget {{ $value | humanize }} times too fast.",
+          "The error budget of {{ $labels.group }} {{ $labels.queue }} is used up "
+          "{{ $value | humanize }} times too fast.",
           per_queue=True),
     Alert("LateQueueIsOld", "ticket", f"{_QUEUE} > {{seconds}}", "2m",
           "The oldest task of {{ $labels.queue }} waits for {{ $value | humanizeDuration }}.",

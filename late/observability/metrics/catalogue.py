@@ -277,8 +277,8 @@ _look("database", "late_unhandled_tasks", "Parked tasks that no live worker can 
 _look("database", "late_suspect_deaths", "Workers that died under one task, which runs on trial: "
       "the most of any task.", "group", merge="max")  # fmt: skip
 _look("database", "late_objective_burn", "How fast a queue with an objective uses up its error "
-      "budget, over a window: 1 is just as fast as it lasts.", f"{_QUEUE} window",
-      merge="max")  # fmt: skip
+      "budget, over a window: 1 is just as fast as it lasts. Without a queue: a group's own.",
+      f"{_QUEUE} window", merge="max")  # fmt: skip
 _look("database", "late_objective_budget_left", "The part of the error budget of seven days that "
       "is left.", _QUEUE, merge="min")  # fmt: skip
 _look("database", "late_freshness_seconds", "Everything that was committed this long ago is done, "

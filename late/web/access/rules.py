@@ -134,7 +134,9 @@ def narrowed_status(status: Status, caller: Caller) -> Status:
         pauses=tuple(
             each for each in status.pauses if each.kind == "queue" and caller.may("view", each.name)
         ),
-        objectives=tuple(each for each in status.objectives if caller.may("view", each.queue)),
+        objectives=tuple(
+            each for each in status.objectives if each.queue and caller.may("view", each.queue)
+        ),
         shards=(),
         groups=(),
         suspects=(),  # Their queues are not known.
