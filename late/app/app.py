@@ -265,6 +265,9 @@ class App:
                 (`skip`), the `latest` one (the default), or `all`, at most `catch_up_max` (100).
             overlap: the treatment of a tick while the last tick's task has not ended: run both
                 (`allow`), `skip` the new one (the default), or `queue` it behind the last.
+            jitter: each tick comes up to so much later (`"30s"`, seconds or a `timedelta`), by
+                an amount that follows from the schedule and the tick: many schedules of one rule
+                do not fire at once. At most half of the time between two ticks.
             name: the schedule's name; by default the task's.
             args: arguments by name, the same at every tick.
 

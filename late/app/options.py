@@ -85,6 +85,7 @@ class ScheduleSettings(TypedDict, total=False):
     catch_up: Literal["skip", "latest", "all"]
     catch_up_max: int
     overlap: Literal["allow", "skip", "queue"]
+    jitter: timedelta | float | str | None
     name: str | None
     args: Mapping[str, object] | None
 

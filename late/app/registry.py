@@ -213,6 +213,7 @@ class TaskRegistry:
         catch_up: Literal["skip", "latest", "all"] = "latest",
         catch_up_max: int = 100,
         overlap: Literal["allow", "skip", "queue"] = "skip",
+        jitter: timedelta | float | str | None = None,
         name: str | None = None,
         args: Mapping[str, object] | None = None,
     ) -> ScheduleDecorator:
@@ -245,6 +246,7 @@ class TaskRegistry:
             # moves. The first due time is set by the database's clock then.
             anchor_us=0,
             next_due_at_us=None,
+            jitter_us=0 if jitter is None else _jitter_us(jitter, text, tz),
         )
 
         def register(function: Any) -> Any:
@@ -369,6 +371,26 @@ def _rule(rule: Any, every: Any) -> str:
         every, "every", least=1.0, most=validate.DELAY_S_MAX, error=InvalidCron
     )
     return f"every {length:.6f}".rstrip("0").rstrip(".") + "s"
+
+
+def _jitter_us(jitter: timedelta | float | str, rule: str, zone: str) -> int:
+    """Return a jitter in microseconds.
+
+    Raises:
+        ConfigError: it is no time, or above half of the time between two ticks.
+    """
+    from late.model.cron import gap_us
+    from late.model.time_text import duration_us
+
+    value: Any = duration_us(jitter, "jitter") / 1e6 if isinstance(jitter, str) else jitter
+    length = validate.seconds(value, "jitter", least=0.0, most=validate.DAY_S, error=InvalidCron)
+    gap = gap_us(rule, zone)
+    if 2 * length * 1e6 > gap:
+        raise InvalidCron(
+            f"jitter {validate.shown(jitter)} of {rule[:64]!r}: at most half of the time between "
+            f"two ticks, {gap / 2e6:g} s"
+        )
+    return round(length * 1e6)
 
 
 def _text_rule(rule: str) -> str:

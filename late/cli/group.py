@@ -50,13 +50,21 @@ def create(
     start_from: Annotated[
         str | None, typer.Option("--start-from", metavar="PLACE", help=PLACES)
     ] = None,
+    max_age: Annotated[
+        str | None,
+        typer.Option(
+            metavar="TIME", help="Skip a task that is older when it would begin, such as 6h."
+        ),
+    ] = None,
     json: options.Json = False,
 ) -> None:
     """Create a group. From then on the log keeps each task until this group has settled it."""
     chosen = None if queues is None else [queue.strip() for queue in queues.split(",")]
     with options.watching(url_option) as control:
         start = None if start_from is None else place_of(start_from, "--start-from", control)
-        _one(control.groups.create(name, queues=chosen, start=start), json)
+        max_age_s = None if max_age is None else options.duration_us(max_age, "--max-age") / 1e6
+        found = control.groups.create(name, queues=chosen, start=start, max_age_s=max_age_s)
+        _one(found, json)
 
 
 @app.command("list")
@@ -219,7 +227,7 @@ def set_(
     url_option: options.Url = None,
     json: options.Json = False,
 ) -> None:
-    """Set what a group promises: `late group set audit objective_s=60`, or `objective=1m`."""
+    """Set what a group promises or skips: `late group set audit objective=1m max_age=6h`."""
     from late.model.group_settings import parse
 
     changes = parse(words)
@@ -347,6 +355,7 @@ def _one(found: GroupView, json: bool) -> None:
             ("lag", output.age(found.lag_s)),
             ("alarm", "LAGGING" if found.lagging else None),
             ("objective", output.age(found.objective_s)),
+            ("max age", output.age(found.max_age_s)),
         ]
     )
 

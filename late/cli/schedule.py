@@ -22,21 +22,21 @@ app = typer.Typer(
 @app.command("list")
 def list_(url_option: options.Url = None, json: options.Json = False) -> None:
     """List the recurring tasks and when each is due next."""
-    from late.control.views import ScheduleView
+    from late.control.schedule_view import ScheduleView
 
     with options.control_of(url_option) as control:
-        found = control.schedules.all()
+        views = [ScheduleView.of(each) for each in control.schedules.all()]
     output.listed(
         json,
-        {"schedules": [ScheduleView.of(schedule) for schedule in found]},
+        {"schedules": views},
         "Schedules",
         ("name", "rule", "zone", "next due", "task", "queue", "catch-up", "overlap", "shard>"),
         [
             (
                 schedule.name,
-                schedule.rule,
+                schedule.rule + _jitter(schedule.jitter_us),
                 schedule.zone,
-                "paused" if schedule.paused else output.moment(schedule.next_due_at_us) or "never",
+                "paused" if schedule.paused else output.moment(schedule.fires_at_us) or "never",
                 schedule.task_name,
                 schedule.queue,
                 f"{schedule.catch_up} {schedule.catch_up_max}"
@@ -45,9 +45,13 @@ def list_(url_option: options.Url = None, json: options.Json = False) -> None:
                 schedule.overlap,
                 schedule.shard_id,
             )
-            for schedule in found
+            for schedule in views
         ],
     )
+
+
+def _jitter(jitter_us: int) -> str:
+    return f" +0..{output.age(jitter_us / 1e6)}" if jitter_us else ""
 
 
 @app.command("pause")
@@ -129,8 +133,9 @@ def remove(name: options.Name, url_option: options.Url = None, json: options.Jso
 
 
 def _say(schedule: Schedule, json: bool) -> None:
-    from late.control.views import ScheduleView
+    from late.control.schedule_view import ScheduleView
 
-    due = output.moment(schedule.next_due_at_us) or "never again"
+    view = ScheduleView.of(schedule)
+    due = output.moment(view.fires_at_us) or "never again"
     state = "paused" if schedule.paused else f"next due {due}"
-    output.line(json, ScheduleView.of(schedule), f"{schedule.name}: {state}")
+    output.line(json, view, f"{schedule.name}: {state}")

@@ -10,12 +10,14 @@ from sqlalchemy import Connection, delete, insert, select, update
 
 from late.control import audit, queue_deletion
 from late.control.database import Part, on_engine
+from late.control.groups.settings import all_of as settings_of_groups
 from late.control.sql import deleted_queues
 from late.control.sql.knob_rows import TABLES, locked
 from late.control.sql.rows import now_us
 from late.errors import ConfigError
 from late.model import queue_settings
 from late.model import validation as validate
+from late.model.group_settings import GroupSettings
 from late.model.queue_settings import Kind, QueueSettings
 from late.schema.engine import reading, write
 from late.schema.tables import audit as audit_table
@@ -44,10 +46,11 @@ class SettingsChange(msgspec.Struct, frozen=True):
 
 
 class Live(msgspec.Struct, frozen=True):
-    """The settings that a worker follows, by name of queue and of target."""
+    """The settings that a worker follows, by name of queue, of target and of group."""
 
     queues: Mapping[str, QueueSettings]
     targets: Mapping[str, QueueSettings]
+    groups: Mapping[str, GroupSettings] = {}
 
 
 class QueueControl(Part):
@@ -61,10 +64,11 @@ class QueueControl(Part):
         """
         with reading(self._database.engine) as connection:
             rows = {kind: connection.execute(select(table)).all() for kind, table in TABLES.items()}
+            groups = settings_of_groups(connection)
         queues, targets = (
             {row.name: queue_settings.decode(row.knobs) for row in rows[k]} for k in TABLES
         )
-        return Live(queues, targets)
+        return Live(queues, targets, groups)
 
     def settings(self, kind: Kind | None = None) -> list[Settings]:
         """Read every setting that is set, queues before targets, each ascending by name."""

@@ -4,13 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from sqlalchemy import Connection, RowMapping, select
+from sqlalchemy import Connection, RowMapping, delete, insert, select
 
 from late.control.sql.rows import locking
 from late.errors import ConfigError
 from late.model.task import Schedule
-from late.schema.tables import schedule
+from late.schema.tables import meta, schedule
 
+JITTER_KEY = "jitter/"
+"""The beginning of the keys in `late_meta` under which jitters are kept."""
 DECLARED = (
     "rule", "zone", "catch_up", "catch_up_max", "overlap", "queue", "task_name", "payload",
     "options",
@@ -40,8 +42,22 @@ def one(connection: Connection, name: str, *, lock: bool = True) -> RowMapping:
     return row
 
 
-def schedule_of(row: RowMapping) -> Schedule:
-    """Return the schedule in a row of its table."""
+def jitters(connection: Connection) -> dict[str, int]:
+    """Read the jitter of each schedule that has one, in microseconds, by name."""
+    end = JITTER_KEY[:-1] + chr(ord(JITTER_KEY[-1]) + 1)
+    kept = select(meta.c.key, meta.c.value).where(meta.c.key >= JITTER_KEY, meta.c.key < end)
+    return {row.key.removeprefix(JITTER_KEY): int(row.value) for row in connection.execute(kept)}
+
+
+def put_jitter(connection: Connection, name: str, jitter_us: int) -> None:
+    """Write the jitter of a schedule; 0 removes it."""
+    connection.execute(delete(meta).where(meta.c.key == JITTER_KEY + name))
+    if jitter_us:
+        connection.execute(insert(meta).values(key=JITTER_KEY + name, value=str(jitter_us)))
+
+
+def schedule_of(row: RowMapping, jitter_us: int = 0) -> Schedule:
+    """Return the schedule in a row of its table, with its jitter."""
     return Schedule(
         **{field: row[field] for field in DECLARED},
         name=row["name"],
@@ -50,4 +66,5 @@ def schedule_of(row: RowMapping) -> Schedule:
         next_due_at_us=row["next_due_at_us"],
         paused=bool(row["paused"]),
         open_task_id=row["open_task_id"],
+        jitter_us=jitter_us,
     )

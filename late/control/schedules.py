@@ -15,7 +15,14 @@ from sqlalchemy import Connection, Engine, RowMapping, delete, insert, select, u
 from late.control import audit
 from late.control import backfill as backfills
 from late.control.database import Part, on_engine
-from late.control.schedule_rows import DECLARED, one, schedule_of, stored
+from late.control.schedule_rows import (
+    DECLARED,
+    jitters,
+    one,
+    put_jitter,
+    schedule_of,
+    stored,
+)
 from late.control.sql.rows import COCKROACH, SPANNER, log_table_of, now_us
 from late.errors import ConfigError
 from late.model.cron import check, next_due_us
@@ -51,8 +58,13 @@ class ScheduleControl(Part):
             return []
         # Usually nothing has changed, and this read takes no lock.
         with reading(self._database.engine) as connection:
-            known = stored(connection, names)
-            if all(spec.name in known and not _changes(spec, known[spec.name]) for spec in specs):
+            known, had = stored(connection, names), jitters(connection)
+            if all(
+                spec.name in known
+                and not _changes(spec, known[spec.name])
+                and spec.jitter_us == had.get(spec.name, 0)
+                for spec in specs
+            ):
                 return []
         ordered = sorted(specs, key=lambda spec: spec.name)
         return write(self._database.engine, lambda connection: _sync(connection, ordered))
@@ -63,7 +75,11 @@ class ScheduleControl(Part):
         if shards is not None:
             statement = statement.where(schedule.c.shard_id.in_(sorted(shards)))
         with reading(self._database.engine) as connection:
-            return [schedule_of(row._mapping) for row in connection.execute(statement)]
+            moved = jitters(connection)
+            return [
+                schedule_of(row._mapping, moved.get(row.name, 0))
+                for row in connection.execute(statement)
+            ]
 
     def pause(self, name: str) -> Schedule:
         """Fire no more ticks until `resume`. Tasks of earlier ticks continue.
@@ -134,6 +150,7 @@ class ScheduleControl(Part):
         def forget(connection: Connection) -> None:
             one(connection, name)
             connection.execute(delete(schedule).where(schedule.c.name == name))
+            put_jitter(connection, name, 0)
             _audited(connection, "remove", name)
 
         write(self._database.engine, forget)
@@ -145,15 +162,19 @@ def _sync(connection: Connection, specs: Sequence[Schedule]) -> list[str]:
     # The clock is read after the lock. Every settled tick was due before this time, so a due time
     # that is computed from it cannot fire the same tick again.
     now = now_us(connection)
+    had = jitters(connection)
     for spec in specs:
-        row = known.get(spec.name)
+        row, moves = known.get(spec.name), spec.jitter_us != had.get(spec.name, 0)
         if row is None:
             if _insert(connection, spec, now):
                 written.append(spec.name)
+                put_jitter(connection, spec.name, spec.jitter_us)
             continue
         changed = _changes(spec, row)
-        if not changed:
+        if not changed and not moves:
             continue
+        if moves:  # `updated_at_us`, which workers follow, changes below
+            put_jitter(connection, spec.name, spec.jitter_us)
         if {"rule", "zone", "anchor_us"} & changed.keys():
             anchor = spec.anchor_us or now
             changed["anchor_us"] = anchor
@@ -212,7 +233,7 @@ def _switch(engine: Engine, name: str, *, paused: bool) -> Schedule:
         connection.execute(update(schedule).where(schedule.c.name == name).values(**changed))
         if bool(row["paused"]) != paused:
             _audited(connection, "pause" if paused else "resume", name)
-        return schedule_of(one(connection, name))
+        return schedule_of(one(connection, name), jitters(connection).get(name, 0))
 
     return write(engine, switch)
 

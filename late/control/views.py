@@ -14,7 +14,7 @@ import msgspec
 from late.control.past.as_of import AsOf
 from late.control.status_views import ObjectiveView, Pause
 from late.control.task_list.model import Enqueued
-from late.model.task import AttemptError, Schedule, StepDetail
+from late.model.task import AttemptError, StepDetail
 from late.model.worker_report import LimitedKey, WorkerReport
 
 
@@ -411,6 +411,8 @@ class GroupView(msgspec.Struct, frozen=True):
     """The time at which a shadow is forgotten."""
     objective_s: float | None = None
     """Seconds within which its attempts are to start; None if it has no objective."""
+    max_age_s: float | None = None
+    """A task that is older when it would begin ends as expired; None: at any age it begins."""
 
 
 class ShardReset(msgspec.Struct, frozen=True):
@@ -465,32 +467,6 @@ class Waited(msgspec.Struct, frozen=True):
     def over(self) -> bool:
         """True if there is nothing left to wait for."""
         return self.state in ("settled", "gone")
-
-
-class ScheduleView(msgspec.Struct, frozen=True, kw_only=True):
-    """A recurring task without its payload, which may be confidential."""
-
-    name: str
-    shard_id: int
-    rule: str
-    zone: str
-    catch_up: str
-    catch_up_max: int
-    overlap: str
-    queue: str
-    task_name: str
-    options: str | None
-    anchor_us: int
-    next_due_at_us: int | None
-    paused: bool
-    open_task_id: str | None
-    payload_bytes: int
-
-    @classmethod
-    def of(cls, schedule: Schedule) -> ScheduleView:
-        """Return the view of a schedule."""
-        fields = msgspec.structs.asdict(schedule)
-        return cls(payload_bytes=len(fields.pop("payload")), **fields)
 
 
 class Check(msgspec.Struct, frozen=True):

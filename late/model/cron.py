@@ -15,6 +15,7 @@ import re
 from collections.abc import Iterator
 from datetime import UTC, datetime
 from functools import lru_cache
+from itertools import islice, pairwise
 from zoneinfo import ZoneInfo
 
 from cronsim import CronSim, CronSimError
@@ -36,6 +37,9 @@ RULE_CHARS_MAX = 200
 SEARCH_YEARS = 8
 """A rule that does not fire within so many years never fires: 29 February is at most 8 years
 away."""
+
+GAPS = 100
+"""Due times that are looked at for the least time between two."""
 
 
 @lru_cache(maxsize=256)
@@ -75,6 +79,17 @@ def next_due_us(rule: str, zone: str, *, anchor_us: int, after_us: int) -> int |
         InvalidCron: the rule or the zone is wrong.
     """
     return next(dues_us(rule, zone, anchor_us=anchor_us, after_us=after_us), None)
+
+
+def gap_us(rule: str, zone: str) -> int:
+    """Return the least time between two of the next due times of a rule.
+
+    Raises:
+        InvalidCron: the rule or the zone is wrong.
+    """
+    after_us = _us(datetime(2026, 1, 1, tzinfo=UTC))
+    dues = list(islice(dues_us(rule, zone, anchor_us=0, after_us=after_us), GAPS))
+    return min((later - due for due, later in pairwise(dues)), default=86_400_000_000)
 
 
 def dues_us(rule: str, zone: str, *, anchor_us: int, after_us: int) -> Iterator[int]:

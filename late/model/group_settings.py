@@ -16,7 +16,7 @@ from late.model.validation import DAY_S, bounds, shown
 
 KEY = "group_set/"
 """The beginning of the keys in `late_meta`."""
-BOUNDS = {"objective_s": (0.1, 366 * DAY_S)}
+BOUNDS = {"objective_s": (0.1, 366 * DAY_S), "max_age_s": (1.0, 366 * DAY_S)}
 TAKES_BACK = "default"
 
 
@@ -25,6 +25,8 @@ class GroupSettings(msgspec.Struct, frozen=True, omit_defaults=True):
 
     objective_s: float | None = None
     """Seconds within which its attempts are to start, counted from when they are due."""
+    max_age_s: float | None = None
+    """A task that is older when it would begin ends as expired and never runs in the group."""
 
 
 NAMES = GroupSettings.__struct_fields__
@@ -71,7 +73,7 @@ def changed(settings: GroupSettings, changes: Mapping[str, Any]) -> GroupSetting
 
 
 def parse(words: list[str]) -> dict[str, float | None]:
-    """Read words such as `objective_s=60 objective=1m objective_s=default`: name -> seconds.
+    """Read words such as `objective_s=60 max_age=6h objective_s=default`: name -> seconds.
 
     A name without `_s` takes a time with its unit.
 

@@ -400,3 +400,5 @@ class Schedule(msgspec.Struct, frozen=True):
     next_due_at_us: int | None
     paused: bool = False
     open_task_id: TaskId | None = None
+    jitter_us: int = 0
+    """The most by which a tick comes later than the rule says; how much follows from the tick."""

@@ -51,6 +51,18 @@ def tick_headers(name: str, due_us: int) -> dict[str, str]:
     return {"late-schedule": name, "late-due": due_at.isoformat()}
 
 
+def fires_at_us(schedule: Schedule, due_us: int) -> int:
+    """Return when the tick of the due time `due_us` is fired: up to the schedule's jitter later.
+
+    How much follows from the name and the due time: it is the same for whoever computes it.
+    """
+    if not schedule.jitter_us:
+        return due_us
+    text = f"{schedule.name}|{due_us}|jitter".encode()
+    part = int.from_bytes(hashlib.blake2b(text, digest_size=8).digest(), "big")
+    return due_us + (part * (schedule.jitter_us + 1) >> 64)
+
+
 def tick_id(name: str, shard_id: int, due_us: int) -> TaskId:
     """Return the UUIDv7 of a tick: the same tick has the same id, whoever computes it."""
     digest = hashlib.blake2b(f"{name}|{due_us}".encode(), digest_size=8).digest()

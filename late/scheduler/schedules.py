@@ -15,7 +15,7 @@ import msgspec
 from late.errors import InvalidCron
 from late.model.cron import dues_us
 from late.model.task import Schedule, TaskId
-from late.model.ticks import tick
+from late.model.ticks import fires_at_us, tick
 from late.model.worker_report import ScheduleSlips
 from late.payload.terms import is_bound
 from late.store.base import Tick
@@ -45,7 +45,7 @@ class ShardSchedules:
         self._look()
 
     def _look(self) -> None:
-        dues = [s.next_due_at_us for s in self._schedules.values() if _active(s)]
+        dues = [_fires_us(each) for each in self._schedules.values()]
         self.next_due_us = min((due for due in dues if due is not None), default=None)
 
     def take_due(self, now_us: int) -> tuple[Tick, ...]:
@@ -58,7 +58,8 @@ class ShardSchedules:
             if sum(len(tick.tasks) for tick in ticks) >= TASKS_MAX:
                 break
             schedule = self._schedules[name]
-            if _active(schedule) and (schedule.next_due_at_us or 0) <= now_us:
+            fires_us = _fires_us(schedule)
+            if fires_us is not None and fires_us <= now_us:
                 tick = fire(schedule, now_us)
                 ticks.append(tick)
                 self._note(schedule, tick, now_us)
@@ -71,7 +72,7 @@ class ShardSchedules:
         return tuple(ticks)
 
     def _note(self, schedule: Schedule, tick: Tick, now_us: int) -> None:
-        late_us = now_us - tick.due_at_us
+        late_us = now_us - fires_at_us(schedule, tick.due_at_us)
         if not (tick.skipped or tick.overlaps or late_us > GRACE_US):
             return
         had = self.slips.get(schedule.name, ScheduleSlips(schedule.name))
@@ -93,8 +94,10 @@ class ShardSchedules:
             self._schedules[name] = msgspec.structs.replace(schedule, open_task_id=None)
 
 
-def _active(schedule: Schedule) -> bool:
-    return not schedule.paused and schedule.next_due_at_us is not None
+def _fires_us(schedule: Schedule) -> int | None:
+    """Return when the next tick is fired; None: never, or not while it is paused."""
+    due_us = schedule.next_due_at_us
+    return None if schedule.paused or due_us is None else fires_at_us(schedule, due_us)
 
 
 def fire(schedule: Schedule, now_us: int) -> Tick:
@@ -107,13 +110,13 @@ def fire(schedule: Schedule, now_us: int) -> Tick:
     """
     due = schedule.next_due_at_us
     assert due is not None
-    assert due <= now_us
+    assert fires_at_us(schedule, due) <= now_us
     try:
         upcoming = dues_us(schedule.rule, schedule.zone, anchor_us=schedule.anchor_us, after_us=due)
         missed = [due]
         following = None
         for moment in upcoming:
-            if moment > now_us:
+            if fires_at_us(schedule, moment) > now_us:
                 following = moment
                 break
             missed.append(moment)
@@ -124,7 +127,7 @@ def fire(schedule: Schedule, now_us: int) -> Tick:
         return Tick(schedule.name, due, None, ())
     if schedule.catch_up == "all":
         chosen = missed[-schedule.catch_up_max :]
-    elif schedule.catch_up == "latest" or now_us - missed[-1] <= GRACE_US:
+    elif schedule.catch_up == "latest" or now_us - fires_at_us(schedule, missed[-1]) <= GRACE_US:
         chosen = missed[-1:]
     else:
         chosen = []

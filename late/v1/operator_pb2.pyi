@@ -379,16 +379,18 @@ class ListGroupsRequest(_message.Message):
     def __init__(self) -> None: ...
 
 class CreateGroupRequest(_message.Message):
-    __slots__ = ("name", "queues", "place", "at")
+    __slots__ = ("name", "queues", "place", "at", "max_age_s")
     NAME_FIELD_NUMBER: _ClassVar[int]
     QUEUES_FIELD_NUMBER: _ClassVar[int]
     PLACE_FIELD_NUMBER: _ClassVar[int]
     AT_FIELD_NUMBER: _ClassVar[int]
+    MAX_AGE_S_FIELD_NUMBER: _ClassVar[int]
     name: str
     queues: _containers.RepeatedScalarFieldContainer[str]
     place: str
     at: _timestamp_pb2.Timestamp
-    def __init__(self, name: _Optional[str] = ..., queues: _Optional[_Iterable[str]] = ..., place: _Optional[str] = ..., at: _Optional[_Union[datetime.datetime, _timestamp_pb2.Timestamp, _Mapping]] = ...) -> None: ...
+    max_age_s: float
+    def __init__(self, name: _Optional[str] = ..., queues: _Optional[_Iterable[str]] = ..., place: _Optional[str] = ..., at: _Optional[_Union[datetime.datetime, _timestamp_pb2.Timestamp, _Mapping]] = ..., max_age_s: _Optional[float] = ...) -> None: ...
 
 class CreateShadowRequest(_message.Message):
     __slots__ = ("name", "of", "queues", "place", "at", "rate", "speed", "keep_s")
@@ -1139,7 +1141,7 @@ class Groups(_message.Message):
     def __init__(self, groups: _Optional[_Iterable[_Union[GroupView, _Mapping]]] = ...) -> None: ...
 
 class GroupView(_message.Message):
-    __slots__ = ("name", "created_at_us", "state", "queues", "from_us", "replay_us", "workers", "owned", "lag", "lag_s", "lagging", "stale_s", "shadow_of", "until_us", "objective_s")
+    __slots__ = ("name", "created_at_us", "state", "queues", "from_us", "replay_us", "workers", "owned", "lag", "lag_s", "lagging", "stale_s", "shadow_of", "until_us", "objective_s", "max_age_s")
     NAME_FIELD_NUMBER: _ClassVar[int]
     CREATED_AT_US_FIELD_NUMBER: _ClassVar[int]
     STATE_FIELD_NUMBER: _ClassVar[int]
@@ -1155,6 +1157,7 @@ class GroupView(_message.Message):
     SHADOW_OF_FIELD_NUMBER: _ClassVar[int]
     UNTIL_US_FIELD_NUMBER: _ClassVar[int]
     OBJECTIVE_S_FIELD_NUMBER: _ClassVar[int]
+    MAX_AGE_S_FIELD_NUMBER: _ClassVar[int]
     name: str
     created_at_us: int
     state: str
@@ -1170,7 +1173,8 @@ class GroupView(_message.Message):
     shadow_of: str
     until_us: int
     objective_s: float
-    def __init__(self, name: _Optional[str] = ..., created_at_us: _Optional[int] = ..., state: _Optional[str] = ..., queues: _Optional[_Iterable[str]] = ..., from_us: _Optional[int] = ..., replay_us: _Optional[int] = ..., workers: _Optional[int] = ..., owned: _Optional[int] = ..., lag: _Optional[_Union[Count, _Mapping]] = ..., lag_s: _Optional[float] = ..., lagging: bool = ..., stale_s: _Optional[float] = ..., shadow_of: _Optional[str] = ..., until_us: _Optional[int] = ..., objective_s: _Optional[float] = ...) -> None: ...
+    max_age_s: float
+    def __init__(self, name: _Optional[str] = ..., created_at_us: _Optional[int] = ..., state: _Optional[str] = ..., queues: _Optional[_Iterable[str]] = ..., from_us: _Optional[int] = ..., replay_us: _Optional[int] = ..., workers: _Optional[int] = ..., owned: _Optional[int] = ..., lag: _Optional[_Union[Count, _Mapping]] = ..., lag_s: _Optional[float] = ..., lagging: bool = ..., stale_s: _Optional[float] = ..., shadow_of: _Optional[str] = ..., until_us: _Optional[int] = ..., objective_s: _Optional[float] = ..., max_age_s: _Optional[float] = ...) -> None: ...
 
 class Comparison(_message.Message):
     __slots__ = ("shadow", "real", "since_us", "until_us", "tasks", "differences", "capped", "unread")
@@ -1318,7 +1322,7 @@ class Schedules(_message.Message):
     def __init__(self, schedules: _Optional[_Iterable[_Union[ScheduleView, _Mapping]]] = ...) -> None: ...
 
 class ScheduleView(_message.Message):
-    __slots__ = ("name", "shard_id", "rule", "zone", "catch_up", "catch_up_max", "overlap", "queue", "task_name", "options", "anchor_us", "next_due_at_us", "paused", "open_task_id", "payload_bytes")
+    __slots__ = ("name", "shard_id", "rule", "zone", "catch_up", "catch_up_max", "overlap", "queue", "task_name", "options", "anchor_us", "next_due_at_us", "paused", "open_task_id", "payload_bytes", "jitter_us", "fires_at_us")
     NAME_FIELD_NUMBER: _ClassVar[int]
     SHARD_ID_FIELD_NUMBER: _ClassVar[int]
     RULE_FIELD_NUMBER: _ClassVar[int]
@@ -1334,6 +1338,8 @@ class ScheduleView(_message.Message):
     PAUSED_FIELD_NUMBER: _ClassVar[int]
     OPEN_TASK_ID_FIELD_NUMBER: _ClassVar[int]
     PAYLOAD_BYTES_FIELD_NUMBER: _ClassVar[int]
+    JITTER_US_FIELD_NUMBER: _ClassVar[int]
+    FIRES_AT_US_FIELD_NUMBER: _ClassVar[int]
     name: str
     shard_id: int
     rule: str
@@ -1349,7 +1355,9 @@ class ScheduleView(_message.Message):
     paused: bool
     open_task_id: str
     payload_bytes: int
-    def __init__(self, name: _Optional[str] = ..., shard_id: _Optional[int] = ..., rule: _Optional[str] = ..., zone: _Optional[str] = ..., catch_up: _Optional[str] = ..., catch_up_max: _Optional[int] = ..., overlap: _Optional[str] = ..., queue: _Optional[str] = ..., task_name: _Optional[str] = ..., options: _Optional[str] = ..., anchor_us: _Optional[int] = ..., next_due_at_us: _Optional[int] = ..., paused: bool = ..., open_task_id: _Optional[str] = ..., payload_bytes: _Optional[int] = ...) -> None: ...
+    jitter_us: int
+    fires_at_us: int
+    def __init__(self, name: _Optional[str] = ..., shard_id: _Optional[int] = ..., rule: _Optional[str] = ..., zone: _Optional[str] = ..., catch_up: _Optional[str] = ..., catch_up_max: _Optional[int] = ..., overlap: _Optional[str] = ..., queue: _Optional[str] = ..., task_name: _Optional[str] = ..., options: _Optional[str] = ..., anchor_us: _Optional[int] = ..., next_due_at_us: _Optional[int] = ..., paused: bool = ..., open_task_id: _Optional[str] = ..., payload_bytes: _Optional[int] = ..., jitter_us: _Optional[int] = ..., fires_at_us: _Optional[int] = ...) -> None: ...
 
 class Ran(_message.Message):
     __slots__ = ("schedule", "task_id")

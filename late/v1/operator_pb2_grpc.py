@@ -560,8 +560,8 @@ class OperatorServicer(object):
         raise NotImplementedError('Method not implemented!')
 
     def SetGroup(self, request, context):
-        """Set what a group promises: `objective_s`. Takes the role `admin`, for all queues. As
-        `late group set`, `PATCH /v1/groups/{group}`.
+        """Set what a group promises or skips: `objective_s`, `max_age_s`. Takes the role `admin`, for all
+        queues. As `late group set`, `PATCH /v1/groups/{group}`.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')

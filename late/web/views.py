@@ -14,6 +14,7 @@ from late.concurrency import in_thread
 from late.control.dead_letters.dry_run import LOOKED
 from late.control.findings.targets import parked_by_task, targets_of
 from late.control.findings.workers import standing
+from late.control.schedule_view import ScheduleView
 from late.errors import ConfigError, StoreError
 from late.model.access.rules import check_queue, seen_by
 from late.model.queue_settings import LOCAL, REMOTE, Kind, QueueSettings, encode
@@ -164,6 +165,7 @@ class Screens:
             request, visitor, "group.html", f"Group {name}", live=model["reset"] is None,
             group=group, level=places.group_level, may_change=visitor.may_administer,
             objectives=[o for o in seen.status.objectives if (o.group, o.queue) == (name, "")],
+            signals=seen.signals,
             **seen_at(seen), **model,
         )  # fmt: skip
 
@@ -228,7 +230,7 @@ class Screens:
         seen = await self._context.seen(visitor)
         found = [
             each
-            for each in await in_thread(self._context.control.schedules.all)
+            for each in map(ScheduleView.of, await in_thread(self._context.control.schedules.all))
             if each.name > after and visitor.caller.may("view", each.queue)
         ]
         return self._context.page(

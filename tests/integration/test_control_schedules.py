@@ -226,3 +226,24 @@ def test_a_lane_grows_and_never_shrinks(url: str) -> None:
         assert control.lanes.set_shards("default", 100).shards == 100
         assert control.lanes.set_shards("bulk", 3996).shards == 3996
         assert len(control.status.read().shards) == 4096
+
+
+def test_jitter_is_stored_changed_and_forgotten_with_its_schedule(url: str) -> None:
+    moved = changed(NIGHTLY, jitter_us=30_000_000)
+    with Control(url) as control:
+        assert control.schedules.sync([moved, OFTEN]) == ["nightly", "often"]
+        nightly, often = control.schedules.all()
+        assert (nightly.jitter_us, often.jitter_us) == (30_000_000, 0)
+        assert control.schedules.sync([moved, OFTEN]) == []
+        assert control.schedules.pause("nightly").jitter_us == 30_000_000
+        before = rows(url, "select updated_at_us from late_schedule where name = 'nightly'")
+        assert control.schedules.sync([NIGHTLY]) == ["nightly"]
+        [found, _] = control.schedules.all()
+        assert (found.jitter_us, found.paused) == (0, True)
+        assert found.next_due_at_us == nightly.next_due_at_us, "the tick is the same"
+        after = rows(url, "select updated_at_us from late_schedule where name = 'nightly'")
+        assert after != before, "this is what workers follow"
+        control.schedules.sync([moved])
+        control.schedules.remove("nightly")
+        control.schedules.sync([NIGHTLY])
+        assert control.schedules.all()[0].jitter_us == 0

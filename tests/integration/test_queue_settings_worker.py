@@ -98,6 +98,39 @@ async def test_a_running_worker_follows(url: str) -> None:
         await worker.wait()
 
 
+async def test_a_group_skips_what_is_too_old_and_others_run_it(url: str) -> None:
+    app, ran = late.App(url), Counter[str]()
+
+    @app.task
+    async def work(ctx: late.AsyncContext, n: int) -> None:
+        ran[ctx.group] += 1
+
+    with Control(url) as control:
+        control.groups.create("quick", start="beginning", max_age_s=1)
+        with connect(url) as tx:
+            app.enqueue_many(tx, [work.call(n) for n in range(5)])
+        begun_us = control.now()
+        await until(lambda: control.now() >= begun_us + 1_000_000)  # by the database's clock
+        worker = Worker(app, settings=QUICK, groups=("default", "quick"))
+        await worker.start()
+        try:
+            assert worker.scheduler.limits.max_ages_us == {"quick": 1_000_000}
+            await until(lambda: ran["default"] == 5)
+            await until(lambda: not any(each.waiting for each in control.status.read().queues))
+            assert ran["quick"] == 0
+            found = control.status.usage_since(0, {}).usage
+            skipped = {group for group, each in found if each.outcome == "expired"}
+            assert skipped == {"quick"}
+            assert sum(each.count for _, each in found if each.outcome == "expired") == 5
+            assert control.verify().problems == ()
+            await asyncio.to_thread(control.groups.change, "quick", {"max_age_s": None})
+            await until(lambda: worker.scheduler.limits.max_ages_us == {})
+        finally:
+            worker.ask_to_stop()
+            await worker.wait()
+        assert control.verify().problems == ()
+
+
 async def test_a_worker_does_not_run_with_knobs_that_it_cannot_read(url: str) -> None:
     execute(
         url,

@@ -20,6 +20,7 @@ import msgspec
 import pytest
 
 import late
+from late.errors import ConfigError, InvalidCron
 from late.model.ids import shard_of
 from late.model.lanes import Lane
 from late.model.task import Options, Policy, Record
@@ -441,3 +442,21 @@ def test_a_setting_that_does_not_exist_is_refused_at_once_and_by_its_name() -> N
     with pytest.raises(TypeError, match=r"app.remote has no setting 'process'; it has"):
         app.remote("pay", target="billing", process=True)  # type: ignore[call-overload]
     assert not app.tasks
+
+
+def test_a_schedule_takes_a_jitter_of_half_of_the_time_between_two_ticks() -> None:
+    app = late.App("sqlite://")
+
+    @app.schedule("0 * * * *", jitter="30m")
+    @app.schedule("0 0 1 * *", jitter=3_600, name="monthly")
+    @app.schedule(every=60, jitter=timedelta(seconds=30), name="often")
+    @app.task
+    def tidy() -> None: ...
+
+    moved = {each.name: each.jitter_us for each in app.schedules}
+    assert moved == {"tidy": 1_800_000_000, "monthly": 3_600_000_000, "often": 30_000_000}
+    for bad in (1_801, "31m", -1, True, float("nan")):
+        with pytest.raises(InvalidCron, match="jitter"):
+            app.schedule("0 * * * *", jitter=bad)
+    with pytest.raises(ConfigError, match="jitter"):
+        app.schedule("0 * * * *", jitter="soon")

@@ -160,6 +160,17 @@ def test_a_queue_that_nobody_uses_is_deleted(cli: Cli) -> None:
     assert cli.fine("queue", "show", "payments", "--json").json["set"] == {"rate": 50.0}
 
 
+def test_a_group_is_created_with_a_highest_age(cli: Cli) -> None:
+    create = ("group", "create", "quick", "--start-from", "now", "--max-age")
+    assert "max_age_s" in cli.refused(*create, "0.5s")
+    assert cli.fine(*create, "6h", "--json").json["max_age_s"] == 21_600.0
+    assert "6h" in cli.fine("group", "show", "quick").out
+    both = cli.fine("group", "set", "quick", "max_age=1d", "objective_s=60", "--json").json
+    assert (both["max_age_s"], both["objective_s"]) == (86_400.0, 60.0)
+    cli.fine("group", "set", "quick", "max_age=default", "--json")
+    assert cli.fine("group", "show", "quick", "--json").json["max_age_s"] is None
+
+
 def test_a_group_gets_an_objective(cli: Cli) -> None:
     assert cli.fine("group", "set", "default", "objective=1m", "--json").json["objective_s"] == 60.0
     assert "1m 0s" in cli.fine("group", "show", "default").out

@@ -6,6 +6,7 @@ import pytest
 from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
 
+from late.model.group_settings import GroupSettings
 from late.model.queue_settings import QueueSettings
 from late.scheduler.settings import CoreSettings
 from tests.unit.core_world import SECOND, World
@@ -133,6 +134,64 @@ def test_old_tasks_of_a_queue_expire_without_options() -> None:
     world.write()
     world.acknowledge()
     assert old in world.final
+
+
+def skipping(max_age_s: float) -> World:
+    world = World()
+    world.limits.set_groups({world.core.state.lease.group: GroupSettings(max_age_s=max_age_s)})
+    world.turn()
+    return world
+
+
+def test_a_group_skips_what_is_too_old_when_it_would_begin() -> None:
+    world = skipping(5)
+    old = world.enqueue()
+    keyed = [world.enqueue(ordering_key="k") for _ in range(2)]
+    world.now_us += 4 * SECOND
+    fresh = world.enqueue(ordering_key="k")
+    world.now_us += SECOND
+    world.read_page()
+    world.grant(10)
+    assert ids(world) == [fresh], "a key goes on to the first that may begin"
+    world.write()
+    world.acknowledge()
+    assert {old, *keyed} <= world.final.keys()
+    assert world.accounted() == world.unsettled()
+
+
+def test_the_age_counts_from_the_time_that_the_producer_asked_for() -> None:
+    world = skipping(5)
+    later = world.enqueue(delay_us=60 * SECOND)
+    world.read_page()
+    world.write()
+    world.acknowledge()
+    world.now_us += 61 * SECOND
+    world.drain()
+    assert later in {attempt.record.task_id for attempt in world.starts}
+
+
+def test_what_has_begun_goes_on_at_any_age() -> None:
+    world = skipping(5)
+    world.enqueue()
+    world.read_page()
+    world.grant(1)
+    world.finish(world.running[0], kind="failed", error="boom")
+    world.write()
+    world.acknowledge()
+    world.now_us += 60 * SECOND
+    world.drain()
+    assert [attempt.number for attempt in world.starts] == [1, 2]
+
+
+def test_other_groups_skip_nothing() -> None:
+    world = World()
+    world.limits.set_groups({"another": GroupSettings(max_age_s=5)})
+    world.turn()
+    task = world.enqueue()
+    world.now_us += 60 * SECOND
+    world.read_page()
+    world.grant(1)
+    assert ids(world) == [task]
 
 
 def test_the_newest_go_first_once_the_oldest_has_waited_too_long() -> None:

@@ -475,6 +475,19 @@ def test_an_objective_of_a_group_is_told_with_the_group() -> None:
     assert narrowed(look, Caller("x", (Right("view", ("mail",)),))).status.objectives == ()
 
 
+@pytest.mark.parametrize(("expired", "told"), [(1.0, True), (0.1, False), (0.0, False)])
+def test_a_group_that_skips_much_is_told(expired: float, told: bool) -> None:
+    pace = Signals(backlog=0, age_s=0.0, rate=2.0, busy_s=0.1, workers=1, shards=1, expired=expired)
+    look = seen(groups=(group(max_age_s=60.0),))
+    look = msgspec.structs.replace(look, signals={"default": pace})
+    found = [each for each in findings(look) if "skips" in each.what]
+    assert bool(found) is told
+    if told:
+        assert found[0].detail.startswith("1/s, 33% of what came to their turn")
+    silent = msgspec.structs.replace(look, groups=(group(),))
+    assert not [each for each in findings(silent) if "skips" in each.what]
+
+
 def test_the_limits_of_objectives_are_those_of_the_alerts() -> None:
     for name, (long, short, most, _) in zip(("Fast", "Slowly"), BURNS, strict=True):
         [alert] = [each for each in ALERTS if each.name == f"LateObjectiveBurns{name}"]

@@ -204,6 +204,14 @@ async def test_a_queue_is_deleted_when_it_has_no_tasks(tmp_path: Path) -> None:
         assert audit(it.url) == [("anybody@api", "queue.delete")]
 
 
+async def test_a_group_is_created_with_a_highest_age(tmp_path: Path) -> None:
+    async with served(tmp_path) as it:
+        body = {"name": "quick", "place": "now", "max_age_s": 3_600}
+        assert (await it.call("POST", "/v1/groups", body)).json["max_age_s"] == 3_600.0
+        refused = await it.call("POST", "/v1/groups", {**body, "name": "b", "max_age_s": 0.5})
+        assert refused.status == 400
+
+
 async def test_a_group_gets_an_objective_and_loses_it(tmp_path: Path) -> None:
     async with served(tmp_path) as it:
         path = "/v1/groups/default"

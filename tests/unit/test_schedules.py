@@ -7,6 +7,7 @@ import pytest
 
 from late.model.ids import shard_of
 from late.model.task import Options, Schedule, TaskId
+from late.model.ticks import fires_at_us
 from late.scheduler.events_effects import SchedulesRead
 from late.scheduler.schedules import ShardSchedules, fire
 from tests.unit.core_world import SECOND, World
@@ -140,3 +141,44 @@ def test_a_tick_that_waits_for_its_settlement_wakes_nobody_again() -> None:
     assert settlement is not None
     assert [tick.due_at_us for tick in settlement.ticks] == [due_us]
     assert world.core.state.wake_at_us() == due_us + SECOND
+
+
+def test_jitter_moves_a_tick_within_its_bound_and_is_the_same_for_everybody() -> None:
+    hourly = schedule(rule="0 * * * *", jitter_us=10 * MINUTE)
+    moved = [
+        fires_at_us(msgspec.structs.replace(hourly, name=f"s{n}"), START) - START
+        for n in range(1_000)
+    ]
+    assert all(0 <= each <= 10 * MINUTE for each in moved)
+    assert len({each // MINUTE for each in moved}) == 10, "no minute is left out"
+    assert max(moved.count(each) for each in moved) < 5
+    # Fixed, since workers of two versions must agree.
+    assert fires_at_us(hourly, START) - START == 37_974_629
+    assert fires_at_us(hourly, START) != fires_at_us(hourly, START + 60 * MINUTE) - 60 * MINUTE
+    assert fires_at_us(schedule(), START) == START
+
+
+def test_a_tick_with_jitter_is_fired_when_it_has_moved_to_and_not_before() -> None:
+    hourly = schedule(rule="0 * * * *", jitter_us=10 * MINUTE)
+    mine, fires_us = ShardSchedules(), fires_at_us(hourly, START)
+    mine.replace([hourly])
+    assert mine.next_due_us == fires_us > START
+    assert mine.take_due(fires_us - 1) == ()
+    [tick] = mine.take_due(fires_us)
+    assert (tick.due_at_us, tick.skipped) == (START, 0)
+    assert [task.task_id for task in tick.tasks] == [
+        fire(schedule(rule="0 * * * *"), START).tasks[0].task_id
+    ], "its id is that of the tick without jitter"
+    assert mine.next_due_us == fires_at_us(hourly, START + 60 * MINUTE)
+    assert not mine.slips, "it is not late"
+
+
+@pytest.mark.parametrize("catch_up", ["skip", "latest", "all"])
+@pytest.mark.parametrize("name", [f"s{n}" for n in range(8)])
+def test_each_tick_is_fired_once_with_the_longest_jitter(catch_up: str, name: str) -> None:
+    mine = ShardSchedules()
+    mine.replace([schedule(name=name, catch_up=catch_up, jitter_us=MINUTE // 2)])
+    due = []
+    for now_us in range(START, START + 121 * MINUTE, 20 * SECOND):
+        due += [header for tick in mine.take_due(now_us) for header in due_headers(tick.tasks)]
+    assert due[:120] == [f"{n // 60:02d}:{n % 60:02d}" for n in range(120)]

@@ -68,14 +68,6 @@ async def test_what_is_paused_says_by_whom_and_an_objective_what_is_left(tmp_pat
             assert "by ada lovelace since" in await it.shown(path), path
 
 
-async def test_a_group_shows_what_is_left_of_its_objective(tmp_path: Path) -> None:
-    async with filled(tmp_path) as (it, _):
-        with Control(it.url) as control:
-            control.groups.change("default", {"objective_s": 30.0})
-        assert "Budget left" in await it.shown("groups/default")
-        assert "Budget left" not in await it.shown("queues/mail")
-
-
 async def test_every_screen_is_there_empty_and_full(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

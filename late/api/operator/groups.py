@@ -38,6 +38,8 @@ class CreateGroup(msgspec.Struct, forbid_unknown_fields=True, kw_only=True):
     queues: Annotated[list[Name], Meta(min_length=1, max_length=1_000)] | None = None
     place: Place | None = None
     at: Moment | None = None
+    max_age_s: Annotated[float, Meta(ge=1, le=366 * 86_400)] | None = None
+    """A task that is older when it would begin ends as expired."""
 
 
 class ResetGroup(msgspec.Struct, forbid_unknown_fields=True, kw_only=True):
@@ -113,7 +115,9 @@ def create_group(ask: Ask[CreateGroup]) -> GroupView:
     start = None
     if asked.place is not None or asked.at is not None:
         start = place_of(ask, asked.place, asked.at)
-    return ask.control.groups.create(asked.name, queues=asked.queues, start=start)
+    return ask.control.groups.create(
+        asked.name, queues=asked.queues, start=start, max_age_s=asked.max_age_s
+    )
 
 
 @operation("POST", "/v1/shadows", ADMIN_WHOLE, "group shadow")
@@ -143,7 +147,7 @@ def show_group(ask: Ask[Nothing]) -> GroupView:
 
 @operation("PATCH", GROUP, ADMIN_WHOLE, "group set")
 def set_group(ask: Ask[SetGroup]) -> GroupView:
-    """Set what a group promises: `objective_s`."""
+    """Set what a group promises or skips: `objective_s`, `max_age_s`."""
     return ask.control.groups.change(_name(ask), ask.value.settings)
 
 

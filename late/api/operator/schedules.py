@@ -10,7 +10,7 @@ from late.api.errors import NotFound
 from late.api.operator.operation import Ask, Nothing, Operation, operation
 from late.api.operator.values import Moment, moment_us
 from late.control.backfill import Backfill
-from late.control.views import ScheduleView
+from late.control.schedule_view import ScheduleView
 from late.model.access.rights import Role
 from late.model.access.rules import ADMIN, OPERATE, VIEW, check_queue
 

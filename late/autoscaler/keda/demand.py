@@ -59,6 +59,8 @@ class Signals(msgspec.Struct, frozen=True):
     what is parked because its tenant has its share of the slots. None: all of the backlog."""
     limits: tuple[str, ...] = ()
     """The limits that hold some of it back, for people."""
+    expired: float = 0.0
+    """Tasks a second that ended as expired, lately: they never ran."""
 
     @property
     def drain_s(self) -> float:

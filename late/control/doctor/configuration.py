@@ -12,6 +12,7 @@ from collections.abc import Iterator
 from sqlalchemy import Connection, func, select, text
 
 from late.control.groups.lag import unread
+from late.control.schedule_rows import jitters, schedule_of
 from late.control.sql.last_settlement import Journal, journals
 from late.control.sql.rows import now_us, seconds
 from late.control.sql.shards import survey
@@ -19,6 +20,7 @@ from late.control.views import Check
 from late.errors import InvalidPolicy
 from late.model import queue_settings
 from late.model.task import SHARDS_MAX
+from late.model.ticks import fires_at_us
 from late.schema.tables import dead, group, lane, queue, schedule, target, timer, token, worker
 from late.store.common.groups import reads_of
 
@@ -168,8 +170,15 @@ def _held_back(connection: Connection) -> Check:
 def _schedules(connection: Connection) -> Check:
     rows = connection.execute(select(schedule).order_by(schedule.c.name)).all()
     due_us = now_us(connection) - int(LATE_S * 1_000_000)
+    moved = jitters(connection)
     never = [row.name for row in rows if not row.paused and row.next_due_at_us is None]
-    late = [r.name for r in rows if not r.paused and r.next_due_at_us and r.next_due_at_us < due_us]
+    late = [
+        each.name
+        for each in (schedule_of(row._mapping, moved.get(row.name, 0)) for row in rows)
+        if not each.paused
+        and each.next_due_at_us
+        and fires_at_us(each, each.next_due_at_us) < due_us
+    ]
     if never:
         return Check(
             "schedules", "warning",

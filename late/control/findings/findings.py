@@ -30,6 +30,8 @@ from late.control.views import GroupView, QueueStatus, Status
 from late.model.queue_settings import QueueSettings
 from late.observability.alerts.rules import FRESHNESS_S, OBJECTIVE_S
 
+SKIPS = 0.1
+"""The part of the tasks that a group may skip because they are too old, without a finding."""
 BURNS: tuple[tuple[str, str, float, Level], ...] = (
     ("1h", "5m", 14.4, "bad"),
     ("6h", "30m", 6.0, "warn"),
@@ -126,6 +128,7 @@ def _of_group(group: GroupView, seen: Snapshot) -> Iterator[Finding]:
         text = f"No live worker serves it; {count(group.lag)} wait."
         yield Finding("bad", f"Nobody works group {group.name}", text, "workers", start)
     yield from _failures(group.name, seen)
+    yield from _skips(group, seen)
     if group.lagging:
         text = f"The oldest that it has not read is {age(group.lag_s)} old."
         yield Finding("bad", f"Group {group.name} lags", text, where, "late groups")
@@ -133,6 +136,22 @@ def _of_group(group: GroupView, seen: Snapshot) -> Iterator[Finding]:
         text = f"Only what is older than {age(group.stale_s)} is done.{_pace(group.name, seen)}"
         yield Finding("warn", f"Group {group.name} is stale", text, where,
                       f"late autoscale workers --show --group {group.name}")  # fmt: skip
+
+
+def _skips(group: GroupView, seen: Snapshot) -> Iterator[Finding]:
+    """Yield a group that skips much because it is too old."""
+    pace = seen.signals.get(group.name)
+    if group.max_age_s is None or pace is None or not pace.expired:
+        return
+    share = pace.expired / (pace.expired + pace.rate)
+    if share >= SKIPS:
+        text = (
+            f"{number(pace.expired)}/s, {share:.0%} of what came to their turn in the last minute,"
+            f" was older than {age(group.max_age_s)} or over its own time, and never ran."
+        )
+        yield Finding("warn", f"Group {group.name} skips tasks", text,
+                      f"groups/{quote(group.name, safe='')}",
+                      f"late group show {group.name}")  # fmt: skip
 
 
 def _pace(group: str, seen: Snapshot) -> str:

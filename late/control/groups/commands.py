@@ -6,6 +6,8 @@ import math
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from sqlalchemy import Connection
+
 from late.control.database import Database, Part, on_engine
 from late.control.groups import compare as comparisons
 from late.control.groups import groups, lag
@@ -49,10 +51,26 @@ class GroupControl(Part):
         return lag.groups(self._database.engine, name=name, alarm_s=self.alarm_s)[0]
 
     def create(
-        self, name: str, *, queues: Sequence[str] | None = None, start: str | int | None
+        self,
+        name: str,
+        *,
+        queues: Sequence[str] | None = None,
+        start: str | int | None,
+        max_age_s: float | None = None,
     ) -> GroupView:
-        """Register a group that begins at `beginning`, at `now`, or at a time in microseconds."""
-        groups.create(self._database.engine, name, queues=queues, start=start)
+        """Register a group that begins at `beginning`, at `now`, or at a time in microseconds.
+
+        Args:
+            max_age_s: a task that is older when it would begin ends as expired.
+        """
+        chosen = group_settings.checked({"max_age_s": max_age_s})
+
+        def register(connection: Connection, now: int) -> Mapping[str, Any]:
+            group_settings.put(connection, name, chosen)
+            return {}
+
+        engine = self._database.engine
+        groups.create(engine, name, queues=queues, start=start, register=register)
         return self.get(name)
 
     def shadow(

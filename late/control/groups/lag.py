@@ -79,6 +79,7 @@ def groups(
             reads = _reads(row)
             lag, lag_s = lags.get(each, (Count(), None))
             state = "unregistered" if row is None else "paused" if row.paused & PAUSED else None
+            chosen = settings.get(each, GroupSettings())
             shadow = shadows.get(each) if row is not None and is_shadow(row.paused) else None
             found.append(
                 GroupView(
@@ -95,7 +96,8 @@ def groups(
                     lagging=lag_s is not None and lag_s > alarm_s,
                     shadow_of=shadow.of if shadow else None,
                     until_us=shadow.until_us if shadow else None,
-                    objective_s=settings.get(each, GroupSettings()).objective_s,
+                    objective_s=chosen.objective_s,
+                    max_age_s=chosen.max_age_s,
                 )
             )
         return found

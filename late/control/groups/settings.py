@@ -54,6 +54,15 @@ def change(engine: Engine, name: str, changes: Mapping[str, Any]) -> None:
     write(engine, work)
 
 
+def checked(values: Mapping[str, Any]) -> GroupSettings:
+    """Return the settings of a new group.
+
+    Raises:
+        ConfigError: there is no such setting, or a value is out of bounds.
+    """
+    return group_settings.changed(GroupSettings(), values)
+
+
 def put(connection: Connection, name: str, settings: GroupSettings) -> None:
     """Write the settings of a group."""
     connection.execute(delete(meta).where(meta.c.key == KEY + name))

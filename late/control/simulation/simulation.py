@@ -8,11 +8,11 @@ import msgspec
 from sqlalchemy import Connection, Engine
 
 from late.control.audit import entries
-from late.control.sql.knob_rows import of_queues
 from late.control.reports import reports
 from late.control.simulation.attempts import Counted, runs
 from late.control.simulation.comparison import Read, Simulation, compare
 from late.control.simulation.variants import Variant
+from late.control.sql.knob_rows import of_queues
 from late.control.sql.last_settlement import journals
 from late.control.sql.rows import now_us
 from late.control.status.usage import following, last_before

@@ -136,12 +136,13 @@ def _of(
 ) -> Signals:
     if queues is None:
         queues = [q for q in found.queues if q.group == name and queue in (None, q.queue)]
-    rate = busy_s = failed = 0.0
+    rate = busy_s = failed = expired = 0.0
     for usage, span_s in pace:
         if queue in (None, usage.queue):
             rate += usage.attempts / span_s
             busy_s += usage.busy_us / 1e6 / span_s
             failed += usage.attempts / span_s if usage.outcome in FAILED else 0.0
+            expired += usage.count / span_s if usage.outcome == "expired" else 0.0
     parts = [_helped(each, limits) for each in queues]
     tenants = _tenants([each for each in pace if each[0].queue == queue])
     return Signals(
@@ -160,6 +161,7 @@ def _of(
         tenants_seen=len(tenants),
         helped=sum(tasks for tasks, _ in parts),
         limits=tuple(why for _, why in parts if why)[:LIMITS],
+        expired=expired,
     )
 
 

@@ -198,6 +198,9 @@ class CoreState:
         expires = entry.expires_at_us
         if self.limits.any:
             expires = self.limits.expires_at_us(entry, expires)
+            too_old_at_us = self.limits.too_old_at_us(self.lease.group, entry)
+            if too_old_at_us is not None and self.now_us >= too_old_at_us:
+                return True
         return expires is not None and self.now_us >= expires
 
     def is_ready(self, task_id: str) -> bool:

@@ -18,6 +18,7 @@ from typing import NamedTuple, TypeVar
 
 import msgspec
 
+from late.model.group_settings import GroupSettings
 from late.model.offers import ELSEWHERE
 from late.model.queue_settings import LOCAL, REMOTE, QueueSettings, binds, effective
 from late.model.task import (
@@ -33,7 +34,7 @@ from late.model.task import (
 from late.scheduler.limits.key_limits import limits_keys
 from late.scheduler.limits.limiter import Limiter, shows_health
 from late.scheduler.limits.outages import Name, Outages
-from late.scheduler.task_state import Entry
+from late.scheduler.task_state import Entry, first_due_us
 
 LOCAL_POOL = "local"
 PAUSED_LOOK_US = 30_000_000
@@ -83,7 +84,10 @@ class Limits:
         self._probes: dict[Name, Limiter] = {}
         """The limits of the names that are in an outage here; not shared with other workers."""
         self.any = False
-        """True when a queue has a setting, or one of a target is set by hand."""
+        """True when a queue has a setting, one of a target is set by hand, or a group has a highest
+        age."""
+        self.max_ages_us: dict[str, int] = {}
+        """By group: the age from which a task does not begin any more."""
         self._waiting: dict[str, Counter[str]] = defaultdict(Counter)
         """By queue: the tenants whose tasks are ready in a shard of this worker."""
         self._counted: dict[Owner, tuple[Flow, bool]] = {}
@@ -96,13 +100,21 @@ class Limits:
         self.version = 0
         """Rises when flows may have changed."""
 
+    def set_groups(self, groups: Mapping[str, GroupSettings]) -> None:
+        """Take in the settings of groups as the database has them now; `set` is to follow."""
+        self.max_ages_us = {
+            name: round(each.max_age_s * 1_000_000)
+            for name, each in groups.items()
+            if each.max_age_s is not None
+        }
+
     def set(
         self, queues: Mapping[str, QueueSettings], targets: Mapping[str, QueueSettings], now_us: int
     ) -> None:
         """Take in the settings as the database has them now."""
         # A queue with nothing but an owner is not limited, so its tasks take the short way.
         queues = {name: each for name, each in queues.items() if binds(each)}
-        self.any = bool(queues or targets)
+        self.any = bool(queues or targets or self.max_ages_us)
         self._set(self._queues, {n: effective(k, LOCAL) for n, k in queues.items()}, now_us)
         wanted = {n: effective(targets.get(n, QueueSettings()), _default(n)) for n in self._remote}
         if LOCAL_POOL in targets:
@@ -175,6 +187,17 @@ class Limits:
             return asked_us
         ends_us = entry.record.created_at_us + round(settings.expires_s * 1_000_000)
         return ends_us if asked_us is None else min(asked_us, ends_us)
+
+    def too_old_at_us(self, group: str, entry: Entry) -> int | None:
+        """Return when `entry` is too old to begin in its group; None: never.
+
+        The age counts from the insert, or from the time that the producer asked for. What has begun
+        goes on with its retries.
+        """
+        max_age_us = self.max_ages_us.get(group)
+        if max_age_us is None or entry.attempts or entry.deaths:
+            return None
+        return first_due_us(entry.record, entry.options) + max_age_us
 
     def spread_us(self, entry: Entry) -> int:
         """Return how much later than it is due `entry` starts, so that a crowd becomes a stream.

@@ -13,8 +13,10 @@ SETTINGS = {
     "late_queue": "name, version, knobs",
     "late_target": "name, version, knobs",
     "late_schedule": "name, updated_at_us, paused, next_due_at_us, open_task_id",
+    # The settings of groups, late.model.group_settings.
+    "late_meta where key >= 'group_set/' and key < 'group_set0'": "key, value",
 }
-"""Table -> the columns that tell of each change, the key first."""
+"""Table, with a condition -> the columns that tell of each change, the key first."""
 OFFERED = (
     "exists (select 1 from late_offer where owner <> {me}"
     " and (runner is null or (runner = {me} and answer is null)))"

@@ -394,8 +394,8 @@ order by 1
 """
 CLOCK = f"select {NOW}"
 _SETTINGS = ",\n".join(
-    f"(select '{table} ' || string_agg(concat_ws(',', {columns}), ';' order by {columns})"
-    f" from {table})"
+    f"(select '{table.split()[0]} '"
+    f" || string_agg(concat_ws(',', {columns}), ';' order by {columns}) from {table})"
     for table, columns in SETTINGS.items()
 )
 # The numbers of `store/common/fleet_view`: each is a sum over rows of `late_meta`, so that workers
