@@ -12,9 +12,8 @@ from typing import Any
 
 from sqlalchemy import Connection, Engine, Row, func, select
 
-from late.control.groups.groups import serving, shown, unknown
-from late.control.groups.settings import all_of as group_settings
-from late.control.groups.shadow import known_shadows
+from late.control.groups.groups import SHADOW_KEY, serving, shown, unknown
+from late.control.groups.shadow import shadows_in
 from late.control.sql import positions
 from late.control.sql.last_settlement import Journal, journals
 from late.control.sql.rows import now_us, seconds
@@ -23,10 +22,10 @@ from late.control.status import backlog
 from late.control.status.counts import summed
 from late.control.views import Count, GroupView, Status
 from late.errors import ConfigError
-from late.model.group_settings import GroupSettings
+from late.model.group_settings import KEY, GroupSettings, of_meta
 from late.model.task import Reads
 from late.schema.engine import reading
-from late.schema.tables import group, lease, worker
+from late.schema.tables import group, lease, meta, worker
 from late.store.common.groups import PAUSED, is_shadow, reads_of
 
 LIMIT = 10_000
@@ -62,8 +61,9 @@ def groups(
         names = [each for each in groups_of(connection) if name in (None, each)]
         if name is not None and not names:
             raise ConfigError(unknown(name, set(rows)))
-        served, shadows = serving(connection), known_shadows(connection)
-        settings = group_settings(connection)
+        served = serving(connection)
+        facts = _facts(connection)
+        shadows, settings = shadows_in(facts), of_meta(facts)
         if seen is None:
             reads_by = {each: _reads(rows.get(each)) for each in names}
             lags = _lags(connection, reads_by, now, limit)
@@ -101,6 +101,13 @@ def groups(
                 )
             )
         return found
+
+
+def _facts(connection: Connection) -> dict[str, str]:
+    """Read the rows of `late_meta` about groups, and what few are between them, in one range."""
+    end = SHADOW_KEY[:-1] + chr(ord(SHADOW_KEY[-1]) + 1)
+    rows = select(meta.c.key, meta.c.value).where(meta.c.key >= KEY, meta.c.key < end)
+    return {row.key: row.value for row in connection.execute(rows)}
 
 
 def _reads(row: Row[Any] | None) -> Reads:

@@ -140,7 +140,13 @@ def known_shadows(connection: Connection) -> dict[str, Shadow]:
     rows = connection.execute(
         select(meta.c.key, meta.c.value).where(meta.c.key >= begins, meta.c.key < last)
     )
-    return {key.removeprefix(begins): _decode(value) for key, value in rows}
+    return shadows_in({row.key: row.value for row in rows})
+
+
+def shadows_in(facts: Mapping[str, str]) -> dict[str, Shadow]:
+    """Return the shadows that are described in rows of `late_meta`, by name. Pure."""
+    begins = groups.SHADOW_KEY
+    return {k.removeprefix(begins): _decode(v) for k, v in facts.items() if k.startswith(begins)}
 
 
 def names(engine: Engine) -> frozenset[str]:
