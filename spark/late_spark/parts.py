@@ -125,8 +125,8 @@ def _journal(
         )
         .order_by(settlement.c.seq)
     )
-    found = batches(url, chosen, _schema(wanted), moment=moment)
-    return _in_order(found) if moment.by_partitions else found
+    rows = batches(url, chosen, _schema(wanted), moment=moment)
+    return _in_order(rows) if moment.by_partitions else rows
 
 
 def _in_order(found: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
