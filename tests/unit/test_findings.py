@@ -20,7 +20,6 @@ from late.model import worker_report
 from late.model.access.rights import Caller, Right
 from late.model.queue_settings import QueueSettings
 from late.model.worker_report import (
-    Failing,
     OutageReport,
     Run,
     SilentConsumer,
@@ -166,36 +165,6 @@ def test_who_may_see_some_queues_is_told_of_no_other_pause_objective_or_consumer
     assert found.status.pauses == (Pause("queue", "a", "ada", 1),)
     assert found.status.objectives == ()
     assert found.reports[0].report.silent == silent[:1]
-
-
-def test_failures_are_those_of_a_queue_where_queues_are_known() -> None:
-    failing = Signals(5, 1.0, 10.0, 0.1, 1, 8, failed=6.0)
-    well = msgspec.structs.replace(failing, failed=0.0)
-    look = msgspec.structs.replace(
-        seen(groups=(group(),)), signals={"default": failing},
-        paces={("default", "pay"): failing, ("default", "mail"): well,
-               ("audit", "pay"): failing},
-    )  # fmt: skip
-    [found] = findings(look)
-    assert (found.level, found.what) == ("bad", "Tasks of queue pay (default) fail")
-    assert found.detail == "6/s, 60% of its attempts, in the last minute."
-    assert found.command == "late tasks list parked --reason retry --group default --queue pay"
-    # The last error of that queue in all workers; and where tasks have died, they are to be seen.
-    told = (
-        Failing("default", "pay", "charge", "HttpError: 503", NOW_US - 2),
-        Failing("default", "pay", "refund", "KeyError: 'card'", NOW_US - 1),
-        Failing("default", "mail", "send", "OSError", NOW_US),
-        Failing("audit", "pay", "charge", "OSError", NOW_US),
-    )
-    with_dead = QueueStatus("default", "pay", dead=Count(2))
-    status = msgspec.structs.replace(look.status, queues=(with_dead,))
-    look = msgspec.structs.replace(look, status=status)
-    look = with_reports(look, reported(failing=told[1:]), reported(number=2, failing=told[:1]))
-    [found, _] = findings(look)
-    assert found.detail.endswith("last minute. The last error, of refund: KeyError: 'card'.")
-    assert (found.command, found.href) == (
-        "late dead list --group default --queue pay", "dead?group=default&queue=pay",
-    )  # fmt: skip
 
 
 def test_workers_that_stand_still_are_named_with_duty_and_task() -> None:

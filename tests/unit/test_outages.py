@@ -209,17 +209,6 @@ def test_an_outage_tells_since_when_and_its_last_error() -> None:
     assert outages.present(21 * S) == []
 
 
-def test_a_failure_is_told_of_for_a_minute_also_if_its_task_works_then() -> None:
-    outages = Outages()
-    outages.failed("g", record(1, name="pay"), 10 * S, error="KeyError")
-    outages.done("g", [ended(1, name="pay")], 11 * S)
-    outages.failed("g", record(2, name="mail"), 12 * S, error="OSError")
-    told = [(each.name.task, each.error) for each in outages.failed_lately(13 * S)]
-    assert told == [("mail", "OSError"), ("pay", "KeyError")]
-    assert [each.name.task for each in outages.failed_lately(71 * S)] == ["mail"]
-    assert outages.failed_lately(73 * S) == []
-
-
 def test_names_queues_and_groups_are_apart() -> None:
     outages = Outages()
     outages.settled("g", [Usage("q", "job", "local", "done", 1)], 0)
