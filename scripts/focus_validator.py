@@ -7,7 +7,7 @@ by owner, is made with two queues of work on each day, and one of prices without
 `focus-validator` (a package of the FinOps Foundation) judges all three files. It needs older
 libraries than ours, so it lives in an environment of its own, which is made if DIR is not there:
 that takes the network. The rules that fail are printed and written to
-`docs/results/focus-validator.json`. The command ends with 1 if one fails on ours that does not fail
+`docs/figures/focus-validator.json`. The command ends with 1 if one fails on ours that does not fail
 on the bill.
 """
 
@@ -26,7 +26,7 @@ from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
 REPOSITORY = Path(__file__).resolve().parents[1]
-RESULT = REPOSITORY / "docs" / "results" / "focus-validator.json"
+RESULT = REPOSITORY / "docs" / "figures" / "focus-validator.json"
 PACKAGES = ("focus-validator==1.0.0", "multimethod<2")
 """The second is for pandera, on which the first is built."""
 VERSION = "1.0"

@@ -283,7 +283,7 @@ class Tailer:
         pages = await self._store.read(cursors, self._limit)
         if self._stopped.is_set():
             return 0
-        records = sum(len(page.records) for page in pages)
+        records = sum([len(page.records) for page in pages])
         self._emitter.emit(
             events.PAGE_READ,
             group=group,

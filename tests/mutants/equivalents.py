@@ -242,9 +242,9 @@ EQUIVALENTS: dict[tuple[str, str, str], str] = {
     ): "the window is in the order of its indices: behind it nothing is covered",
     (
         "late/scheduler/read_ahead.py",
-        "self.rate = recent if elapsed > 0.1 else 0.7 * self.rate + 0.3 * recent",
-        "self.rate = recent if elapsed > -0.9 else 0.7 * self.rate + 0.3 * recent",
-    ): "tuning: from when on a measurement counts alone",
+        "WINDOW_S = 0.05",
+        "WINDOW_S = 1.05",
+    ): "tuning: of how long a time the rate is",
     (
         "late/scheduler/core/unclaimed.py",
         "self._turn = 0",

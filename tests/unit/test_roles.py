@@ -59,6 +59,7 @@ EXPECTED: dict[str, tuple[int, ...]] = {
     "GET groups/{group:text}": WHOLE,
     "GET shards": LANE,
     "GET shards/{group:text}/{shard:shard}": LANE,
+    "GET search": SCREEN,
     "GET tasks": SCREEN,
     "GET tasks/{task_id:text}": MAIL,
     "GET dead": SCREEN,
