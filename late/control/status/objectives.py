@@ -23,6 +23,7 @@ from late.control.sql.rows import now_us
 from late.control.status_views import Burn, ObjectiveView
 from late.control.views import QueueStatus
 from late.errors import InvalidPolicy
+from late.model.group_settings import GroupSettings
 from late.model.histogram import bucket
 from late.model.queue_settings import QueueSettings
 from late.model.task import CONTROL_QUEUE, ENQUEUED, Usage
@@ -63,6 +64,7 @@ def objectives(
     engine: Engine,
     seen: Iterable[QueueStatus],
     settings: Mapping[str, QueueSettings] | None = None,
+    groups: Mapping[str, GroupSettings] | None = None,
 ) -> tuple[ObjectiveView, ...]:
     """Judge each group that has an objective, and each of its queues that has one, ascending by
     both. What is paused is not judged.
@@ -70,7 +72,11 @@ def objectives(
     Args:
         seen: the queues of a status that was just read: what waits now counts too.
         settings: of the queues, if they were just read.
+        groups: the settings of groups, if they were just read.
     """
+    none = groups is not None and all(each.objective_s is None for each in groups.values())
+    if none and settings is not None and not _limits(settings):
+        return ()
     with reading(engine) as connection:
         try:
             known = of_queues(connection) if settings is None else settings

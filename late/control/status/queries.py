@@ -30,6 +30,7 @@ from late.control.status import (
 )
 from late.control.status_views import ObjectiveView
 from late.control.views import Reported, Status
+from late.model.group_settings import GroupSettings
 from late.model.queue_settings import QueueSettings
 
 KEPT_S = 30.0
@@ -75,13 +76,16 @@ class StatusControl(Part):
         )
 
     def objectives(
-        self, seen: Status, settings: Mapping[str, QueueSettings] | None = None
+        self,
+        seen: Status,
+        settings: Mapping[str, QueueSettings] | None = None,
+        groups: Mapping[str, GroupSettings] | None = None,
     ) -> tuple[ObjectiveView, ...]:
         """Judge the queues and groups that have an objective, from the journal; see `objectives`.
         The answer is kept for half a minute, as it takes many rows."""
         now_s, judged = time.monotonic(), self._judged
         if judged is None or now_s >= judged[0] + KEPT_S:
-            found = objectives.objectives(self._database.engine, seen.queues, settings)
+            found = objectives.objectives(self._database.engine, seen.queues, settings, groups)
             self._judged = judged = (now_s, found)
         return judged[1]
 
@@ -91,13 +95,14 @@ class StatusControl(Part):
         limit: int,
         settings: Mapping[str, QueueSettings] | None = None,
         told: Iterable[Reported] | None = None,
+        groups: Mapping[str, GroupSettings] | None = None,
     ) -> tuple[Status, dict[str, Signals], dict[tuple[str, str], Signals]]:
         """See `scaling_signals.detailed`; with the objectives of queues."""
         engine = self._database.engine
         seen, signals, paces = scaling_signals.detailed(
             engine, limit=limit, settings=settings, told=told
         )
-        judged, paused = self.objectives(seen, settings), pauses.pauses(engine)
+        judged, paused = self.objectives(seen, settings, groups), pauses.pauses(engine)
         return msgspec.structs.replace(seen, objectives=judged, pauses=paused), signals, paces
 
     def server(self) -> server.Server:

@@ -83,7 +83,7 @@ def look(
 def _whole(control: Control, limit: int) -> Snapshot:
     settings, told = control.queues.live(), control.reports.all()
     status, signals, paces = control.status.detailed(
-        limit=limit, settings=settings.queues, told=told
+        limit=limit, settings=settings.queues, told=told, groups=settings.groups
     )
     groups = tuple(
         msgspec.structs.replace(each, stale_s=status.stale_s(each.name))
