@@ -30,7 +30,9 @@ WHOLE = (200, 200, 200, 404, 404, 404, 404, 404)
 OPERATE = (403, 200, 200, 403, 200, 200, 404, 403)
 KNOBS = (403, 200, 200, 403, 200, 200, 404, 404)
 PURGE = (403, 403, 200, 403, 403, 200, 404, 403)
+DELETE = (403, 403, 200, 403, 403, 200, 404, 404)
 ADMIN = (403, 403, 200, 404, 404, 404, 404, 404)
+NOTHING_RAN = tuple(400 if status == 200 else status for status in MAIL)
 NAMED: dict[str, Any] = {"queue": "mail"}
 TURN: dict[str, Any] = {"knobs": {"rate": 5}}
 EXPECTED: dict[str, tuple[tuple[int, ...], dict[str, Any] | None]] = {
@@ -58,6 +60,8 @@ EXPECTED: dict[str, tuple[tuple[int, ...], dict[str, Any] | None]] = {
     "PATCH /v1/queues/{queue}/knobs": (KNOBS, TURN),
     "POST /v1/queues/{queue}/pause": (KNOBS, {}),
     "POST /v1/queues/{queue}/resume": (KNOBS, {}),
+    "POST /v1/queues/{queue}/delete": (DELETE, {"dry_run": True}),
+    "GET /v1/queues/{queue}/simulation": (NOTHING_RAN, None),
     "GET /v1/queues/{queue}/changes": (MAIL, None),
     "POST /v1/queues/{queue}/undo": (KNOBS, {"change": "queue:mail"}),
     "GET /v1/conflicts": (WHOLE, None),
@@ -72,6 +76,7 @@ EXPECTED: dict[str, tuple[tuple[int, ...], dict[str, Any] | None]] = {
     "POST /v1/shadows": (ADMIN, {"name": "shadow", "of": "default"}),
     "GET /v1/groups/{group}/compare": (WHOLE, None),
     "GET /v1/groups/{group}": (WHOLE, None),
+    "PATCH /v1/groups/{group}": (ADMIN, {"settings": {"objective_s": 60}}),
     "POST /v1/groups/{group}/pause": (ADMIN, {}),
     "POST /v1/groups/{group}/resume": (ADMIN, {}),
     "POST /v1/groups/{group}/reset": (ADMIN, {"place": "now", "dry_run": True}),

@@ -87,11 +87,13 @@ def seen(
     died = dict(parked(connection, dead.c.dead_at_us, there.known))
     places = list(_places(connection, there, due))
     live = {each.worker_id for each in workers}
-    shards = _shards(connection, tally, there, places, live, limit)
+    reads = registered(connection)
+    shards = _shards(connection, tally, there, places, live, limit, reads)
     tally.parked(connection, due, limit)
     tally.dead(connection, died, limit)
     tally.held(connection, due, limit)
-    for key in _served(connection, reports(connection) if told is None else told):
+    told = reports(connection) if told is None else tuple(told)
+    for key in _served(reads, told):
         tally.counts.setdefault(key, {})
     holds: dict[str | None, int] = defaultdict(int)
     for shard in shards:
@@ -114,25 +116,21 @@ def seen(
             for key, n in sorted(tally.limited.items())
             if queue in (None, key[1])
         ),
-        limited_keys=_limited_keys(connection, queue),
+        limited_keys=_limited_keys(told, queue),
         suspects=suspects_in(((e.group, e.shard_id), e.journal) for e in places)
         if queue is None
         else (),
     )
 
 
-def _served(connection: Connection, told: Iterable[Reported]) -> set[tuple[str, str]]:
+def _served(reads: Mapping[str, Reads], told: Iterable[Reported]) -> set[tuple[str, str]]:
     """Return each (group, queue) whose tasks a worker runs, as far as workers report that: an idle
     queue is to be seen, and not to come and go with its tasks."""
-    found = [each.report for each in told]
-    if not any(each.queues for each in found):
-        return set()
-    reads = registered(connection)
     return {
         (name, queue)
-        for each in found
-        for name in each.groups
-        for queue in each.queues
+        for each in told
+        for name in each.report.groups
+        for queue in each.report.queues
         if (only := reads.get(name, Reads()).queues) is None or queue in only
     }
 
@@ -159,12 +157,12 @@ def _unhandled(
     )
 
 
-def _limited_keys(connection: Connection, queue: str | None) -> tuple[LimitedKey, ...]:
+def _limited_keys(told: Iterable[Reported], queue: str | None) -> tuple[LimitedKey, ...]:
     found = [
-        each
-        for told in reports(connection)
-        for each in (told.report.limited_keys if told.fresh else ())
-        if queue in (None, each.queue)
+        key
+        for each in told
+        for key in (each.report.limited_keys if each.fresh else ())
+        if queue in (None, key.queue)
     ]
     return tuple(sorted(found, key=lambda each: (-each.waiting, each.key)))
 
@@ -218,9 +216,8 @@ def _places(connection: Connection, there: Shards, due: Mapping[Shard, int]) -> 
 
 def _shards(
     connection: Connection, tally: Tally, there: Shards, places: list[_Place], live: set[str],
-    limit: int,
+    limit: int, reads: Mapping[str, Reads],
 ) -> list[ShardStatus]:  # fmt: skip
-    reads = registered(connection)
     among = {each.group: taken(connection, reads.get(each.group, Reads())) for each in places}
     logged = [each for each in places if each.shard_id in there.logged]
     asked = [backlog.Ahead(e.shard_id, e.journal.cursor, among[e.group]) for e in logged]
