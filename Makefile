@@ -17,7 +17,7 @@ PYTEST_WORKERS ?= 3
 ARGS ?=
 
 .DEFAULT_GOAL := help
-.PHONY: attack audit bench bench-alone bench-cache bench-channels bench-foreground bench-guard bench-page bench-peers bench-placement bench-reading bench-restarts bench-scale bench-shapes bench-signals bench-simulate bench-spark bench-steady bench-waking browser chaos check clean consumers contracts coverage dead-code defects demo demo-postgres demo-spanner dist docs docs-serve drills duplicates format help image lint lock mutants overload protos quick sbom screenshots setup soak test test-cockroach test-long test-rest test-servers tree types
+.PHONY: attack audit bench bench-alone bench-cache bench-channels bench-foreground bench-guard bench-migrations bench-page bench-peers bench-placement bench-reading bench-restarts bench-scale bench-shapes bench-signals bench-simulate bench-spark bench-steady bench-waking browser chaos check clean consumers contracts coverage dead-code defects demo demo-postgres demo-spanner dist docs docs-serve drills duplicates format help image lint lock mutants overload protos quick sbom screenshots setup soak test test-cockroach test-long test-rest test-servers tree types
 
 ### Use
 
@@ -213,6 +213,10 @@ bench-waking: ## commit to start, with wake-ups and without, in turns (ARGS="--r
 bench-page: ## the page at size: statements, bytes, first paint (ARGS="--store postgres --tasks 10000000")
 	$(DEV)
 	@$(BIN)/python -m bench.page $(ARGS)
+
+bench-migrations: ## what each revision locks, and for how long, on large tables of PostgreSQL (ARGS="--rows 100000")
+	$(DEV)
+	@$(BIN)/python scripts/with_postgres.py $(BIN)/python -m bench.migrations --postgres '{url}' $(ARGS)
 
 bench-restarts: ## deployments and kills under load: dispatch gap and takeover per shard (ARGS="--restarts 10")
 	$(DEV)

@@ -34,7 +34,11 @@ def migrate(
     ] = None,
     json: options.Json = False,
 ) -> None:
-    """Bring the database to this version's schema. It may run twice, and twice at once."""
+    """Bring the database to this version's schema. It may run twice, and twice at once.
+
+    On PostgreSQL it waits for locks that others hold, two seconds at a time, so that nobody waits
+    behind it for longer; after a minute without them it ends with 1, and nothing is changed.
+    """
     from late.schema import migrate as migrations
     from late.schema.engine import shown
     from late.schema.version import SCHEMA_VERSION
@@ -51,7 +55,9 @@ def migrate(
         done = f"undid {', '.join(undone)}" if undone else f"is at {to}"
         output.line(json, {"undone": undone, "schema_version": to}, f"{shown(where)}: {done}")
         return
-    applied = migrations.upgrade(where)
+    applied = migrations.upgrade(
+        where, on_wait=lambda error: output.note(f"{error}; trying again, others go on meanwhile")
+    )
     found = SCHEMA_VERSION if applied else migrations.current(where)
     done = f"applied {', '.join(applied)}" if applied else f"up to date at {found}"
     keys = {"applied": applied, "schema_version": found}

@@ -15,13 +15,21 @@ Each run also writes which older code may start on the result (`late.schema.vers
 from __future__ import annotations
 
 import io
+import time
+from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from sqlalchemy import Connection, Engine, inspect, text
 
-from late.errors import ConfigError, SchemaMismatch, StoreRefused, TransactionAborted
+from late.errors import (
+    ConfigError,
+    SchemaMismatch,
+    StoreError,
+    StoreRefused,
+    TransactionAborted,
+)
 from late.schema.engine import is_spanner, make_engine, parse, reading, shown, translated, writing
 from late.schema.tables import NOW_US
 from late.schema.version import OLDEST_KEY, SCHEMA_VERSION, check
@@ -32,6 +40,7 @@ if TYPE_CHECKING:
 VERSION_TABLE = "late_revision"
 """The table of Alembic's version. It is not `alembic_version`, which the service may use itself."""
 
+LOCK_WAIT_S, PAUSE_S, WAIT_S = 2.0, 1.0, 60.0
 _LOCK = 0x6C617465  # "late": the advisory lock that one migration holds at a time.
 
 
@@ -48,14 +57,27 @@ def directory() -> Path:
     raise ConfigError(f"the migrations of late are missing from {package}: install it again")
 
 
-def upgrade(url: str) -> list[str]:
+def upgrade(
+    url: str,
+    *,
+    wait_s: float = WAIT_S,
+    lock_wait_s: float = LOCK_WAIT_S,
+    on_wait: Callable[[StoreError], None] = lambda error: None,
+) -> list[str]:
     """Apply the missing revisions in one transaction, and return them. There are none if the schema
     is newer and takes this version.
 
     Runs may overlap: the second waits for the lock of the first until that commits, and then has
     nothing to do. A run that fails leaves the schema unchanged.
 
+    Args:
+        wait_s: on PostgreSQL, the time for which a run that did not get its locks begins anew.
+        lock_wait_s: the longest wait of one statement for a lock. Meanwhile all who want the table
+            wait behind it, so it is short, and others go on between two tries.
+        on_wait: told of each try that got no lock.
+
     Raises:
+        TransactionAborted: others held a lock for `wait_s`.
         ConfigError: the URL is wrong.
         SchemaMismatch: the schema is newer than this version, and does not take it.
         StoreUnavailable, StoreRefused, StoreError: from the database.
@@ -64,25 +86,44 @@ def upgrade(url: str) -> list[str]:
         from late.schema.spanner import migrate as spanner
 
         return spanner.upgrade(url)
-    from alembic import command
-
     engine = make_engine(url, create=True)
+    ends_s = time.monotonic() + wait_s
     try:
         if engine.dialect.name == "sqlite":
             _prepare_file(engine)
-        with writing(engine) as connection:
-            _lock(connection)
-            before = version_of(connection)
-            if before is not None and before > SCHEMA_VERSION:
-                check_schema(connection, where=shown(url))
-                return []
-            config = _config()
-            config.attributes["connection"] = connection
-            command.upgrade(config, "head")
-            check(version_of(connection), where=shown(url))
-            return [revision for revision in revisions() if revision > (before or "")]
+        while True:
+            try:
+                return _upgrade(engine, url, lock_wait_s)
+            except TransactionAborted as error:
+                if engine.dialect.name != "postgresql":
+                    raise
+                if time.monotonic() >= ends_s:
+                    raise TransactionAborted(
+                        f"{error}: others held it for {wait_s:g} s, and nothing was changed;"
+                        " `late doctor` names long transactions"
+                    ) from error
+                on_wait(error)
+            time.sleep(PAUSE_S)
     finally:
         engine.dispose()
+
+
+def _upgrade(engine: Engine, url: str, lock_wait_s: float) -> list[str]:
+    from alembic import command
+
+    with writing(engine) as connection:
+        if engine.dialect.name == "postgresql":
+            connection.execute(text(f"set local lock_timeout = {round(lock_wait_s * 1_000)}"))
+        _lock(connection)
+        before = version_of(connection)
+        if before is not None and before > SCHEMA_VERSION:
+            check_schema(connection, where=shown(url))
+            return []
+        config = _config()
+        config.attributes["connection"] = connection
+        command.upgrade(config, "head")
+        check(version_of(connection), where=shown(url))
+        return [revision for revision in revisions() if revision > (before or "")]
 
 
 def downgrade(url: str, to: str) -> list[str]:
