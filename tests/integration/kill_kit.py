@@ -125,11 +125,14 @@ class Fleet:
         return "\n".join(p.read_text()[-2_000:] for p in sorted(self.folder.glob("*.log")))
 
 
-def until(condition: Callable[[], bool], fleet: Fleet, limit_s: float = 300.0) -> None:
+def until(
+    condition: Callable[[], bool], fleet: Fleet, limit_s: float = 300.0, *, every_s: float = 0.05
+) -> None:
+    """Ask until it holds; rarely, if the question takes the processor from the workers."""
     deadline = time.monotonic() + limit_s
     while not condition():
         assert time.monotonic() < deadline, fleet.logs()
-        time.sleep(0.05)
+        time.sleep(every_s)
 
 
 def settled(url: str) -> bool:

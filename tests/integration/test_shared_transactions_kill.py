@@ -56,7 +56,7 @@ def test_effects_are_exact_over_a_death_at_each_step(url: str, fleet: Fleet) -> 
             commit(url, app, calls)
         return died == len(STEPS)
 
-    until(done, fleet, 500.0)
+    until(done, fleet, 500.0, every_s=0.4)
     fleet.killed.update(p.pid for p in fleet.processes if p.poll() is not None)
     assert set(fleet.stop()) <= {0}, fleet.logs()
     assert len(fleet.killed) == len(STEPS)
