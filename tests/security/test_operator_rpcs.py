@@ -26,7 +26,13 @@ from tests.unit.api_kit import Served
 from tests.unit.operator_rpc_kit import Rpc, request, rpc
 from tests.unit.test_roles import PEOPLE
 
-CODES = {200: "OK", 401: "UNAUTHENTICATED", 403: "PERMISSION_DENIED", 404: "NOT_FOUND"}
+CODES = {
+    200: "OK",
+    400: "INVALID_ARGUMENT",
+    401: "UNAUTHENTICATED",
+    403: "PERMISSION_DENIED",
+    404: "NOT_FOUND",
+}
 QUERIES: dict[str, dict[str, Any]] = {
     "ListDead": {"queue": "mail"}, "WaitForGroup": {"wait_s": 0},
     "ListTasks": {"queue": "mail", "state": "parked"},

@@ -47,6 +47,7 @@ class Database:
         class Live:
             queues: dict[str, QueueSettings] = {}  # noqa: RUF012
             targets: dict[str, QueueSettings] = {}  # noqa: RUF012
+            groups: dict[str, Any] = {}  # noqa: RUF012
 
         return Live
 
