@@ -28,19 +28,21 @@ from late.schema.engine import make_engine, writing
 FIRST = "0006"
 ROWS = 1_000_000
 TASK = "insert into late_task (shard_id, task_id, queue, name, payload) "
-BODY = "gen_random_uuid(), n, n, 'mail', 'send', convert_to('{\"order\":7}', 'utf8')"
+PAYLOAD = "convert_to('[7,1234567]', 'utf8')"
+FROM = " from generate_series(1, %(rows)s) n"
+COLUMNS = "consumer_group, shard_id, {due}, task_id, position, sequence, queue, name, payload, "
+PARKED = (
+    "insert into {table} (" + COLUMNS + "reason, created_at_us, attempts, deaths) "
+    "select 'default', mod(n, 8), n, gen_random_uuid(), n, n, 'mail', 'send', " + PAYLOAD + ", "
+    "'{reason}', n, 1, 0" + FROM
+)
 FILL = (
-    TASK + "select mod(n, 8), gen_random_uuid(), 'mail', 'send', convert_to('{\"order\":7}', 'utf8')"
-    " from generate_series(1, %(rows)s) n",
+    TASK + "select mod(n, 8), gen_random_uuid(), 'mail', 'send', " + PAYLOAD + FROM,
     "insert into late_settlement (consumer_group, shard_id, seq, settlement_id, epoch, owner,"
     " cursor, open, settled_at_us) select 'default', mod(n, 8), n, 's' || n, 1, 'w', '', '', n"
-    " from generate_series(1, %(rows)s) n",
-    "insert into late_timer (consumer_group, shard_id, due_at_us, task_id, position, sequence,"
-    " queue, name, payload, reason, created_at_us, attempts, deaths)"
-    f" select 'default', mod(n, 8), n, {BODY}, 'retry', n, 1, 0 from generate_series(1, %(rows)s) n",
-    "insert into late_dead (consumer_group, shard_id, dead_at_us, task_id, position, sequence,"
-    " queue, name, payload, reason, created_at_us, attempts, deaths)"
-    f" select 'default', mod(n, 8), n, {BODY}, 'gave_up', n, 1, 0 from generate_series(1, %(rows)s) n",
+    + FROM,
+    PARKED.format(table="late_timer", due="due_at_us", reason="retry"),
+    PARKED.format(table="late_dead", due="dead_at_us", reason="gave_up"),
     "analyze",
 )
 KEEPS_OUT = ("AccessExclusiveLock", "ExclusiveLock", "ShareRowExclusiveLock", "ShareLock")
