@@ -7,6 +7,7 @@ import msgspec
 from late.autoscaler.keda.demand import Signals
 from late.control.findings.findings import findings
 from late.control.views import Count, QueueStatus
+from late.model.task import Usage
 from late.model.worker_report import Failing
 from late.scheduler.limits.outages import Outages
 from tests.unit.test_findings import reported, with_reports
@@ -19,6 +20,7 @@ def test_a_failure_is_told_of_for_a_minute_also_if_its_task_works_then() -> None
     outages.failed("g", record(1, name="pay"), 10 * S, error="KeyError")
     outages.done("g", [ended(1, name="pay")], 11 * S)
     outages.failed("g", record(2, name="mail"), 12 * S, error="OSError")
+    outages.settled("g", [Usage("q", "calm", "local", "done", 1)], 12 * S)  # it has never failed
     told = [(each.name.task, each.error) for each in outages.failed_lately(13 * S)]
     assert told == [("mail", "OSError"), ("pay", "KeyError")]
     assert [each.name.task for each in outages.failed_lately(71 * S)] == ["mail"]

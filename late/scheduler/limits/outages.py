@@ -252,7 +252,7 @@ class Outages:
         found = [
             Outage(name, now_us, ends.error, ends.error_at_us)
             for name, ends in self._ends.items()
-            if ends.error_at_us > now_us - LATELY_US and name not in self._out
+            if ends.error_at_us > max(0, now_us - LATELY_US) and name not in self._out
         ]
         return sorted(found, key=lambda each: (-each.error_at_us, each.name))
 
