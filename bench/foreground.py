@@ -4,18 +4,22 @@ One worker of 16 slots on PostgreSQL. A producer commits foreground tasks at a s
 while a backlog of background tasks (priority -1) of the same handler, which outlasts the
 measurement, is committed. A wait counts from the return of the commit to the first line of the
 handler. `without` is the same code with nothing kept for the foreground but the weights 8 : 1.
+With `apart` the background is in a deployment of its own, which is another schema of the same
+database, with a worker process of its own that the operating system lets wait (`nice -n 19`).
 
-    python -m bench.foreground --postgres URL [--turns 2] [--seconds 8]
+    python -m bench.foreground --postgres URL [--turns 2] [--seconds 8] [--ways kept apart]
 """
 
 from __future__ import annotations
 
 import argparse
 import asyncio
+import os
 import time
 from collections import deque
 from collections.abc import Sequence
 from contextlib import ExitStack
+from multiprocessing import get_context
 from statistics import median
 from typing import Any, NamedTuple
 from unittest.mock import patch
@@ -25,17 +29,23 @@ from bench.overload.producers import Make, Samples
 from bench.overload.stage import Stage
 from bench.steady.loop import Beside
 from bench.targets import Postgres
+from late.app.task import Call
 from late.outbox import connect
 from late.scheduler.limits.ready_queues import ReadyQueues
+from late.schema.migrate import upgrade
 
 RATE = 40
 """Foreground tasks a second."""
 CALL_S = 0.05
 """The time for which the service of the shape `call` lets a handler wait."""
-BACKLOG = {"nothing": 8_000, "write": 1_500, "call": 400}
+BACKLOG = {"nothing": 16_000, "write": 1_500, "call": 400}
 """Background tasks for each second of the measurement."""
 SETTLING_S = 2.0
 """From the commit of the backlog to the measurement."""
+WAYS = ("kept", "without", "apart")
+"""Where the background is, and what of it is held back."""
+APART = "?options=-csearch_path%3Dbackground"
+"""Makes the URL of the database that of the other deployment."""
 
 
 class Found(NamedTuple):
@@ -101,7 +111,54 @@ def nothing_kept() -> ExitStack:
     return stack
 
 
-async def turn(url: str, shape: str, seconds: float) -> Found:
+class Apart:
+    """The other deployment, with a worker in a process of its own."""
+
+    def __init__(self, url: str, shape: str) -> None:
+        self._url = url + APART
+        with connect(url) as tx:
+            tx.execute("create schema background")
+        upgrade(self._url)
+        with connect(self._url) as tx:
+            tx.execute("create table written (id serial primary key, note text)")
+        context = get_context("spawn")
+        self._over, self._ready = context.Event(), context.Event()
+        self._said, say = context.Pipe(duplex=False)
+        self._process = context.Process(
+            target=_work_apart, args=(self._url, shape, self._ready, self._over, say), daemon=True
+        )
+        self._process.start()
+        say.close()
+        self._ready.wait()
+
+    def enqueue(self, app: late.App, calls: Sequence[Call]) -> None:
+        """Commit `calls` as `Stage.enqueue` does."""
+        with connect(self._url) as tx:
+            for start in range(0, len(calls), 1_000):
+                app.enqueue_many(tx, calls[start : start + 1_000])
+
+    def done(self) -> list[float]:
+        """End the worker; return when each task began."""
+        self._over.set()
+        began: list[float] = self._said.recv()
+        self._process.join()
+        return began
+
+
+def _work_apart(url: str, shape: str, ready: Any, over: Any, say: Any) -> None:
+    os.nice(19)
+    done = list[float]()
+
+    async def work() -> None:
+        async with Stage(url, app_of(url, shape, Samples(), done), {}).open(concurrency=16):
+            ready.set()
+            await asyncio.to_thread(over.wait)
+
+    asyncio.run(work())
+    say.send(done)
+
+
+async def turn(url: str, shape: str, seconds: float, way: str) -> Found:
     """Measure once, on a fresh database."""
     samples, done = Samples(), list[float]()
     app = app_of(url, shape, samples, done)
@@ -109,6 +166,7 @@ async def turn(url: str, shape: str, seconds: float) -> Found:
     async with stage.open(concurrency=16):
         with connect(url) as tx:
             tx.execute("create table written (id serial primary key, note text)")
+        apart = await asyncio.to_thread(Apart, url, shape) if way == "apart" else None
         stage.produce("task", foreground, RATE)
         while not stage.committed:  # noqa: ASYNC110 -- another process counts
             await asyncio.sleep(0.1)
@@ -119,11 +177,17 @@ async def turn(url: str, shape: str, seconds: float) -> Found:
             quiet_until = time.monotonic()
         number = round(BACKLOG[shape] * (seconds + SETTLING_S))
         low = app.tasks["work"].options(priority=-1)
-        await asyncio.to_thread(stage.enqueue, [low.call(0.0, low=True) for _ in range(number)])
+        calls = [low.call(0.0, low=True) for _ in range(number)]
+        if apart is None:
+            await asyncio.to_thread(stage.enqueue, calls)
+        else:
+            await asyncio.to_thread(apart.enqueue, app, calls)
         await asyncio.sleep(SETTLING_S)
         beside_from = time.monotonic()
         await asyncio.sleep(seconds)
         beside_until = time.monotonic()
+        if apart is not None:
+            done = await asyncio.to_thread(apart.done)
         ran = sum(beside_from <= at < beside_until for at in done)
         left = number - len(done)
         await stage.cease(samples)
@@ -137,7 +201,7 @@ async def turn(url: str, shape: str, seconds: float) -> Found:
     )
 
 
-def row(shape: str, kept: bool, turns: Sequence[Found]) -> str:
+def row(shape: str, way: str, turns: Sequence[Found]) -> str:
     """Return a line of the table: medians over the turns."""
 
     def middle(pick: Any) -> float:
@@ -146,7 +210,7 @@ def row(shape: str, kept: bool, turns: Sequence[Found]) -> str:
     ratios = [each.beside_ms[1] / each.quiet_ms[1] for each in turns]
     cells = [
         shape,
-        "kept" if kept else "without",
+        way,
         f"{middle(lambda t: t.quiet_ms[0]):.1f} / {middle(lambda t: t.quiet_ms[1]):.1f}",
         f"{middle(lambda t: t.beside_ms[0]):.1f} / {middle(lambda t: t.beside_ms[1]):.1f}",
         f"{median(ratios):.2f} ({min(ratios):.2f} to {max(ratios):.2f})",
@@ -171,22 +235,23 @@ def main() -> None:
     parser.add_argument("--turns", type=int, default=2)
     parser.add_argument("--seconds", type=float, default=8.0)
     parser.add_argument("--shapes", nargs="*", default=list(BACKLOG), choices=list(BACKLOG))
+    parser.add_argument("--ways", nargs="*", default=list(WAYS), choices=WAYS)
     asked = parser.parse_args()
-    found: dict[tuple[str, bool], list[Found]] = {}
+    found: dict[tuple[str, str], list[Found]] = {}
     for number in range(asked.turns):
         for shape in asked.shapes:
-            for kept in (True, False) if number % 2 == 0 else (False, True):
+            for way in asked.ways[:: 1 if number % 2 == 0 else -1]:
                 target = Postgres(asked.postgres)
-                with ExitStack() if kept else nothing_kept():
+                with nothing_kept() if way == "without" else ExitStack():
                     try:
-                        one = asyncio.run(turn(target.fresh(), shape, asked.seconds))
+                        one = asyncio.run(turn(target.fresh(), shape, asked.seconds, way))
                     finally:
                         target.clear()
-                found.setdefault((shape, kept), []).append(one)
-                print(f"turn {number + 1}: {row(shape, kept, [one])}", flush=True)
+                found.setdefault((shape, way), []).append(one)
+                print(f"turn {number + 1}: {row(shape, way, [one])}", flush=True)
     print(HEAD)
-    for (shape, kept), turns in found.items():
-        print(row(shape, kept, turns))
+    for (shape, way), turns in found.items():
+        print(row(shape, way, turns))
 
 
 if __name__ == "__main__":

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import asyncio
+import re
 from collections.abc import Iterator
 from contextlib import closing
+from pathlib import Path
 
 import pytest
 
@@ -54,6 +56,32 @@ def test_each_has_its_own_tasks_and_workers(urls: dict[str, str]) -> None:
         assert queue.depth.n == 20
     assert drain(apps["mail"]) == {"done": 20}
     assert len(ran) == 30
+
+
+@pytest.mark.parametrize("committed", [True, False])
+def test_one_transaction_may_enqueue_in_both(urls: dict[str, str], committed: bool) -> None:
+    """As a service does whose background is a deployment of its own."""
+    app = late.App(urls["shop"])
+
+    @app.task
+    def note(n: int) -> None: ...
+
+    @app.task
+    def resize(photo: str) -> None: ...
+
+    guide = (Path(__file__).resolve().parents[2] / "docs" / "knobs.md").read_text()
+    [block] = re.findall(r"^```python\n(note.enqueue.*?)^```", guide, re.M | re.S)
+    block = block.replace("background_late", "mail").replace("app", "shop")
+    with connect(urls["shop"]) as tx:
+        exec(block, {"tx": tx, "note": note, "resize": resize, "photo": "a.jpg"})
+        note.enqueue(tx, 2)
+        if not committed:
+            tx.rollback()
+    found = []
+    for name in NAMES:
+        with Control(urls[name]) as control:
+            found.append(sum(queue.depth.n for queue in control.status.read().queues))
+    assert found == ([2, 1] if committed else [0, 0])
 
 
 async def test_each_is_told_of_its_own_commits(urls: dict[str, str]) -> None:
