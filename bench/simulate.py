@@ -147,7 +147,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
                 runs.append(read(url))
             for kind, of in (("", runs), (", minutes", [as_minutes(each) for each in runs])):
                 first, second = answer(of[0], after), answer(of[1], before)
-                spread = f" ({first.squeeze:.0%} burst)" if kind else ""
+                spread = f" ({first.bursts} bursts, drag {first.drag:.0%})"
                 same = first.error.p99 or 0.0
                 worst = max(worst, abs(same))
                 lines += [

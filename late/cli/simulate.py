@@ -100,7 +100,15 @@ def _resolution(found: Simulation) -> Iterator[str]:
     if found.summed:
         yield (
             f"of {found.summed:.0%} of the attempts the journal has sums of minutes or hours; "
-            f"they are read as {found.squeeze:.0%} burst, which fits best"
+            f"{_reading(found.bursts)} fits best"
         )
+    if found.drag:
+        yield f"the fleet was some {found.drag:.0%} slower than its knobs and run times say"
     if found.together > 1:
         yield f"{found.together} attempts at a time are run as one"
+
+
+def _reading(bursts: int) -> str:
+    if not bursts:
+        return "arrivals that are even in each"
+    return f"{bursts} bursts in each" if bursts > 1 else "one burst in each"

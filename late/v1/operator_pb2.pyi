@@ -1013,7 +1013,7 @@ class SettingsChange(_message.Message):
     def __init__(self, kind: _Optional[str] = ..., name: _Optional[str] = ..., before: _Optional[_Union[QueueSettings, _Mapping]] = ..., after: _Optional[_Union[QueueSettings, _Mapping]] = ..., audit_id: _Optional[str] = ...) -> None: ...
 
 class Simulation(_message.Message):
-    __slots__ = ("queue", "group", "target", "since_us", "until_us", "attempts", "summed", "squeeze", "together", "happened", "replayed", "error", "variants", "notes")
+    __slots__ = ("queue", "group", "target", "since_us", "until_us", "attempts", "summed", "bursts", "drag", "together", "happened", "replayed", "error", "variants", "notes")
     QUEUE_FIELD_NUMBER: _ClassVar[int]
     GROUP_FIELD_NUMBER: _ClassVar[int]
     TARGET_FIELD_NUMBER: _ClassVar[int]
@@ -1021,7 +1021,8 @@ class Simulation(_message.Message):
     UNTIL_US_FIELD_NUMBER: _ClassVar[int]
     ATTEMPTS_FIELD_NUMBER: _ClassVar[int]
     SUMMED_FIELD_NUMBER: _ClassVar[int]
-    SQUEEZE_FIELD_NUMBER: _ClassVar[int]
+    BURSTS_FIELD_NUMBER: _ClassVar[int]
+    DRAG_FIELD_NUMBER: _ClassVar[int]
     TOGETHER_FIELD_NUMBER: _ClassVar[int]
     HAPPENED_FIELD_NUMBER: _ClassVar[int]
     REPLAYED_FIELD_NUMBER: _ClassVar[int]
@@ -1035,14 +1036,15 @@ class Simulation(_message.Message):
     until_us: int
     attempts: int
     summed: float
-    squeeze: float
+    bursts: int
+    drag: float
     together: int
     happened: Course
     replayed: Course
     error: Waits
     variants: _containers.RepeatedCompositeFieldContainer[Course]
     notes: _containers.RepeatedScalarFieldContainer[str]
-    def __init__(self, queue: _Optional[str] = ..., group: _Optional[str] = ..., target: _Optional[str] = ..., since_us: _Optional[int] = ..., until_us: _Optional[int] = ..., attempts: _Optional[int] = ..., summed: _Optional[float] = ..., squeeze: _Optional[float] = ..., together: _Optional[int] = ..., happened: _Optional[_Union[Course, _Mapping]] = ..., replayed: _Optional[_Union[Course, _Mapping]] = ..., error: _Optional[_Union[Waits, _Mapping]] = ..., variants: _Optional[_Iterable[_Union[Course, _Mapping]]] = ..., notes: _Optional[_Iterable[str]] = ...) -> None: ...
+    def __init__(self, queue: _Optional[str] = ..., group: _Optional[str] = ..., target: _Optional[str] = ..., since_us: _Optional[int] = ..., until_us: _Optional[int] = ..., attempts: _Optional[int] = ..., summed: _Optional[float] = ..., bursts: _Optional[int] = ..., drag: _Optional[float] = ..., together: _Optional[int] = ..., happened: _Optional[_Union[Course, _Mapping]] = ..., replayed: _Optional[_Union[Course, _Mapping]] = ..., error: _Optional[_Union[Waits, _Mapping]] = ..., variants: _Optional[_Iterable[_Union[Course, _Mapping]]] = ..., notes: _Optional[_Iterable[str]] = ...) -> None: ...
 
 class Course(_message.Message):
     __slots__ = ("knobs", "wait_s", "backlog_most", "drain_s", "slots_busy", "limited")

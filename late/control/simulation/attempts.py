@@ -5,15 +5,15 @@ times. An attempt of it was due at its end, less its run time, less its wait. Wh
 which run time is not known, so each is paired with one at a distance.
 
 The ends of one settlement are together. A sum of several settlements has only the stretch of time
-in which its attempts ended. They may have ended evenly over it, whatever they had waited, or been
-due as nearly at one moment as their waits allow, as in a burst. `squeeze` is the place between the
-two: 0 is even, 1 is a burst. Which one fits is decided by what the same knobs make of it
-(`late.control.simulation.comparison`).
+in which its attempts ended. Those that waited are put into a number of bursts, evenly over that
+time, since a wait comes of tasks that came together; the others ended evenly over it. How many
+bursts fit is decided by what the same knobs make of them (`late.control.simulation.comparison`).
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
+from operator import attrgetter
 from typing import NamedTuple
 
 import msgspec
@@ -22,8 +22,10 @@ from late.model.histogram import middle
 from late.model.task import ENQUEUED, Histogram, Usage
 from late.scheduler.usage import LOST
 
-SQUEEZES = (0.0, 0.2, 0.4, 0.6, 0.8, 1.0)
-"""The places between even and a burst that are tried."""
+BURSTS = (0, 1, 2, 3, 4, 6, 10, 30)
+"""The numbers of bursts in the stretch of a sum that are tried; 0: all of it is even."""
+WAITED = 20
+"""An attempt is of a burst if it waited more than the longest wait of its sum, divided by this."""
 STRIDE = 0.6180339887498949
 """The golden section: multiples of it are spread evenly over 0..1, however many are taken."""
 SECOND_STRIDE = 0.41421356237309503
@@ -54,22 +56,35 @@ class Attempt(NamedTuple):
 
 
 def attempts(
-    rows: Iterable[Counted], target: str, squeeze: float, together: Mapping[str, int] | None = None
+    rows: Sequence[Counted], target: str, bursts: int, together: Mapping[str, int] | None = None
 ) -> list[Attempt]:
     """Return the attempts at one target, ascending by due time.
 
     Args:
+        bursts: those in the stretch of each sum.
         together: by queue, the attempts of one row that are one: a slot runs them in a row.
     """
     of_queue = together or {}
-    found = [
-        each
+    counted = [
+        (row, usage)
         for row in rows
         for usage in row.usage
         if usage.target == target and runs(usage)
-        for each in _of_usage(row, usage, squeeze, of_queue.get(usage.queue, 1))
     ]
-    found.sort()
+    # A burst comes to all shards at once: what is the longest wait of one is that of all.
+    longest: dict[tuple[str, int], int] = {}
+    for row, usage in counted:
+        key = usage.queue, row.from_us
+        longest[key] = max(longest.get(key, 0), round(middle(max(usage.waiting)[0])))
+    found = [
+        each
+        for row, usage in counted
+        for each in _of_usage(
+            row, usage, bursts, of_queue.get(usage.queue, 1), longest[usage.queue, row.from_us]
+        )
+    ]
+    # By nothing else: among those of one burst the short ones must not be first.
+    found.sort(key=attrgetter("due_us"))
     return found
 
 
@@ -78,21 +93,24 @@ def runs(usage: Usage) -> bool:
     return usage.outcome not in (ENQUEUED, LOST) and bool(usage.waiting)
 
 
-def _of_usage(row: Counted, usage: Usage, squeeze: float, together: int) -> Iterator[Attempt]:
+def _of_usage(
+    row: Counted, usage: Usage, bursts: int, together: int, longest_us: int
+) -> Iterator[Attempt]:
     count = sum(number for _, number in usage.waiting)
     made = -(-count // together)
     waits = _apart(_values(usage.waiting, made), STRIDE)
     busy = _apart(_values(usage.busy, made), SECOND_STRIDE)
-    span_us, longest = row.until_us - row.from_us, max(waits)
     # What a slot is busy with is known exactly, and a histogram has only about it.
     scale = usage.busy_us / max(1, sum(busy))
+    span_us, waited = row.until_us - row.from_us, 0
     for place, (wait_us, busy_us) in enumerate(zip(waits, busy, strict=True)):
         each_us = round(busy_us * scale * made / count)
-        spent_us = each_us + wait_us
-        even_us = row.from_us + span_us * (2 * place + 1) // (2 * made) - spent_us
-        burst_us = row.until_us - longest - each_us
-        burst_us = min(max(burst_us, row.from_us - spent_us), row.until_us - spent_us)
-        due_us = even_us + round((burst_us - even_us) * squeeze)
+        due_us = row.from_us + span_us * (2 * place + 1) // (2 * made) - each_us - wait_us
+        if bursts and span_us and wait_us * WAITED > longest_us:
+            free_us = max(0, span_us - longest_us)
+            after_us = free_us * (2 * (waited % bursts) + 1) // (2 * bursts)
+            due_us = row.until_us - longest_us - free_us + after_us
+            waited += 1
         number = (place + 1) * count // made - place * count // made
         yield Attempt(due_us, usage.queue, row.shard_id, round(busy_us * scale), wait_us, number)
 

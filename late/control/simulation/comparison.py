@@ -12,7 +12,7 @@ from itertools import accumulate
 
 import msgspec
 
-from late.control.simulation.attempts import SQUEEZES, Attempt, Counted, attempts
+from late.control.simulation.attempts import BURSTS, Attempt, Counted, attempts
 from late.control.simulation.fleet import FREE, Fleet, Ran, run
 from late.control.simulation.variants import Variant, error_of, limits_of
 from late.errors import ConfigError
@@ -30,7 +30,9 @@ shorter waits say little of when the attempts came."""
 SLOTS = 16
 """The slots of a worker that reports none: the default of `late worker`."""
 TRIAL = 4
-"""A trial of a reading of sums has so many times fewer attempts."""
+"""A trial of a reading of sums, or of a drag, has so many times fewer attempts."""
+DRAGS = (0.0, 0.05, 0.1, 0.15, 0.2, 0.3)
+"""The drags that are tried, see `Fleet.drag`."""
 FLOOR_MAX_US = 100_000
 """The most that an attempt waits which nothing holds back."""
 _LABELS = ("owner", "late_share", "severity", "objective_s", "closed", "max_backlog")
@@ -79,8 +81,10 @@ class Simulation(msgspec.Struct, frozen=True, kw_only=True):
     attempts: int
     summed: float
     """The part of the attempts of which only sums of a minute or an hour are kept."""
-    squeeze: float
-    """The reading of those sums that fits best: 0 is evenly over their time, 1 is as bursts."""
+    bursts: int
+    """The bursts in the time of each of those sums that fit best; 0: the attempts came evenly."""
+    drag: float
+    """The part by which the fleet was slower than its knobs and run times say; see `Fleet`."""
     together: int
     """So many attempts are run as one, so that an answer takes seconds."""
     happened: Course
@@ -133,9 +137,9 @@ class _Case:
                 if usage.queue == self.queue:
                     yield usage, row.from_us < row.until_us
 
-    def attempts(self, squeeze: float, jobs: int) -> list[Attempt]:
+    def attempts(self, bursts: int, jobs: int) -> list[Attempt]:
         """Make about `jobs` attempts: a half for the queue, if there are others."""
-        return attempts(self.read.rows, self.target, squeeze, self.together(jobs))
+        return attempts(self.read.rows, self.target, bursts, self.together(jobs))
 
     def together(self, jobs: int) -> dict[str, int]:
         """Return by queue how many attempts are run as one."""
@@ -154,18 +158,21 @@ class _Case:
         """Run the attempts with a fleet."""
         return run(found, fleet, self.queue, self.read.shards, floor_us=self.floor_us)
 
-    def squeeze(self) -> float:
-        """Return the reading of sums with which the same knobs come nearest to what happened."""
-        if not self.summed:
-            return SQUEEZES[0]
-        happened = _waits(self.waits)
+    def fit(self) -> int:
+        """Find the reading of sums, and then the drag, with which the same knobs come nearest to
+        what happened. Return the first; the fleet has the second."""
+        jobs = self.jobs // TRIAL
+        bursts = 0
+        if self.summed:
+            bursts = min(BURSTS, key=lambda each: self._off(self.attempts(each, jobs), self.fleet))
+        made = self.attempts(bursts, jobs)
+        fleets = [msgspec.structs.replace(self.fleet, drag=each) for each in DRAGS]
+        self.fleet = min(fleets, key=lambda each: self._off(made, each))
+        return bursts
 
-        def off(squeeze: float) -> float:
-            made = self.attempts(squeeze, self.jobs // TRIAL)
-            error = _error(_waits(self.run(made, self.fleet).waits), happened)
-            return 2 * abs(error.p99 or 0.0) + abs(error.p95 or 0.0)
-
-        return min(SQUEEZES, key=off)
+    def _off(self, made: Sequence[Attempt], fleet: Fleet) -> float:
+        error = _error(_waits(self.run(made, fleet).waits), _waits(self.waits))
+        return 2 * abs(error.p99 or 0.0) + abs(error.p95 or 0.0)
 
     def course(self, fleet: Fleet, ran: Ran) -> Course:
         """Tell of one run."""
@@ -200,15 +207,16 @@ def compare(
     """
     case = _Case(read, queue, jobs)
     fleets = [changed(case.fleet, queue, each, len(read.shards)) for each in variants]
-    squeeze = case.squeeze()
-    made = case.attempts(squeeze, jobs)
+    bursts = case.fit()
+    fleets = [msgspec.structs.replace(each, drag=case.fleet.drag) for each in fleets]
+    made = case.attempts(bursts, jobs)
     replayed = case.course(case.fleet, case.run(made, case.fleet))
     happened = case.happened(made, replayed.knobs)
     count = case.waits.total()
     return Simulation(
         queue=queue, group=group, target=case.target, since_us=read.since_us,
         until_us=read.now_us, attempts=count, summed=case.summed / count,
-        squeeze=squeeze, together=case.together(jobs)[queue],
+        bursts=bursts, drag=case.fleet.drag, together=case.together(jobs)[queue],
         happened=happened, replayed=replayed, error=_error(replayed.wait_s, happened.wait_s),
         variants=tuple(case.course(each, case.run(made, each)) for each in fleets),
         notes=(*_doubts(case.summed / count, happened), *_notes(read, queue, case.target, count)),
@@ -226,7 +234,12 @@ def changed(fleet: Fleet, queue: str, variant: Variant, shards: int) -> Fleet:
         raise ConfigError(f"workers={workers}: the group has {shards} shards, one each at most")
     knobs = fleet.knobs.get(queue, QueueSettings())
     knobs = msgspec.structs.replace(knobs, **variant.knobs)
-    return Fleet(workers, variant.slots or fleet.slots, {**fleet.knobs, queue: knobs})
+    return msgspec.structs.replace(
+        fleet,
+        workers=workers,
+        slots=variant.slots or fleet.slots,
+        knobs={**fleet.knobs, queue: knobs},
+    )
 
 
 def _waits(counts: Mapping[int, int]) -> Waits:
@@ -263,8 +276,8 @@ def _doubts(summed: float, happened: Course) -> Iterator[str]:
     p99 = happened.wait_s.p99 or 0.0
     if summed > SUMMED_MAX and p99 < SUM_S:
         yield (
-            f"most waits were shorter than {SUM_S:.0f} s, and a sum says no more of when they "
-            "were: do not rely on the variants"
+            f"most waits were shorter than {SUM_S:.0f} s, and a sum says little of when they "
+            "were: take the variants as a direction"
         )
 
 

@@ -33,6 +33,9 @@ class Fleet(msgspec.Struct, frozen=True):
     """The slots of each worker."""
     knobs: Mapping[str, QueueSettings]
     """By queue, those that are set."""
+    drag: float = 0.0
+    """The part by which a busy fleet is slower than its knobs and run times say: a slot is not
+    taken again at the moment at which it is free, nor a token at which it is there."""
 
 
 class Ran(msgspec.Struct):
@@ -60,6 +63,10 @@ class _Worker:
         self.ready: dict[str, deque[Attempt]] = {}
         self.limiters: dict[str, Limiter] = {}
         for queue, knobs in fleet.knobs.items():
+            if knobs.rate is not None:
+                knobs = msgspec.structs.replace(
+                    knobs, rate=knobs.rate / (1 + fleet.drag), burst=knobs.burst or knobs.rate
+                )
             limiter = Limiter(knobs, 0)
             limiter.share(mine, total, 0)
             self.limiters[queue] = limiter
@@ -78,7 +85,7 @@ class _Run:
         sizes = Counter(places)
         self.workers = [_Worker(fleet, sizes[n], len(shards)) for n in range(count)]
         self.owner = dict(zip(shards, places, strict=True))
-        self.queue, self.floor_us = queue, floor_us
+        self.queue, self.floor_us, self.slower = queue, floor_us, 1 + fleet.drag
         self.events: list[tuple[int, int, str]] = []
         """(time, worker, queue of the attempt that ends, or nothing for a look)."""
         self.ran = Ran()
@@ -148,7 +155,8 @@ class _Run:
         self.running += 1
         self.busy_us += each.busy_us
         self.ran.slots_busy_most = max(self.ran.slots_busy_most, self.running)
-        heapq.heappush(self.events, (now_us + each.busy_us, number, each.queue))
+        ends_us = now_us + round(each.busy_us * self.slower)
+        heapq.heappush(self.events, (ends_us, number, each.queue))
         if each.queue != self.queue:
             return
         self.backlog -= each.number
