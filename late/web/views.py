@@ -7,6 +7,7 @@ from functools import partial
 from typing import Any
 from urllib.parse import quote
 
+from msgspec.structs import asdict
 from starlette.requests import Request
 from starlette.responses import HTMLResponse, RedirectResponse, Response
 
@@ -32,6 +33,7 @@ from late.web.models import (
 from late.web.models import (
     shards as places,
 )
+from late.web.models.knob_groups import knob_groups
 from late.web.page_context import ROOT, PageContext, Visitor
 from late.web.queries import group_asked, groups_of, seen_at
 from late.web.snapshot import Snapshot
@@ -130,8 +132,12 @@ class Screens:
             request, visitor, "queue.html", f"{kind.capitalize()} {name}", kind=kind, name=name,
             live=kind == "queue" and model["preview"] is None,
             rows=rows if kind == "queue" else [],
-            fields=queues.form(settings, defaults, kind, model["sent"]), before=encode(settings),
-            audit=audit,
+            knob_groups=knob_groups(
+                queues.form(settings, defaults, kind, model["sent"]),
+                (name for name, value in asdict(settings).items() if value is not None),
+                model["sent"],
+            ),
+            before=encode(settings), audit=audit,
             may_change=(
                 visitor.may_change("operate", name) if kind == "queue" else visitor.may_administer
             ),

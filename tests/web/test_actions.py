@@ -20,6 +20,7 @@ def test_a_knob_is_previewed_changed_and_undone(tab: Tab, served: Served, contro
     tab.go(served.root + "queues/payments")
     assert (knob(tab, "rate"), knob(tab, "owner")) == ("20", "billing")
     tab.type("input[name='knob.rate']", "0.5")
+    tab.press("summary", "Pace")
     tab.choose("select[name='knob.paused']", "on")
     tab.follow(lambda: tab.press("button", "Preview"))
     tab.shows("Nothing more starts", ".preview")
@@ -43,6 +44,8 @@ def test_a_knob_out_of_range_is_told_and_nothing_that_was_typed_is_lost(
     before = control.queues.live().queues["payments"]
     for name, value, told in (("rate", "-1", "rate must be"), ("breaker", "often", "breaker")):
         tab.go(served.root + "queues/payments")
+        tab.press("summary", "Time")
+        tab.press("summary", "Failures")
         tab.type("input[name='knob.timeout_s']", "9")
         tab.type(f"input[name='knob.{name}']", value)
         tab.follow(lambda: tab.press("button", "Preview"))
@@ -220,6 +223,7 @@ def test_of_two_operators_at_once_the_second_is_told(
     one, two = people().tab(), people().tab()
     for tab, rate in ((one, "1"), (two, "2")):
         tab.go(served.root + "queues/mail")
+        tab.press("summary", "Pace")
         tab.type("input[name='knob.rate']", rate)
         tab.follow(lambda tab=tab: tab.press("button", "Preview"))  # type: ignore[misc]
     one.follow(lambda: one.press("button", "Change it"))

@@ -197,6 +197,7 @@ def test_the_last_hour_is_drawn_though_nobody_has_watched(tab: Tab, tmp_path: Pa
 def test_a_knob_is_changed_without_scripts(tab: Tab, served: Served, control: Control) -> None:
     tab.without_scripts()
     tab.go(served.root + "queues/receipts")
+    tab.press("summary", "Pace")
     tab.type("input[name='knob.rate']", "7")
     tab.follow(lambda: tab.press("button", "Preview"))
     tab.follow(lambda: tab.press("button", "Change it"))
