@@ -24,6 +24,7 @@ from late.web.render import Renderer
 from late.web.snapshot import Snapshot, SnapshotReader
 from late.web.usage.cost_report import Reports
 from late.web.usage.last_hour import LastHour
+from late.web.usage.past_week import PastWeek
 from late.web.usage.today import Today
 
 ROOT = "/ui/"
@@ -110,6 +111,7 @@ class PageContext:
         self.snapshots = SnapshotReader(control, reads=reads)
         self.today = Today(control)
         self.last_hour = LastHour(control)
+        self.past_week = PastWeek(control)
         self.stopping = asyncio.Event()
         self.files, names = files.load()
         self._renderer = Renderer(names, ROOT)

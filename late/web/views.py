@@ -19,6 +19,7 @@ from late.control.schedule_view import ScheduleView
 from late.errors import ConfigError, StoreError
 from late.model.access.rules import check_queue, seen_by
 from late.model.queue_settings import LOCAL, REMOTE, Kind, QueueSettings, encode
+from late.web.history_views import history_of, hours_of
 from late.web.models import (
     conflicts,
     cost,
@@ -87,6 +88,7 @@ class Screens:
         return self._context.page(
             request, visitor, "queues.html", "Queues", live=True, page=page, text=text,
             group=group, groups=groups_of(seen), **seen_at(seen),
+            hours=await hours_of(self._context, seen, page.rows),
         )  # fmt: skip
 
     async def queue(self, request: Request, visitor: Visitor, **more: Any) -> Response:
@@ -127,6 +129,8 @@ class Screens:
         model: dict[str, Any] = {"preview": None, "effects": [], "sent": {}, **more}
         rows = [row for row in queues.rows(seen) if row.status.queue == name]
         model["objectives"] = [o for o in seen.status.objectives if o.queue == name]
+        if model["preview"] is None:
+            model |= await history_of(context, visitor, seen, kind, name, request.query_params)
         model["limited_keys"] = [key for key in seen.status.limited_keys if key.queue == name]
         return context.page(
             request, visitor, "queue.html", f"{kind.capitalize()} {name}", kind=kind, name=name,
@@ -163,6 +167,7 @@ class Screens:
         group = next((each for each in seen.groups if each.name == name), None)
         if group is None:
             raise ConfigError(f"no consumer group {name[:128]!r}")
+        past = await history_of(self._context, visitor, seen, "group", name, request.query_params)
         model: dict[str, Any] = {
             "reset": None, "reset_shown": "", "totals": (), "sent": {"place": "", "moment": ""},
             **more,
@@ -171,8 +176,7 @@ class Screens:
             request, visitor, "group.html", f"Group {name}", live=model["reset"] is None,
             group=group, level=places.group_level, may_change=visitor.may_administer,
             objectives=[o for o in seen.status.objectives if (o.group, o.queue) == (name, "")],
-            signals=seen.signals,
-            **seen_at(seen), **model,
+            signals=seen.signals, kind="group", name=name, **past, **seen_at(seen), **model,
         )  # fmt: skip
 
     async def task(self, request: Request, visitor: Visitor, **more: Any) -> Response:

@@ -18,7 +18,7 @@ from late.model.histogram import bucket
 from late.model.task import ENQUEUED, Usage
 from late.store import open_store
 from late.web.models import last_hour as charts
-from late.web.models.last_hour import HOUR_US, MINUTE_US, Minutes
+from late.web.models.history import HOUR_US, MINUTE_US, Slots, add
 from late.web.usage import last_hour, shared_read
 from late.web.usage.last_hour import LastHour
 from tests.conformance.kit import own, worker
@@ -39,7 +39,7 @@ def read(*usages: tuple[int, Usage], **changes: Any) -> UsageRead:
     return UsageRead(NOW_US, tuple(("default", each) for _, each in usages), times=times, **given)
 
 
-def drawn(minutes: Minutes, **changes: Any) -> list[tuple[Any, ...]]:
+def drawn(minutes: Slots, **changes: Any) -> list[tuple[Any, ...]]:
     given: dict[str, Any] = {
         "now_us": NOW_US, "known": (0, NOW_US), "oldest_s": None, "sees": lambda queue: True,
     } | changes  # fmt: skip
@@ -49,11 +49,11 @@ def drawn(minutes: Minutes, **changes: Any) -> list[tuple[Any, ...]]:
 
 
 def test_counts_are_those_of_their_minute_and_the_present_one_is_not_drawn() -> None:
-    minutes: Minutes = {}
+    minutes: Slots = {}
     found = [Usage("mail", "send", "local", ENQUEUED, 7), DONE,
              Usage("mail", "send", "local", "retried", 2, 2),
              Usage("mail", "send", "local", "dead", 1, 1)]  # fmt: skip
-    charts.add(minutes, read(*((2, each) for each in found), (0, DONE), (60, DONE)))
+    add(minutes, read(*((2, each) for each in found), (0, DONE), (60, DONE)), MINUTE_US)
     rows = drawn(minutes)
     assert rows[-2][:3] == (7, 4, 3)
     assert rows[-2][3] == pytest.approx(2.0, rel=0.04)
@@ -134,8 +134,12 @@ async def until_done(hour: LastHour) -> None:
     await hour._reading
 
 
+def watched_by(journal: Journal) -> Control:
+    return cast(Control, cast(Any, journal))
+
+
 def watched(journal: Journal) -> LastHour:
-    return LastHour(cast(Control, cast(Any, journal)))
+    return LastHour(watched_by(journal))
 
 
 async def test_an_hour_is_read_on_and_known_up_to_the_last_whole_read() -> None:
@@ -160,7 +164,9 @@ async def test_sums_of_what_was_read_begin_anew(monkeypatch: pytest.MonkeyPatch)
     hour = watched(Journal(read((3, DONE)), anew, read((3, DONE))))
     await looked(hour)
     await looked(hour)
-    assert hour.minutes[FULL_US - 3 * MINUTE_US]["mail"].ended == 3, "counted once"
+    assert hour.minutes[FULL_US - 3 * MINUTE_US]["default", "mail", "local"].ended == 3, (
+        "counted once"
+    )
     # A journal with more than can be read: the newest minutes, and a gap before them.
     monkeypatch.setattr(last_hour, "COUNTS_MAX", 1)
     journal = Journal(read((50, DONE), (49, DONE), whole=False), read((2, DONE)))
@@ -173,8 +179,8 @@ async def test_sums_of_what_was_read_begin_anew(monkeypatch: pytest.MonkeyPatch)
 async def test_what_was_known_stays_when_there_is_too_much_to_read(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(last_hour, "EVERY_S", 0.0)
-    monkeypatch.setattr(last_hour, "SHARE", 1e9)
+    monkeypatch.setattr(shared_read, "EVERY_S", 0.0)
+    monkeypatch.setattr(shared_read, "SHARE", 1e9)
     monkeypatch.setattr(last_hour, "COUNTS_MAX", 1)
     then_us = FULL_US - 20 * MINUTE_US + 30_000_000
     known = msgspec.structs.replace(read((40, DONE), (21, DONE)), now_us=then_us)

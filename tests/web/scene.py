@@ -113,11 +113,16 @@ def _minute(ago: int) -> list[Usage]:
     ended = arrived // 3 if 12 < ago <= 19 else arrived + (40 if 6 <= ago <= 11 else 0)
     wait = 90_000 + ago % 5 * 11_000 + (40 * SECOND * (19 - ago) if 11 <= ago <= 19 else 0)
     waiting = ((bucket(wait), ended),)
+    slow = 400_000 if 11 <= ago <= 19 else 150_000
+    busy = ((bucket(24_000), ended // 3), (bucket(40_000), ended // 2), (bucket(slow), ended // 9),
+            (bucket(1_400_000), 1))  # fmt: skip
     return [
         Usage("mail", "send", "local", ENQUEUED, arrived),
-        Usage("mail", "send", "local", "done", ended, ended, ended * 40_000, waiting=waiting),
-        Usage("payments", "charge", "local", "retried", failed, failed, failed * 90_000),
-    ]
+        Usage("mail", "send", "local", "done", ended, ended, ended * 40_000, waiting=waiting,
+              busy=busy),
+        Usage("payments", "charge", "local", "retried", failed, failed, failed * 90_000,
+              busy=((bucket(90_000), failed),)),
+    ]  # fmt: skip
 
 
 def _tasks(shard: int) -> list[NewTask]:

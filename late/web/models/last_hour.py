@@ -11,32 +11,13 @@ from urllib.parse import quote
 import msgspec
 
 from late.control.status.changes import Change
-from late.control.status.scaling_signals import FAILED
-from late.control.status.usage import UsageRead
-from late.model.histogram import middle
-from late.model.task import ENQUEUED
 from late.web.formats import age
-from late.web.models.cost import ENDS
+from late.web.models.history import HOUR_US, MINUTE_US, Key, Slot, longest
 
-MINUTE_US = 60_000_000
-HOUR_US = 60 * MINUTE_US
 NAMED = 3
 """Workers of one line that are named."""
 
 
-class Minute(msgspec.Struct):
-    """Counts of one queue in one minute, over all groups."""
-
-    arrived: int = 0
-    ended: int = 0
-    failed: int = 0
-    """Attempts that failed."""
-    waited_us: float | None = None
-    """The longest wait of what started."""
-
-
-Minutes = dict[int, dict[str, Minute]]
-"""Counts by the beginning of their minute, and by queue."""
 Row = tuple[int, int | None, int | None, int | None, float | None]
 """The second at which a minute begins; arrived, ended, failed, and the longest wait in seconds.
 Without figures it is a gap."""
@@ -74,22 +55,8 @@ def columns(found: Sequence[Row]) -> dict[str, list[tuple[float | None, ...]]]:
     }
 
 
-def add(minutes: Minutes, counted: UsageRead) -> None:
-    """Add what one read has counted."""
-    for at_us, (_, usage) in zip(counted.times, counted.usage, strict=True):
-        queues = minutes.setdefault(at_us // MINUTE_US * MINUTE_US, {})
-        found = queues.setdefault(usage.queue, Minute())
-        if usage.outcome == ENQUEUED:
-            found.arrived += usage.count
-            continue
-        found.ended += usage.count if usage.outcome in ENDS else 0
-        found.failed += usage.attempts if usage.outcome in FAILED else 0
-        if usage.waiting:
-            found.waited_us = max(found.waited_us or 0.0, middle(usage.waiting[-1][0]))
-
-
 def rows(
-    minutes: Mapping[int, Mapping[str, Minute]],
+    minutes: Mapping[int, Mapping[Key, Slot]],
     *,
     now_us: int,
     known: tuple[int, int],
@@ -114,8 +81,8 @@ def rows(
         if left_out or at_us < known[0] or at_us + MINUTE_US > known[1]:
             found.append((at_us // 1_000_000, None, None, None, None))
             continue
-        of = [each for queue, each in minutes.get(at_us, {}).items() if sees(queue)]
-        waits = [each.waited_us / 1e6 for each in of if each.waited_us is not None]
+        of = [each for key, each in minutes.get(at_us, {}).items() if sees(key[1])]
+        waits = [wait for each in of if (wait := longest(each.waiting)) is not None]
         if oldest_s is not None and (was_s := oldest_s - (now_us - at_us - MINUTE_US) / 1e6) > 0:
             waits.append(was_s)
         found.append((

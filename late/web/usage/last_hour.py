@@ -2,19 +2,15 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import Mapping
 
 from late.concurrency import in_thread
 from late.control import Control
 from late.control.status.changes import Change
 from late.control.status.usage import ROWS, Key, UsageRead
-from late.web.models.last_hour import HOUR_US, MINUTE_US, Minutes, add
-from late.web.usage.shared_read import STEPS, SharedRead
+from late.web.models.history import HOUR_US, MINUTE_US, Slots, add
+from late.web.usage.shared_read import STEPS, PacedRead
 
-EVERY_S = 2.0
-SHARE = 0.1
-"""The part of all time that reading may take."""
 COUNTS_MAX = 200_000
 """Rows of usage that are read until the hour is whole. Where the journal has more, reading goes on
 some minutes ago. The time that is left out is a gap, and what was known before it stays."""
@@ -23,44 +19,33 @@ NAMES_MAX = 5_000
 SHORT_US = 5 * MINUTE_US
 
 
-class LastHour(SharedRead):
-    """Counts of each minute and queue, and what has changed; shared by all requests."""
+class LastHour(PacedRead):
+    """Counts of each minute and key, and what has changed; shared by all requests."""
 
     def __init__(self, control: Control) -> None:
         super().__init__(control)
         self._read: Mapping[Key, int] = {}
         self._counts = self._now_us = self._from_us = 0
-        self._due_at = 0.0
         self.until_us = 0
         """The time up to which all was read; 0 until that is known."""
         self.gaps: tuple[tuple[int, int], ...] = ()
         """The times between `since_us` and `until_us` that were left out."""
-        self.minutes: Minutes = {}
+        self.minutes: Slots = {}
         self.changes: tuple[Change, ...] = ()
         self.names: dict[str, str] = {}
         """The names of tasks that were counted, each with its queue."""
 
-    async def look(self) -> None:
-        """Read on, but no more often than reading may take its share of the time."""
-        if self.reading or time.monotonic() >= self._due_at:
-            await super().look()
-
-    async def _read_on(self) -> None:
-        began = time.monotonic()
-        try:
-            if not self.since_us:
-                self._now_us = await in_thread(self._control.now)
-                self.since_us = self._from_us = _hour_before(self._now_us)
-            status = self._control.status
-            self.changes = await in_thread(status.changes_since, _hour_before(self._now_us))
-            for _ in range(STEPS):
-                read = (max(self.since_us, self._from_us), self._read)
-                self.take(await in_thread(status.usage_since, *read, rows=ROWS // STEPS))
-                if self.whole or self._closing:
-                    break
-        finally:
-            ended = time.monotonic()
-            self._due_at = ended + max(EVERY_S, (ended - began) / SHARE)
+    async def _read_share(self) -> None:
+        if not self.since_us:
+            self._now_us = await in_thread(self._control.now)
+            self.since_us = self._from_us = _hour_before(self._now_us)
+        status = self._control.status
+        self.changes = await in_thread(status.changes_since, _hour_before(self._now_us))
+        for _ in range(STEPS):
+            read = (max(self.since_us, self._from_us), self._read)
+            self.take(await in_thread(status.usage_since, *read, rows=ROWS // STEPS))
+            if self.whole or self._closing:
+                break
 
     def take(self, counted: UsageRead) -> None:
         """Add the counts of one read, and forget what is older than an hour."""
@@ -68,7 +53,7 @@ class LastHour(SharedRead):
         if counted.anew:
             self.minutes, self.gaps, self.until_us = {}, (), 0
             self.since_us = self._from_us = begins_us
-        add(self.minutes, counted)
+        add(self.minutes, counted, MINUTE_US)
         for _, usage in counted.usage:
             if usage.name in self.names or len(self.names) < NAMES_MAX:
                 self.names[usage.name] = usage.queue

@@ -3,12 +3,16 @@
 from __future__ import annotations
 
 import asyncio
+import time
 from abc import ABC, abstractmethod
 
 from late.control import Control
 
 GLANCE_S = 0.1
 """Seconds that a page waits for a read; the rest is read in the background."""
+EVERY_S = 2.0
+SHARE = 0.1
+"""The part of all time that a paced read may take."""
 STEPS = 10
 """Steps in which one visit's share of the journal is read; pages are served between two of them."""
 
@@ -57,4 +61,26 @@ class SharedRead(ABC):
 
     @abstractmethod
     async def _read_on(self) -> None:
+        """Read the share of one visit."""
+
+
+class PacedRead(SharedRead):
+    """Reads no more often than reading may take its share of the time."""
+
+    _due_at = 0.0
+
+    async def look(self) -> None:
+        if self.reading or time.monotonic() >= self._due_at:
+            await super().look()
+
+    async def _read_on(self) -> None:
+        began = time.monotonic()
+        try:
+            await self._read_share()
+        finally:
+            ended = time.monotonic()
+            self._due_at = ended + max(EVERY_S, (ended - began) / SHARE)
+
+    @abstractmethod
+    async def _read_share(self) -> None:
         """Read the share of one visit."""
