@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from late.control.findings.model import Finding
+from late.control.findings.model import Finding, before
 from late.control.findings.phrases import age
 from late.control.status.snapshot import Snapshot
 
@@ -50,4 +50,4 @@ def _unanswered(seen: Snapshot) -> Iterator[Finding]:
         "not recorded: the death of a worker repeats its part of them, so do not restart it."
     )
     what = f"Settlements of {len(long)} workers are not answered"
-    yield Finding("bad", what, text, "workers", "late doctor")
+    yield Finding("bad", what, text, "workers", "late doctor", before(seen.status.now_us, oldest_s))

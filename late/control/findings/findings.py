@@ -21,7 +21,7 @@ from late.control.findings import (
     tenants,
     workers,
 )
-from late.control.findings.model import Finding, Level
+from late.control.findings.model import Finding, Level, before
 from late.control.findings.phrases import age, count, number
 from late.control.status import real_groups
 from late.control.status.snapshot import Snapshot
@@ -112,7 +112,8 @@ def _of_group(group: GroupView, seen: Snapshot) -> Iterator[Finding]:
             text = f"{count(group.lag)} wait, the oldest for {age(group.lag_s)}."
             text += _by("group", group.name, seen.status)
             yield Finding("warn", f"Group {group.name} is paused", text, where,
-                          f"late group resume {group.name}")  # fmt: skip
+                          f"late group resume {group.name}",
+                          _since("group", group.name, seen.status))  # fmt: skip
         return
     if group.state == "unregistered":
         text = "It has no row of its own."
@@ -126,16 +127,19 @@ def _of_group(group: GroupView, seen: Snapshot) -> Iterator[Finding]:
                       "late status --owners")  # fmt: skip
     elif homeless and group.lag.n and not workers.standing(seen, group.name):
         text = f"No live worker serves it; {count(group.lag)} wait."
-        yield Finding("bad", f"Nobody works group {group.name}", text, "workers", start)
+        yield Finding("bad", f"Nobody works group {group.name}", text, "workers", start,
+                      before(seen.status.now_us, group.lag_s))  # fmt: skip
     yield from _failures(group.name, seen)
     yield from _skips(group, seen)
     if group.lagging:
         text = f"The oldest that it has not read is {age(group.lag_s)} old."
-        yield Finding("bad", f"Group {group.name} lags", text, where, "late groups")
+        yield Finding("bad", f"Group {group.name} lags", text, where, "late groups",
+                      before(seen.status.now_us, group.lag_s))  # fmt: skip
     elif group.stale_s is not None and group.stale_s > FRESHNESS_S:
         text = f"Only what is older than {age(group.stale_s)} is done.{_pace(group.name, seen)}"
         yield Finding("warn", f"Group {group.name} is stale", text, where,
-                      f"late autoscale workers --show --group {group.name}")  # fmt: skip
+                      f"late autoscale workers --show --group {group.name}",
+                      before(seen.status.now_us, group.stale_s))  # fmt: skip
 
 
 def _skips(group: GroupView, seen: Snapshot) -> Iterator[Finding]:
@@ -239,6 +243,12 @@ def _by(kind: str, name: str, status: Status) -> str:
     return f" {pause.by} paused it {age(max(0.0, (status.now_us - pause.since_us) / 1e6))} ago."
 
 
+def _since(kind: str, name: str, status: Status) -> int | None:
+    """Return since when a thing is paused, where the audit tells it."""
+    pause = status.pause(kind, name)
+    return None if pause is None else pause.since_us
+
+
 def _of_queue(queue: QueueStatus, settings: QueueSettings, status: Status) -> Iterator[Finding]:
     where = f"queues/{quote(queue.queue, safe='')}"
     name = f"{queue.queue} ({queue.group})"
@@ -248,12 +258,14 @@ def _of_queue(queue: QueueStatus, settings: QueueSettings, status: Status) -> It
         text = f"{count(waits)} wait, the oldest for {age(queue.oldest_age_s)}."
         text += _by("queue", queue.queue, status)
         yield Finding("warn", f"Queue {name} is paused", text, where,
-                      f"late queue resume {queue.queue}")  # fmt: skip
+                      f"late queue resume {queue.queue}",
+                      _since("queue", queue.queue, status))  # fmt: skip
     elif queue.oldest_age_s is not None and queue.oldest_age_s > objective_s:
         text = f"The oldest is {age(queue.oldest_age_s)} old; its objective is {age(objective_s)}."
         level: Level = "bad" if settings.severity == "page" else "warn"
         yield Finding(level, f"Queue {name} is behind", text, where,
-                      f"late status --queue {queue.queue}")  # fmt: skip
+                      f"late status --queue {queue.queue}",
+                      before(status.now_us, queue.oldest_age_s - objective_s))  # fmt: skip
     if settings.closed:
         yield Finding("warn", f"Queue {name} is closed", "It refuses new tasks.", where,
                       f"late queue set {queue.queue} closed=off")  # fmt: skip

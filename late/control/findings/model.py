@@ -20,3 +20,10 @@ class Finding(msgspec.Struct, frozen=True):
     """A link, relative to the root of the page."""
     command: str = ""
     """The command that helps: to look closer, or to change it. None destroys anything."""
+    since_us: int | None = None
+    """The time since when it is so, where that is known."""
+
+
+def before(now_us: int, seconds: float | None) -> int | None:
+    """Return the time so many seconds before; None for None."""
+    return None if seconds is None else now_us - round(seconds * 1e6)

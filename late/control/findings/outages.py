@@ -21,7 +21,8 @@ def find(seen: Snapshot) -> Iterator[Finding]:
     parked = {(each.group, each.queue, each.task): each.waiting for each in seen.status.limited}
     for (group, queue, task), reports in sorted(told.items()):
         last = max(reports, key=lambda each: each.error_at_us)
-        since_s = max(0.0, (seen.status.now_us - min(each.since_us for each in reports)) / 1e6)
+        since_us = min(each.since_us for each in reports)
+        since_s = max(0.0, (seen.status.now_us - since_us) / 1e6)
         waiting = parked.get((group, queue, task), Count())
         where = f"in {len(reports)} workers" if len(reports) > 1 else "in one worker"
         parts = [f"Most attempts of it in queue {queue} fail, for {age(since_s)}, {where}."]
@@ -33,6 +34,7 @@ def find(seen: Snapshot) -> Iterator[Finding]:
         yield Finding(
             "bad", f"Outage of what {task} ({group}) needs", " ".join(parts),
             f"tasks?state=parked&{urlencode(given)}", f"late tasks list parked {options}",
+            since_us,
         )  # fmt: skip
 
 

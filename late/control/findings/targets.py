@@ -110,6 +110,7 @@ def find(seen: Snapshot) -> Iterator[Finding]:
         yield Finding(
             "bad" if opened or each.share >= 0.5 else "warn", what, " ".join(parts),
             f"targets/{quote(each.name, safe='')}", "late target list --check",
+            each.open_since_us,
         )  # fmt: skip
 
 

@@ -76,7 +76,9 @@ def reported(seen: Snapshot) -> Iterator[Finding]:
             texts.append(f"And {len(still) - NAMED} more.")
         text = " ".join(texts)
         runs = [run for each in still for run in each.report.stuck]
-        yield Finding("bad", what, text, _link(runs) if runs else "workers", _look(runs, still[0]))
+        began = [s for each in still if (s := each.report.stalled_since_us) is not None]
+        yield Finding("bad", what, text, _link(runs) if runs else "workers", _look(runs, still[0]),
+                      min(began, default=None))  # fmt: skip
     for each in seen.reports:
         if each.fresh and each.report.stuck and not each.report.stalled:
             yield _stuck(each, seen.status.now_us)

@@ -6,7 +6,7 @@ The problems are those of `late.control.findings`, as in `late top` and `late do
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 
 import msgspec
 
@@ -39,6 +39,10 @@ class Overview(msgspec.Struct, frozen=True):
     attention: tuple[Finding, ...]
     more: int
     """Things to look at that are not listed."""
+    critical: int
+    """How many of all are."""
+    since_us: int | None
+    """Since when there is something of the worst level, as far as that is known."""
     busiest: tuple[QueueStatus, ...]
 
 
@@ -51,8 +55,20 @@ def overview(seen: Snapshot, *, most: int | None = SHOWN) -> Overview:
         tiles=() if seen.partial else tuple(_tiles(seen)),
         attention=tuple(found[:most]),
         more=len(found) - len(found[:most]),
+        critical=sum(each.level == "bad" for each in found),
+        since_us=_since(found),
         busiest=tuple(busiest[:BUSIEST]),
     )
+
+
+def _since(found: Sequence[Finding]) -> int | None:
+    """Return the earliest known time of those of the worst level, which come first."""
+    known = [
+        each.since_us
+        for each in found
+        if each.level == found[0].level and each.since_us is not None
+    ]
+    return min(known, default=None)
 
 
 def _tiles(seen: Snapshot) -> Iterator[Tile]:

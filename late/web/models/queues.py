@@ -103,12 +103,14 @@ def rows(seen: Snapshot) -> list[Row]:
     known = {queue.queue for queue in seen.status.queues}
     quiet = [QueueStatus(group="", queue=name) for name in seen.queues if name not in known]
     away = queues_of(seen)
+    stopped = {group.name for group in seen.groups if group.state == "paused"}
     found = [
         _row(
             queue,
             seen.queues.get(queue.queue, QueueSettings()),
             seen.paces.get((queue.group, queue.queue)),
             is_away=(queue.group, queue.queue) in away,
+            is_stopped=queue.group in stopped,
         )
         for queue in [*seen.status.queues, *quiet]
     ]
@@ -116,12 +118,19 @@ def rows(seen: Snapshot) -> list[Row]:
 
 
 def _row(
-    queue: QueueStatus, settings: QueueSettings, pace: Signals | None, *, is_away: bool
+    queue: QueueStatus,
+    settings: QueueSettings,
+    pace: Signals | None,
+    *,
+    is_away: bool,
+    is_stopped: bool,
 ) -> Row:
     badges = [word for word in ("paused", "closed") if getattr(settings, word)]
     share = pace.failed / pace.rate if pace and pace.rate else 0.0
     fails: Level = "bad" if is_away else failing(share)
     late = (queue.oldest_age_s or 0.0) > (settings.objective_s or OBJECTIVE_S)
+    if is_stopped:
+        badges.append("group paused")
     if fails != "ok":
         badges.append("failing")
     if late:
@@ -130,7 +139,9 @@ def _row(
     limits = pace.limits if pace and not settings.paused else ()
     badges += [f"limited by {_limit(queue.queue, why)}" for why in limits]
     level: Level = "bad" if late or fails == "bad" else "warn" if warn else "ok"
-    return Row(queue, settings, level, tuple(badges) or (_calm(queue, pace),), pace)
+    badges = badges or [_calm(queue, pace)]
+    badges += ["dead letters"] * (queue.dead.n > 0)
+    return Row(queue, settings, level, tuple(badges), pace)
 
 
 def _limit(queue: str, why: str) -> str:
