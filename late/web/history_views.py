@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Iterable, Mapping
 from contextlib import suppress
 from functools import partial
@@ -28,8 +29,7 @@ async def history_of(
         asked: `span` is the window that is drawn; `group` that of a queue.
     """
     with suppress(StoreError):  # what was read before is shown all the same
-        await context.last_hour.look()
-        await context.past_week.look()
+        await asyncio.gather(context.last_hour.look(), context.past_week.look())
     groups = _groups(seen, name) if kind == "queue" else []
     group = asked.get("group", "")
     group = group if group in groups else next(iter(groups), "")
@@ -76,13 +76,12 @@ def _groups(seen: Snapshot, queue: str) -> list[str]:
 
 def _waits(seen: Snapshot, kind: Kind, name: str, group: str) -> int | None:
     """Return the tasks that are open or parked now; None if counting stopped, or for a target."""
-    of = {
-        "queue": lambda q: (q.queue, q.group) == (name, group),
-        "group": lambda q: q.group == name,
-    }
-    if kind not in of:
+    if kind == "target":
         return None
-    counts = [count for q in seen.status.queues if of[kind](q) for count in (q.in_flight, q.parked)]
+    ours = [q for q in seen.status.queues if q.group == group and q.queue == name]
+    if kind == "group":
+        ours = [q for q in seen.status.queues if q.group == name]
+    counts = [count for queue in ours for count in (queue.in_flight, queue.parked)]
     return None if any(each.capped for each in counts) else sum(each.n for each in counts)
 
 
