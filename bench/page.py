@@ -30,6 +30,7 @@ import msgspec
 from sqlalchemy import Connection, event, text
 
 from late.control import Control
+from late.model.histogram import bucket
 from late.model.ids import new_id
 from late.model.task import Usage
 from late.schema import migrate
@@ -214,9 +215,10 @@ def _around(connection: Connection, now: int) -> None:
 
 
 def _usage(shard: int, seq: int) -> str:
+    times = ((bucket(9_000), 3), (bucket(40_000), 2))
     counts = [
         Usage(f"queue-{(shard * 37 + seq * 11 + k) % QUEUES:04}", "work", "local", "done", 5, 5,
-              60_000, payload_bytes=300)
+              60_000, payload_bytes=300, waiting=times, busy=times)
         for k in range(8)
     ]  # fmt: skip
     return msgspec.json.encode(counts).decode()
@@ -224,8 +226,9 @@ def _usage(shard: int, seq: int) -> str:
 
 def screens(ids: Sequence[str]) -> list[str]:
     return [
-        "", "queues", "queues?text=99", "queues/queue-0500", "targets", "groups",
-        "groups/default", "shards", "shards/default/7", *(f"tasks/{each}" for each in ids),
+        "", "queues", "queues?text=99", "queues/queue-0500", "queues/queue-0500?span=7d",
+        "targets", "groups", "groups/default", "shards", "shards/default/7",
+        *(f"tasks/{each}" for each in ids),
         "dead", "dead?queue=queue-0500&group=default", "tasks?state=parked", "schedules", "workers",
         "autoscaler", "cost",
     ]  # fmt: skip
@@ -240,7 +243,7 @@ def measure(url: str, ids: Sequence[str], *, times: int) -> list[dict[str, Any]]
         Chromium(program) if program else nullcontext() as chromium,
     ):
         freeze_gc()  # as `late serve` does when it has started
-        control = served.site._desk.control
+        control = served.site._context.control
         timed = Timed(control)
         look = [_look(control, timed) for _ in range(times)]
         found.append({"screen": "(look)", **_worst([each[0] for each in look]),

@@ -63,6 +63,7 @@ class OperatorPage:
         await self._context.snapshots.close()
         await self._context.today.close()
         await self._context.last_hour.close()
+        await self._context.past_week.close()
 
     def routes(self) -> list[Route]:
         """The routes for a Starlette application, which may have others."""
