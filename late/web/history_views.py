@@ -12,7 +12,7 @@ from late.errors import StoreError
 from late.model.task import DEFAULT_GROUP
 from late.web.models import drawings, history
 from late.web.models.drawings import QueueHour
-from late.web.models.history import MINUTE_US, WINDOWS, Kind, Point, Slot
+from late.web.models.history import HOUR_US, MINUTE_US, WINDOWS, Kind, Point, Slot
 from late.web.models.queues import Row
 from late.web.page_context import PageContext, Visitor
 from late.web.snapshot import Snapshot
@@ -46,6 +46,9 @@ async def history_of(
         "drawings": drawings.charts(drawn, waits), "heat": drawings.heat(drawn),
         "begin_us": drawn[0].at_us, "end_us": drawn[-1].until_us,
         "reading": not context.past_week.whole,
+        # A history of a task keeps no queue: so its list is for who sees all of them.
+        "slowest": history.slowest(drawn) if visitor.sees_all and kind != "target" else [],
+        "lookback_us": HOUR_US,
     }  # fmt: skip
 
 

@@ -56,7 +56,8 @@ class TaskScreens:
         model["sent"] = tasks.kept(fields) | {"state": state, "group": which.group}
         page = None
         if model["rehearsal"] is None:
-            page = await self._page(visitor, state, which, asked.get("after"))
+            longer_us = tasks.longer_us(state, fields)
+            page = await self._page(visitor, state, which, asked.get("after"), longer_us)
         chosen = {name: fields.get(name, "")[:200] for name in tasks.FIELDS}
         return self._context.page(
             request, visitor, "tasks.html", "Tasks", page=page, state=state, states=STATES,
@@ -67,7 +68,12 @@ class TaskScreens:
         )  # fmt: skip
 
     async def _page(
-        self, visitor: Visitor, state: State, which: TaskFilter, after: str | None
+        self,
+        visitor: Visitor,
+        state: State,
+        which: TaskFilter,
+        after: str | None,
+        longer_us: int,
     ) -> tasks.Tasks:
         if state == "done" or which.queue is not None:  # Of what is done nobody knows the queue.
             check_queue(visitor.caller, which.queue)
@@ -79,7 +85,7 @@ class TaskScreens:
         def ours(queue: str | None) -> bool:
             return caller.may_all("view") if queue is None else caller.may("view", queue)
 
-        return tasks.tasks(found, ours=ours)
+        return tasks.tasks(found, ours=ours, longer_us=longer_us)
 
 
 class TaskActions:
@@ -98,6 +104,7 @@ class TaskActions:
         sent = tasks.kept(fields)
         try:
             state, which, only = tasks.state_of(fields), tasks.which(fields), tasks.selected(fields)
+            tasks.longer_us(state, fields)  # Refused here: a command takes all that match.
             await in_thread(_check, control, visitor, command, which, only)
             if command == "redrive":
                 call: Call = partial(_redrive, control, which.group, only)

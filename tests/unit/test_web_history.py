@@ -6,16 +6,21 @@ import re
 from pathlib import Path
 from typing import Any
 
+import msgspec
 import pytest
 
 from late.control.status.usage import Key as Shard
 from late.control.status.usage import UsageRead
 from late.model.histogram import bucket
-from late.model.task import CONTROL_QUEUE, ENQUEUED, Usage
+from late.model.ids import new_id
+from late.model.task import CONTROL_QUEUE, ENQUEUED, StepDetail, TaskId, Usage
+from late.store import open_store
+from late.store.base import Step
 from late.web.models import drawings, history
 from late.web.models.history import HOUR_US, MINUTE_US, Slot, Slots, add, figures, points, taker
 from late.web.usage import past_week
 from late.web.usage.past_week import PastWeek
+from tests.conformance.kit import own
 from tests.integration.control_kit import execute
 from tests.unit.test_web_last_hour import Journal, watched_by
 from tests.unit.web_kit import fill, page
@@ -173,3 +178,42 @@ async def test_the_screens_of_a_queue_a_group_and_a_target_begin_with_it(tmp_pat
         listed = await it.shown("queues")
         assert 'class="spark"' in listed
         assert "1 ended in 60 min" in listed
+
+
+def test_the_slowest_slots_come_first() -> None:
+    busy = (2.0, 9.0, 0.0, 5.0, 7.0)
+    found = [
+        history.Point(n, n + 1, Slot(busy={bucket(round(s * 1e6)): 1} if s else {}))
+        for n, s in enumerate(busy)
+    ]
+    assert [each.at_us for each in history.slowest([*found, history.Point(9, 10, None)])] == [
+        1, 4, 3,
+    ]  # fmt: skip
+
+
+async def test_examples_of_a_slow_time_are_tasks_that_ran_so_long(tmp_path: Path) -> None:
+    async with page(tmp_path) as it:
+        await fill(it.url)
+        now, ids = it.control.now(), [str(new_id(3)) for _ in range(2)]
+        details = [StepDetail(1, started_at_us=now - us) for us in (9_000_000, 90_000)]
+        store = open_store(it.url)
+        await store.open()
+        try:
+            owner = await own(store, 4)
+            await owner.settle(history=tuple(
+                Step(TaskId(task_id), now, "done", msgspec.json.encode(detail).decode())
+                for task_id, detail in zip(ids, details, strict=True)
+            ))  # fmt: skip
+        finally:
+            await store.close()
+        shown = await it.shown("tasks?state=done&group=default&longer=2s")
+        assert (ids[0] in shown, ids[1] in shown) == (True, False)
+        assert "ran 9.0 s" in shown
+        past = await it.shown("tasks?state=done&until=2020-01-01T00:00:00Z")
+        assert ids[0] not in past
+        refused = await it.get("tasks?state=parked&longer=2s")
+        assert (refused.status_code, "running or done" in refused.text) == (400, True)
+        for wrong in ("longer=soon", "since=noon"):
+            assert (await it.get(f"tasks?state=done&{wrong}")).status_code == 400
+        sent = {"state": "parked", "longer": "2s", "do": "apply"}
+        assert (await it.post("tasks/cancel", sent)).status_code == 400

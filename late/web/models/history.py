@@ -26,6 +26,8 @@ WINDOWS: Mapping[str, tuple[int, int]] = {
 }  # fmt: skip
 """The length of a slot, and the number of slots, of each window."""
 SHARES = (0.5, 0.95, 0.99)
+SLOWEST = 3
+"""Slow slots that are named."""
 Key = tuple[str, str, str]
 """(group, queue, target)."""
 Kind = Literal["queue", "group", "target"]
@@ -189,6 +191,25 @@ def figures(window: str, found: Sequence[Point]) -> Figures:
         whole.ends.get("dead", 0), others, whole.failed, tuple(quantiles(whole.busy)),
         tuple(quantiles(whole.waiting)), longest(whole.waiting),
     )  # fmt: skip
+
+
+class Slow(msgspec.Struct, frozen=True):
+    """One slot with long run times."""
+
+    at_us: int
+    until_us: int
+    p95_s: float
+    p99_s: float
+
+
+def slowest(found: Sequence[Point]) -> list[Slow]:
+    """Return the slots with the highest p99 of the run time, the highest first."""
+    slow = []
+    for point in found:
+        if point.slot is not None and point.slot.busy:
+            _, p95_s, p99_s = quantiles(point.slot.busy)
+            slow.append(Slow(point.at_us, point.until_us, p95_s or 0.0, p99_s or 0.0))
+    return sorted(slow, key=lambda each: (-each.p99_s, -each.at_us))[:SLOWEST]
 
 
 def quantiles(counts: Mapping[int, int]) -> Iterator[float | None]:

@@ -21,14 +21,18 @@ from late.control.task_list.model import (
 from late.errors import ConfigError
 from late.model.ids import shard_of
 from late.model.task import HELD_US
+from late.model.time_text import instant
 from late.web.formats import age, short
 
 PAGE = 50
 OVERDUE_S = 30.0
 """Owners read due tasks every few seconds. A task that is overdue for longer than this has no
 owner, or one that cannot start it."""
-FIELDS = ("group", "queue", "name", "reason", "key", "tenant", "older")
+TEXTS = ("group", "queue", "name", "reason", "key", "tenant")
+FIELDS = (*TEXTS, "older", "longer", "since", "until")
 """Fields of the filter, as the form and the links name them."""
+RAN: tuple[State, ...] = ("running", "done")
+"""States whose tasks have a running time."""
 _SPAN = re.compile(r"(\d{1,9}(?:\.\d{1,3})?)(s|m|h|d)\Z")
 _UNITS_US = {"s": 1_000_000, "m": 60_000_000, "h": 3_600_000_000, "d": 86_400_000_000}
 _MARK = "id."
@@ -45,6 +49,8 @@ class TaskRow(msgspec.Struct, frozen=True):
     """The time that it waits, runs, or has waited."""
     where: str
     """The worker, the target or the consumer."""
+    ran: str = ""
+    """How long its last attempt ran, if it is done."""
 
 
 class Tasks(msgspec.Struct, frozen=True):
@@ -60,15 +66,30 @@ class Tasks(msgspec.Struct, frozen=True):
     can_command: bool
 
 
-def tasks(page: TaskPage, *, ours: Callable[[str | None], bool] = lambda queue: True) -> Tasks:
+def tasks(
+    page: TaskPage,
+    *,
+    ours: Callable[[str | None], bool] = lambda queue: True,
+    longer_us: int = 0,
+) -> Tasks:
     """Make the model of a page.
 
     Args:
         ours: tells whether tasks of a queue are shown.
+        longer_us: those that ran for less are left out.
     """
-    rows = tuple(_row(page.state, task, page.now_us) for task in page.tasks if ours(task.queue))
+    rows = tuple(
+        _row(page.state, task, page.now_us)
+        for task in page.tasks
+        if ours(task.queue) and (not longer_us or _ran_us(task, page.now_us) >= longer_us)
+    )
     return Tasks(page.state, SAYS[page.state], rows, cursor_of(page.after), page.looked,
                  page.stopped, page.state in COMMANDED)  # fmt: skip
+
+
+def _ran_us(task: ListedTask, now_us: int) -> int:
+    """Return how long an attempt ran, or has run until now; -1 where that is not known."""
+    return -1 if task.began_at_us is None else (task.ended_at_us or now_us) - task.began_at_us
 
 
 def _row(state: State, task: ListedTask, now_us: int) -> TaskRow:
@@ -83,7 +104,8 @@ def _row(state: State, task: ListedTask, now_us: int) -> TaskRow:
     at_us = task.began_at_us if state == "running" else task.ended_at_us or task.created_at_us
     level: Literal["bad", "ok"] = "bad" if state == "dead" else "ok"
     since = "" if at_us is None else age(max(0, now_us - at_us) / 1e6)
-    return TaskRow(task, level, at_us, since, where)
+    ran_us = _ran_us(task, now_us) if state == "done" else -1
+    return TaskRow(task, level, at_us, since, where, age(ran_us / 1e6) if ran_us >= 0 else "")
 
 
 def state_of(fields: Mapping[str, str]) -> State:
@@ -102,12 +124,27 @@ def which(fields: Mapping[str, str]) -> TaskFilter:
     """Make the filter from the fields of a link or a form.
 
     Raises:
-        ConfigError: the age cannot be read.
+        ConfigError: an age or a time cannot be read.
     """
-    given: dict[str, Any] = {
-        name: fields[name][:200] for name in FIELDS if name != "older" and fields.get(name)
+    given: dict[str, Any] = {name: fields[name][:200] for name in TEXTS if fields.get(name)}
+    given |= {
+        f"{name}_us": round(instant(fields[name][:64], name).timestamp() * 1e6)
+        for name in ("since", "until")
+        if fields.get(name)
     }
     return TaskFilter(**given, older_us=span_us(fields.get("older") or "0s", "older"))
+
+
+def longer_us(state: State, fields: Mapping[str, str]) -> int:
+    """Return the least running time that is asked for; 0 without one.
+
+    Raises:
+        ConfigError: it cannot be read, or what is in this state has none.
+    """
+    text = fields.get("longer")
+    if text and state not in RAN:
+        raise ConfigError(f"longer is for tasks in state {' or '.join(RAN)}")
+    return span_us(text or "0s", "longer")
 
 
 def span_us(text: str, what: str) -> int:
