@@ -169,6 +169,7 @@ class Producer:
             "unique_key": put.unique_key,
             "unique_for": put.unique_for_s,
             "on_conflict": put.on_conflict,
+            "max_wait": put.max_wait_s,
             "headers": put.headers,
         }
         given: Any = {key: value for key, value in asked.items() if value is not None}

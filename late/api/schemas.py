@@ -42,6 +42,7 @@ class Put(msgspec.Struct, forbid_unknown_fields=True, kw_only=True):
     unique_key: str | None = None
     unique_for_s: float | None = None
     on_conflict: OnConflict | None = None
+    max_wait_s: float | None = None
     headers: dict[str, str] | None = None
 
 

@@ -116,6 +116,9 @@ class TaskOptions(TypedDict, total=False):
     """The treatment of a key that is taken. `existing` (the default) returns the id of the first
     task, or raises `KeyConflict` if that has other arguments; `reject` raises `KeyConflict`;
     `replace` cancels the first task if it has not started and takes its place."""
+    max_wait: validate.Duration
+    """With `on_conflict="replace"` and a delay: the new task is due at the latest so many seconds
+    (or `timedelta`) after the first call of the key that has not run yet."""
     subject: str
     """The tenant or person to whom the task belongs. Its arguments are encrypted with a key of the
     subject; after `late keys drop SUBJECT` nobody can read them. It needs `late.Encrypted`."""
@@ -135,6 +138,7 @@ class Settings(msgspec.Struct, frozen=True):
     unique_for_us: int | None = None
     on_conflict: OnConflict = "existing"
     autocommit: bool = False
+    max_wait_us: int | None = None
     place_key: str | None = None
     """The key that chooses the shard: the ordering key, or else the limit key."""
 
@@ -189,6 +193,7 @@ def settings(asked: TaskOptions, base: Options, codec: Codec = JSON) -> Settings
         unique_for_us=_unique_for_us(given),
         on_conflict=asked.get("on_conflict") or "existing",
         autocommit=bool(given.get("autocommit")),
+        max_wait_us=_max_wait_us(given, options),
         place_key=options.ordering_key or limit_key,
     )
 
@@ -216,7 +221,7 @@ def _unique_for_us(given: Mapping[str, Any]) -> int | None:
     if mode not in get_args(OnConflict):
         raise InvalidPolicy(f"on_conflict is one of {', '.join(get_args(OnConflict))}, got "
                             f"{validate.shown(mode)}")  # fmt: skip
-    for field in ("unique_for", "on_conflict"):
+    for field in ("unique_for", "on_conflict", "max_wait"):
         if field in given and "unique_key" not in given:
             raise InvalidPolicy(f"{field} says something about a unique_key, and there is none")
     if "unique_for" not in given:
@@ -225,6 +230,21 @@ def _unique_for_us(given: Mapping[str, Any]) -> int | None:
     if period_us == 0:
         raise InvalidSchedule("unique_for must be above 0 seconds")
     return period_us
+
+
+def _max_wait_us(given: Mapping[str, Any], options: Options) -> int | None:
+    if "max_wait" not in given:
+        return None
+    if given.get("on_conflict") != "replace" or not options.delay_us:
+        raise InvalidPolicy(
+            'max_wait takes on_conflict="replace" and a delay: it bounds that delay'
+        )
+    if "unique_for" in given:
+        raise InvalidPolicy("give max_wait or unique_for, not both: each says when the key is free")
+    max_wait_us = validate.delay_us(given["max_wait"], "max_wait")
+    if max_wait_us < options.delay_us:
+        raise InvalidSchedule("max_wait is shorter than delay: give one that is at least as long")
+    return max_wait_us
 
 
 def _expiry(value: Any) -> dict[str, int | None]:

@@ -6,6 +6,7 @@ import itertools
 import logging
 import random
 from collections.abc import Mapping, Sequence
+from functools import partial
 
 import msgspec
 
@@ -125,14 +126,21 @@ class RowFactory:
         lane: Lane,
         headers: str | None,
         keys: Mapping[str, bytes] = NO_KEYS,
+        at_us: int | None = None,
     ) -> NewTask:
+        """Return a row. `at_us`: its due time, in place of its delay."""
         checked = call.settings
         options, options_json = checked.options, checked.options_json
         placed, unique_key = options.ordering_key is not None, options.unique_key
+        changes: dict[str, int] = {}
         if placed and lane.version:
-            options = msgspec.structs.replace(options, layout=lane.version)
+            changes["layout"] = lane.version
+        if at_us is not None:
+            changes |= {"at_us": at_us, "delay_us": 0}
+        if changes:
+            options = msgspec.structs.replace(options, **changes)
             options_json = msgspec.json.encode(options).decode()
-        return NewTask(
+        row = NewTask(
             shard_id,
             task_id,
             call.queue,
@@ -145,6 +153,12 @@ class RowFactory:
             checked.unique_for_us,
             checked.on_conflict,
             lane.version if placed else None,
+        )
+        if checked.max_wait_us is None or at_us is not None:
+            return row
+        at = partial(self._row, call, shard_id, task_id, lane, headers, keys)
+        return msgspec.structs.replace(
+            row, unique_for_us=options.delay_us, max_wait_us=checked.max_wait_us, at=at
         )
 
     def _sealed(

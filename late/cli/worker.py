@@ -253,6 +253,10 @@ def enqueue(
     on_conflict: Annotated[
         str | None, typer.Option(help="A taken key: existing (default), reject or replace.")
     ] = None,
+    max_wait: Annotated[
+        str | None,
+        typer.Option(metavar="TIME", help="With replace: the longest wait since the first call."),
+    ] = None,
     header: Annotated[
         list[str] | None, typer.Option(metavar="KEY=VALUE", help="May be repeated.")
     ] = None,
@@ -277,6 +281,9 @@ def enqueue(
         if unique_for is None
         else options.duration_us(unique_for, "--unique-for") / 1_000_000,
         "on_conflict": on_conflict,
+        "max_wait": None
+        if max_wait is None
+        else options.duration_us(max_wait, "--max-wait") / 1_000_000,
         "headers": options.pairs(header, "--header") if header else None,
     }
     given = {key: value for key, value in wanted.items() if value is not None}

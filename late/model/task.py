@@ -7,6 +7,7 @@ microsecond, and a `datetime` costs ten times as much to build per row.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Literal, NewType
 
 import msgspec
@@ -141,6 +142,11 @@ class NewTask(msgspec.Struct, frozen=True, gc=False):
     layout: int | None = None
     """With an ordering key: `Options.layout`. The lane must still have this version when the row is
     written."""
+    max_wait_us: int | None = None
+    """With `replace`, and a delay, which is `unique_for_us`: the longest time from the first call
+    of the key that has not run to the due time. See `late/outbox/debounce.py`."""
+    at: Callable[[int], NewTask] | None = None
+    """With `max_wait_us`: it makes this row for the due time that the transaction finds."""
 
 
 class Record(msgspec.Struct, frozen=True, gc=False):

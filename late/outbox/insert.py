@@ -24,6 +24,7 @@ from typing import Protocol, TypeAlias
 from late.errors import InvalidTask, KeyConflict, SchemaMismatch, StoreError, TransactionAborted
 from late.model.lanes import Lane
 from late.model.task import NewTask, TaskId
+from late.outbox import debounce
 from late.outbox.base import Answer, Statement, Steps
 from late.outbox.statements import Dialect
 from late.payload.command import Command
@@ -90,6 +91,7 @@ def _keyed(
     """Take the unique keys of `rows` and insert them; repeat both if the lane changes meanwhile."""
     dialect = into.dialect
     cancelled: list[TaskId] = []
+    firsts: dict[str, int] = {}
     for _ in range(ROUNDS_MAX):
         if layout is not None and again is not None:
             rows, layout = yield from _placed(rows, layout, into, again)
@@ -104,10 +106,21 @@ def _keyed(
         # These keys are taken last, when no other key can cause a conflict any more, because a
         # replaced task is not brought back.
         replacing = [row for row in claims if row.on_conflict == "replace"]
-        cancelled += yield from _replace(replacing, rows, into)
+        plain = [row for row in replacing if row.max_wait_us is None]
+        cancelled += yield from _replace(plain, rows, into)
+        waiting = [row for row in replacing if row.max_wait_us is not None]
+        debounced = yield from debounce.take(waiting, firsts, dialect)
+        if debounced is None:
+            raise (yield from _give_up(waiting, rows, dialect))
+        cancelled += [taken.cancelled for taken in debounced if taken.cancelled is not None]
+        due = {taken.row.task_id: taken.row for taken in debounced}
         holder |= {str(row.unique_key): row.task_id for row in replacing}
         ids = [row.task_id if row.unique_key is None else holder[row.unique_key] for row in rows]
-        fresh = [row for row, task_id in zip(rows, ids, strict=True) if row.task_id == task_id]
+        fresh = [
+            due.get(task_id, row)
+            for row, task_id in zip(rows, ids, strict=True)
+            if row.task_id == task_id
+        ]
         fresh += [Command("cancel", task_id).row() for task_id in cancelled]
         # The lane may have changed after it was read, unless a lock prevents that: sqlite3 begins
         # no transaction for a read, and on PostgreSQL each statement has its own snapshot.
@@ -201,7 +214,7 @@ def _take(
         holder |= {key: task_id for key, (task_id, _) in held.items()}
         claims = [row for row in claims if row.unique_key not in holder]
     if claims:
-        yield from _give_up(claims, rows, dialect)
+        raise (yield from _give_up(claims, rows, dialect))
     return holder
 
 
@@ -225,7 +238,7 @@ def _replace(
             cancelled += others
         claims = [row for row in claims if held.get(str(row.unique_key), ("",))[0] != row.task_id]
     if claims:
-        yield from _give_up(claims, rows, dialect)
+        raise (yield from _give_up(claims, rows, dialect))
     return cancelled
 
 
@@ -244,9 +257,12 @@ def _holders(
     }
 
 
-def _give_up(claims: Sequence[NewTask], rows: Sequence[NewTask], dialect: Dialect) -> Steps[None]:
+def _give_up(
+    claims: Sequence[NewTask], rows: Sequence[NewTask], dialect: Dialect
+) -> Steps[TransactionAborted]:
+    """Give the keys of `rows` back, and return the error."""
     yield _release(rows, dialect)
-    raise TransactionAborted(f"unique key {claims[0].unique_key!r} kept changing hands")
+    return TransactionAborted(f"unique key {claims[0].unique_key!r} kept changing hands")
 
 
 def _first_of_each_key(rows: Sequence[NewTask]) -> dict[str, NewTask]:

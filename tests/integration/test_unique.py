@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from datetime import UTC, datetime
 from typing import Any
 
 import pytest
@@ -12,6 +13,9 @@ from late.outbox import connect
 from late.testing import drain
 from tests.conformance.backends import Backend
 from tests.integration.effects_kit import select
+
+REPLACES = {"unique_key": "k", "on_conflict": "replace"}
+SOME_TIME = datetime(2026, 5, 1, tzinfo=UTC)
 
 
 @pytest.fixture
@@ -105,6 +109,15 @@ def test_a_later_task_takes_the_place_of_one_that_waits(
         ({"on_conflict": "reject"}, late.InvalidPolicy, "there is none"),
         ({"unique_key": "k", "on_conflict": "ignore"}, late.InvalidPolicy, "'ignore'"),
         ({"unique_key": "k" * 129}, late.InvalidName, "unique_key"),
+        ({"max_wait": 60}, late.InvalidPolicy, "there is none"),
+        ({"unique_key": "k", "delay": 5, "max_wait": 60}, late.InvalidPolicy, "takes on_conflict"),
+        ({**REPLACES, "max_wait": 60}, late.InvalidPolicy, "and a delay"),
+        ({**REPLACES, "delay": 0, "max_wait": 60}, late.InvalidPolicy, "and a delay"),
+        ({**REPLACES, "at": SOME_TIME, "max_wait": 60}, late.InvalidPolicy, "and a delay"),
+        ({**REPLACES, "delay": 9, "max_wait": 8}, late.InvalidSchedule, "shorter than delay"),
+        ({**REPLACES, "delay": 9, "max_wait": -1}, late.InvalidSchedule, "shorter than delay"),
+        ({**REPLACES, "delay": 9, "max_wait": "1m"}, late.InvalidSchedule, "max_wait"),
+        ({**REPLACES, "delay": 9, "max_wait": 9, "unique_for": 9}, late.InvalidPolicy, "not both"),
     ],
 )
 def test_what_cannot_be_asked_for(asked: Any, error: type[Exception], says: str) -> None:

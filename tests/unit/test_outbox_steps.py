@@ -11,6 +11,7 @@ import late
 from late.errors import InvalidTask, KeyConflict, TransactionAborted
 from late.model.lanes import Lane
 from late.model.task import NewTask
+from late.outbox import debounce
 from late.outbox import statements as dialects
 from late.outbox.base import Answer, Statement
 from late.outbox.execute import drive
@@ -192,6 +193,53 @@ def test_whom_a_key_was_taken_from_is_cancelled_though_the_lane_changes() -> Non
         again=lambda now: ordered(now, "Ada", unique_key="u", on_conflict="replace"),
     )  # fmt: skip
     assert "late.cancel" in written
+
+
+def test_a_debounce_keeps_its_first_call_though_the_lane_changes() -> None:
+    options: Any = {"unique_key": "u", "on_conflict": "replace", "delay": 5, "max_wait": 60}
+    written: list[list[Any]] = []
+
+    def write(statement: Statement) -> Answer:
+        written.append(list(statement.params))
+        return Answer(1)
+
+    def insert(statement: Statement) -> Answer:
+        written.append(list(statement.params))
+        return Answer(2)
+
+    rows = ordered(Lane(), "Ada", **options)
+    later: list[NewTask] = []
+
+    def again(now: Lane) -> list[NewTask]:
+        later[:] = ordered(now, "Ada", **options)
+        return later
+
+    old, now_us, first_us = app.row(greet.call("x")).task_id, 90_000_000, 31_000_000
+    run(
+        rows,
+        lane(0),
+        Answer(0), Answer(1, [(old, first_us, -94_000_000, now_us)]), Answer(1), write,
+        Answer(0), Answer(1),
+        lane(1),
+        Answer(1), lambda _: Answer(1, [(later[0].task_id, now_us, -95_000_000, now_us)]),
+        Answer(1), write, insert,
+        again=again,
+    )  # fmt: skip
+    first, second, inserted = written
+    due_us = first_us + 60_000_000
+    assert first[-2:] == second[-2:] == [first_us, -due_us]
+    assert (first[1], second[1]) == (rows[0].task_id, later[0].task_id)
+    assert any("late.cancel" in str(value) for value in inserted)
+    assert any(f'"at_us":{due_us}' in str(value) for value in inserted)
+
+
+def test_a_debounced_key_that_keeps_changing_hands_is_given_up() -> None:
+    options: Any = {"unique_key": "u", "on_conflict": "replace", "delay": 5, "max_wait": 60}
+    rows = [app.row(greet.options(**options).call("Ada"))]
+    held = app.row(greet.call("x")).task_id
+    taken = [Answer(0), Answer(1, [(held, 1, -99, 50)]), Answer(0)]
+    with pytest.raises(TransactionAborted, match="changing hands"):
+        run(rows, *taken * debounce.ROUNDS_MAX, Answer(1))
 
 
 def test_a_lane_that_keeps_changing_is_given_up_and_leaves_no_key() -> None:

@@ -52,6 +52,7 @@ def put_of(task: Any) -> schemas.Put:
         unique_key=task.unique_key or None,
         unique_for_s=seconds(task, "unique_for"),
         on_conflict=_on_conflict(task.on_conflict),
+        max_wait_s=seconds(task, "max_wait"),
         headers=dict(task.headers) or None,
     )
 

@@ -105,9 +105,10 @@ def _tell_rules(put: dict[str, Any]) -> None:
     fields["headers"] = _or_null(_HEADERS)
     reach = validate.PRIORITY_MAX
     fields["priority"] = _or_null({"type": "integer", "minimum": -reach, "maximum": reach})
-    for name in ("delay_s", "expires_s", "unique_for_s"):
+    for name in ("delay_s", "expires_s", "unique_for_s", "max_wait_s"):
         fields[name] = _or_null({"type": "number", "maximum": validate.DELAY_S_MAX})
-    fields["unique_for_s"]["anyOf"][0]["exclusiveMinimum"] = 0
+    for name in ("unique_for_s", "max_wait_s"):
+        fields[name]["anyOf"][0]["exclusiveMinimum"] = 0
     put["allOf"] = [
         {"not": _both("at", "delay_s")},
         {"not": _both("expires_at", "expires_s")},
@@ -115,7 +116,16 @@ def _tell_rules(put: dict[str, Any]) -> None:
             {"if": _both(name), "then": _both("unique_key")}
             for name in ("unique_for_s", "on_conflict")
         ),
+        {"if": _both("max_wait_s"), "then": _debounced()},
+        {"not": _both("max_wait_s", "unique_for_s")},
     ]
+
+
+def _debounced() -> dict[str, Any]:
+    """The schema of a task whose `max_wait_s` has a delay to bound."""
+    asked = _both("unique_key", "on_conflict", "delay_s")
+    replaces = {"on_conflict": {"const": "replace"}, "delay_s": {"exclusiveMinimum": 0}}
+    return {"allOf": [asked, {"properties": replaces}]}
 
 
 def _both(*names: str) -> dict[str, Any]:
