@@ -9,6 +9,7 @@ import msgspec
 import pytest
 
 from late.autoscaler.keda.demand import Signals, TenantPace
+from late.control.analyze.report import Pair
 from late.control.findings.findings import BURNS, findings
 from late.control.findings.targets import parked_by_task, targets_of
 from late.control.status.disk import Disk
@@ -86,7 +87,7 @@ def test_an_open_circuit_says_since_when_where_and_what_waits_in_the_database_to
     [found] = findings(look)
     assert found.what == "Target bank is away"
     assert "Its circuit is open for 1.5 min, in 1 of 2 workers" in found.detail
-    assert found.detail.endswith(">= 1,014 tasks wait for it.")
+    assert found.detail.endswith(">= 1,014 tasks wait for it and lose no attempt.")
     [view] = targets_of(look.reports, parked_by_task(look))
     assert (view.workers, view.open_in, view.tasks) == (2, 1, ("charge",))
 
@@ -173,7 +174,8 @@ def test_workers_that_stand_still_are_named_with_duty_and_task() -> None:
     assert [each.what for each in found] == ["1 of 1 workers stand still"]
     assert found[0].detail == (
         "host:1: handlers that do not end hold every slot (slots), for 2.0 min. app.send of queue "
-        f"mail (task {TASK}) runs for 5.0 min."
+        f"mail (task {TASK}) runs for 5.0 min. What helps: end this process; others take its "
+        "shards over, and these tasks run again."
     )
     assert found[0].command == f"late show {TASK}"
 
@@ -362,8 +364,11 @@ def test_who_holds_a_lock_is_named_and_what_a_death_would_repeat() -> None:
     assert second.what == "Settlements of 1 workers are not answered"
     assert second.detail == (
         "host:1 waits for 40 s for the answer. 12 ends of tasks are not recorded: the death of a "
-        "worker repeats its part of them, so do not restart it."
+        "worker repeats its part of them, so do not restart it. It follows from: "
+        + first.what
+        + "."
     )
+    assert second.command == first.command
     short = msgspec.structs.replace(holder, waits_s=1.0)
     assert findings(msgspec.structs.replace(seen(), holders=(short,))) == []
 
@@ -372,6 +377,37 @@ def test_what_could_not_be_read_is_not_taken_for_nothing() -> None:
     look = msgspec.structs.replace(seen(workers=()), partial=True, reports=(stalled(),))
     found = [each.what for each in findings(look)]
     assert found == ["The database does not answer", "1 of 1 workers stand still"]
+    holder = LockHolder(4711, "migration", "idle", 180.0, "late_task", 4, 120.0)
+    cause, *effects = findings(msgspec.structs.replace(look, holders=(holder,)))
+    assert [each.what for each in effects] == ["The tables of late are locked", found[1]]
+    assert {each.command for each in effects} == {cause.command}
+
+
+def test_a_group_that_is_behind_names_the_cause_and_the_command_that_helps() -> None:
+    behind = group(lagging=True, lag_s=900.0)
+    look = seen(groups=(behind,))
+    cause, effect = findings(with_reports(look, reported(targets=(target(),))))
+    assert (cause.what, effect.what) == ("Target bank fails", "Group default lags")
+    assert effect.detail.endswith(" It follows from: Target bank fails.")
+    assert effect.command == cause.command
+    [alone] = findings(look)
+    assert "follows" not in alone.detail
+
+
+def test_an_outage_of_tasks_that_conflict_is_told_after_the_conflict() -> None:
+    outage = OutageReport("default", "ledger", "pay", 1, "DeadlockDetected: one\\nof two")
+    tags = ("late-foreground:pay", "late-foreground:refund")
+    pair = Pair(tags, 60.0, 20, {"deadlock": 20}, {}, 1, [], [], ["take the rows in one order"])
+    conflicts = msgspec.structs.replace(seen().conflicts, pairs=[pair], for_s=600.0)
+    look = msgspec.structs.replace(seen(), conflicts=conflicts)
+    cause, effect = findings(with_reports(look, reported(outages=(outage,))))
+    assert (cause.level, effect.level) == ("bad", "bad")
+    assert cause.what == " and ".join(tags).join(("Transactions ", " are in each other's way"))
+    assert "The last error: DeadlockDetected: one of two." in effect.detail
+    assert effect.detail.endswith(f"It follows from: {cause.what}.")
+    assert effect.command == "late analyze --seconds 30"
+    [milder] = findings(look)
+    assert milder.level == "warn"
 
 
 def test_workers_that_no_list_of_members_has_are_the_cause_of_shards_without_an_owner() -> None:

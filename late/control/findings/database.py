@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from late.control.findings.model import Finding, before
+from late.control.findings.model import Finding, before, following
 from late.control.findings.phrases import age
 from late.control.status.snapshot import Snapshot
 
@@ -14,7 +14,14 @@ UNANSWERED_S = 5.0
 
 
 def find(seen: Snapshot) -> Iterator[Finding]:
-    """Yield who holds locks for long, and the settlements that are not answered."""
+    """Yield who holds locks for long, and what follows from that."""
+    holders = list(_holders(seen))
+    yield from holders
+    for effect in (*_unanswered(seen), *_unread(seen)):
+        yield following(effect, holders[0]) if holders else effect
+
+
+def _holders(seen: Snapshot) -> Iterator[Finding]:
     for holder in seen.holders:
         if holder.waits_s < WAITS_S:
             continue
@@ -28,10 +35,13 @@ def find(seen: Snapshot) -> Iterator[Finding]:
         )
         yield Finding("bad", what, text, "workers",
                       f"psql -c 'select pg_terminate_backend({holder.pid})'")  # fmt: skip
-    yield from _unanswered(seen)
+
+
+def _unread(seen: Snapshot) -> Iterator[Finding]:
     if seen.partial:
-        text = "Its tables cannot be read now: queues, groups and shards are not known."
-        yield Finding("bad", "The database does not answer", text, "", "late doctor")
+        what = "The tables of late are locked" if seen.holders else "The database does not answer"
+        text = "Queues, groups and shards are not known now."
+        yield Finding("bad", what, text, "", "late doctor")
 
 
 def _unanswered(seen: Snapshot) -> Iterator[Finding]:

@@ -21,7 +21,7 @@ from late.control.findings import (
     tenants,
     workers,
 )
-from late.control.findings.model import Finding, Level, before
+from late.control.findings.model import Finding, Level, before, following
 from late.control.findings.phrases import age, count, number
 from late.control.status import real_groups
 from late.control.status.snapshot import Snapshot
@@ -44,20 +44,26 @@ FAILING, FAILING_BAD = 0.05, 0.5
 def findings(seen: Snapshot) -> list[Finding]:
     """List everything that an operator should look at: the worst first, causes before effects."""
     if seen.partial:  # nothing else is known: that there is no worker, for one
-        return [*database.find(seen), *workers.reported(seen)]
+        found = list(database.find(seen))
+        cause = found[0] if seen.holders else None
+        return [*found, *(_after(cause, each) for each in workers.reported(seen))]
     whole, seen = seen, real_groups.of_snapshot(seen)
-    found = [
-        *_shadows(whole),
+    causes = [
         *database.find(seen),
         *machines.find(seen),
         *workers.find(seen),
         *tasks.find(seen),
         *targets.find(seen),
-        *outages.find(seen),
-        *tenants.find(seen),
         *conflicts.find(seen),
+        *_outages(seen),
+        *tenants.find(seen),
+    ]
+    first = next((each for each in causes if each.level == "bad"), None)
+    found = [
+        *_shadows(whole),
+        *causes,
         *schedules.find(seen),
-        *(each for group in seen.groups for each in _of_group(group, seen)),
+        *(each for group in seen.groups for each in _of_group(group, seen, first)),
         *_unhandled(seen),
         *(each for of in seen.status.objectives for each in _of_objective(of)),
         *(
@@ -67,6 +73,17 @@ def findings(seen: Snapshot) -> list[Finding]:
         ),
     ]
     return sorted(found, key=lambda each: each.level != "bad")
+
+
+def _after(cause: Finding | None, effect: Finding) -> Finding:
+    return effect if cause is None else following(effect, cause)
+
+
+def _outages(seen: Snapshot) -> Iterator[Finding]:
+    """Yield the outages; one of a task that conflicts with another follows from that."""
+    causes = conflicts.causes(seen)
+    for task, outage in outages.find(seen):
+        yield _after(causes.get(task), outage)
 
 
 def _shadows(seen: Snapshot) -> Iterator[Finding]:
@@ -102,7 +119,7 @@ def _able(handlers: int | None) -> str:
     return f" {handlers or 'No'} live {words} a handler."
 
 
-def _of_group(group: GroupView, seen: Snapshot) -> Iterator[Finding]:
+def _of_group(group: GroupView, seen: Snapshot, cause: Finding | None) -> Iterator[Finding]:
     where = f"groups/{quote(group.name, safe='')}"
     ours = [shard for shard in seen.status.shards if shard.group == group.name]
     homeless = sum(not shard.owner_live for shard in ours)
@@ -133,13 +150,15 @@ def _of_group(group: GroupView, seen: Snapshot) -> Iterator[Finding]:
     yield from _skips(group, seen)
     if group.lagging:
         text = f"The oldest that it has not read is {age(group.lag_s)} old."
-        yield Finding("bad", f"Group {group.name} lags", text, where, "late groups",
-                      before(seen.status.now_us, group.lag_s))  # fmt: skip
+        lags = Finding("bad", f"Group {group.name} lags", text, where, "late groups",
+                       before(seen.status.now_us, group.lag_s))  # fmt: skip
+        yield _after(cause, lags)
     elif group.stale_s is not None and group.stale_s > FRESHNESS_S:
         text = f"Only what is older than {age(group.stale_s)} is done.{_pace(group.name, seen)}"
-        yield Finding("warn", f"Group {group.name} is stale", text, where,
-                      f"late autoscale workers --show --group {group.name}",
-                      before(seen.status.now_us, group.stale_s))  # fmt: skip
+        stale = Finding("warn", f"Group {group.name} is stale", text, where,
+                        f"late autoscale workers --show --group {group.name}",
+                        before(seen.status.now_us, group.stale_s))  # fmt: skip
+        yield _after(cause, stale)
 
 
 def _skips(group: GroupView, seen: Snapshot) -> Iterator[Finding]:

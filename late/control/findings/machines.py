@@ -34,6 +34,7 @@ def find(seen: Snapshot) -> Iterator[Finding]:
             text = (
                 f"It is {age(abs(off_s))} {way} the database's. What is due follows the database,"
                 " so nothing runs early; ids and logs follow the machine and do not match others."
+                " What helps: set the clock of that machine, as by NTP."
             )
             what = f"The clock of {each.report.address} is wrong"
             yield Finding("warn", what, text, "workers", "late doctor")

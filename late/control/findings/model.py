@@ -24,6 +24,12 @@ class Finding(msgspec.Struct, frozen=True):
     """The time since when it is so, where that is known."""
 
 
+def following(effect: Finding, cause: Finding) -> Finding:
+    """Return an effect that names its cause, and whose command is that of the cause."""
+    detail = f"{effect.detail} It follows from: {cause.what}."
+    return msgspec.structs.replace(effect, detail=detail, command=cause.command or effect.command)
+
+
 def before(now_us: int, seconds: float | None) -> int | None:
     """Return the time so many seconds before; None for None."""
     return None if seconds is None else now_us - round(seconds * 1e6)

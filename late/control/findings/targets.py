@@ -16,6 +16,8 @@ from late.model.worker_report import TargetReport
 CALLS_MIN = 5
 """Calls in the last seconds below which a share of failures says nothing."""
 FAILING = 0.25
+AWAY = 0.9
+"""The part of its calls that fails, from which on a target with an open circuit is away."""
 
 
 class TargetView(msgspec.Struct, frozen=True):
@@ -103,10 +105,11 @@ def find(seen: Snapshot) -> Iterator[Finding]:
             since_s = max(0.0, (now_us - each.open_since_us) / 1e6)
             parts.append(
                 f"Its circuit is open for {age(since_s)}, in {each.open_in} of {each.workers}"
-                " workers: they only try it."
+                " workers: single calls find out whether it is back."
             )
-        parts.append(f"{each.waiting} tasks wait for it.")
-        what = f"Target {each.name} is away" if opened else f"Target {each.name} fails"
+        parts.append(f"{each.waiting} tasks wait for it{' and lose no attempt' if opened else ''}.")
+        away = opened and each.share >= AWAY
+        what = f"Target {each.name} is away" if away else f"Target {each.name} fails"
         yield Finding(
             "bad" if opened or each.share >= 0.5 else "warn", what, " ".join(parts),
             f"targets/{quote(each.name, safe='')}", "late target list --check",

@@ -15,6 +15,8 @@ from late.control.status.snapshot import Snapshot
 from late.control.views import Reported
 from late.model.worker_report import Run
 
+ENDS = "What helps: end this process; others take its shards over, and these tasks run again."
+"""Nothing else ends a thread. `late worker --exit-when-stuck` does it by itself."""
 NAMED = 3
 """Workers, or tasks, that a finding names; the others are counted."""
 DUTIES = {
@@ -91,7 +93,7 @@ def _still(each: Reported, now_us: int) -> str:
     since_s = max(0.0, (now_us - (told.stalled_since_us or now_us)) / 1e6)
     text = f"{told.address}: {why} ({' '.join(told.stalled)}), for {age(since_s)}."
     if told.stuck:
-        text += f" {_runs(told.stuck, now_us)}"
+        text += f" {_runs(told.stuck, now_us)} {ENDS}"
     if told.unrecorded:
         text += f" {told.unrecorded} ends are not recorded: its death repeats these tasks."
     return text
