@@ -17,6 +17,7 @@ from late.api.schemas import Accepted, Put
 from late.app import backpressure
 from late.app.app import App
 from late.app.task import Call
+from late.app.write import asked_by
 from late.concurrency import in_thread
 from late.control import Control
 from late.errors import InvalidSchedule, InvalidTask, LateError, UnknownTask
@@ -110,6 +111,7 @@ class Producer:
             raise errors.of_one(error, len(calls), len(puts)) from None
         # One app prepares all rows. `enqueue_many` would refuse the calls of the other app.
         rows = self._nameless.prepare(calls)
+        asked = asked_by(self._nameless, calls)
         loop = asyncio.get_running_loop()
 
         def again(lane: Lane) -> list[NewTask]:
@@ -117,7 +119,7 @@ class Producer:
             return rows
 
         ids = await loop.run_in_executor(
-            self._threads, write, self._engine, lambda tx: insert(tx, rows, again)
+            self._threads, write, self._engine, lambda tx: insert(tx, rows, again, asked)
         )
         wake(*ids)
         return [

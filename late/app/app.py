@@ -35,6 +35,7 @@ from late.model.lanes import Lane
 from late.model.targets import Target, by_name
 from late.model.task import DEFAULT_GROUP, SHARDS_MAX, NewTask, Policy, Schedule, TaskId
 from late.model.workflow import Stage
+from late.outbox.admission import Admission
 from late.outbox.base import AsyncTransaction, SyncTransaction
 from late.payload import codec as codecs
 from late.payload import values as payloads
@@ -113,6 +114,8 @@ class App:
         )
         self._rows = RowFactory(shards)
         self._depths: dict[str, Depth] = {}
+        self.admission = Admission()
+        """What it knows of queues that take no tasks, from its own transactions."""
         self.capture: Callable[[list[Call], list[NewTask]], list[TaskId]] | None = None
         """A function that takes tasks instead of the database. `late.testing.inline` sets it."""
         self.loaders: list[Callable[[], None]] = []

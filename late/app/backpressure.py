@@ -1,8 +1,8 @@
 """Backpressure: producers refuse tasks for queues that are closed or hold too many.
 
-Enqueue refuses before any SQL, by a count that is some seconds old. So it costs the caller's
-transaction nothing, and the bound is not exact: many producers may pass it together. If no guard
-runs, or if the database does not answer, nothing is refused.
+A worker counts, and publishes what is full in `late_full`: every enqueue depends on that
+(`late.outbox.admission`). A producer with a guard counts too, and refuses before any SQL. Both go
+by a count that is some seconds old, so the bound is not exact: `docs/knobs.md` says how far off.
 """
 
 from __future__ import annotations
@@ -14,8 +14,10 @@ from collections.abc import Callable, Collection, Iterable, Mapping
 from typing import TYPE_CHECKING, NamedTuple, Protocol
 
 from late.concurrency import in_thread
-from late.errors import LateError, QueueFull
+from late.errors import LateError
+from late.model.admission import Full, over, refusal
 from late.model.lanes import Lane
+from late.model.queue_settings import QueueSettings
 
 if TYPE_CHECKING:
     from late.control import Control
@@ -50,11 +52,8 @@ def check_depths(
             continue
         own = max_backlog.get(queue) if isinstance(max_backlog, Mapping) else max_backlog
         bound = min([each for each in (own, depth.bound) if each is not None], default=None)
-        if bound is None or depth.tasks < bound:
-            continue
-        if bound == 0:
-            raise QueueFull(f"queue {queue!r} is closed: it takes no new tasks")
-        raise QueueFull(f"queue {queue!r} holds {depth.tasks} tasks, its bound is {bound}")
+        if bound is not None and depth.tasks >= bound:
+            raise refusal([Full(queue, depth.tasks, bound)])
 
 
 class Producer(Protocol):
@@ -121,7 +120,7 @@ def look(app: Producer, control: Control) -> None:
     if (lane := control.lanes.layout().lane("default")) is not None:
         app.adopt(lane)
     live = control.queues.live()
-    held = held_by(control, _bounded(live), [app.group])
+    held = held_by(control, _bounds(live), [app.group])
     for name, settings in live.queues.items():
         if settings.closed:
             app.observe_backlog(name, 1, bound=0)
@@ -142,16 +141,16 @@ def held_by(control: Control, queues: Collection[str], groups: Collection[str]) 
     return held
 
 
-def _bounded(live: Live) -> set[str]:
-    return {name for name, settings in live.queues.items() if settings.max_backlog is not None}
+def _bounds(live: Live) -> dict[str, int]:
+    found = {name: settings.max_backlog for name, settings in live.queues.items()}
+    return {name: bound for name, bound in found.items() if bound is not None}
 
 
 class BacklogPublisher:
-    """Writes the number of tasks of queues with a bound for producers that use SQL.
+    """Publishes what is full: queues and limit keys that have reached their bound.
 
-    Such producers refuse tasks by this number, and cannot count during an enqueue. One worker
-    counts for all, and only if a queue has a bound. A count is valid for ten seconds. If several
-    workers write, the last count is valid.
+    One worker counts for all producers, and only while something has a bound or is closed. What it
+    has published counts for ten seconds. If several workers write, the last count is valid.
 
     Args:
         control: returns the `Control` to use; it is called in a thread.
@@ -169,15 +168,19 @@ class BacklogPublisher:
         self._control = control
         self._groups = groups
         self._mine = mine
-        self._queues: set[str] = set()
+        self._live: Live | None = None
+        self._changed = False
+        """The knobs are not published as they are now."""
 
     def follow(self, live: Live) -> None:
         """Use these settings from now on."""
-        self._queues = _bounded(live)
+        self._live, self._changed = live, True
 
     def due(self) -> bool:
-        """Tell whether a queue has a bound and this worker is the one that counts."""
-        return bool(self._queues) and self._mine()
+        """Tell whether this worker is the one that counts, and there is something to publish."""
+        if self._live is None or not self._mine():
+            return False
+        return self._changed or any(map(_refuses, self._live.queues.values()))
 
     async def publish(self) -> None:
         """Count and write once.
@@ -185,8 +188,29 @@ class BacklogPublisher:
         Raises:
             LateError: the database does not answer.
         """
-        await in_thread(self._publish, frozenset(self._queues))
+        live, self._changed = self._live, False
+        try:
+            if live is not None:
+                await in_thread(publish, self._control(), live, self._groups)
+        except BaseException:
+            self._changed = True
+            raise
 
-    def _publish(self, queues: frozenset[str]) -> None:
-        control = self._control()
-        control.queues.publish_held(held_by(control, queues, self._groups))
+
+def publish(control: Control, live: Live, groups: Collection[str]) -> None:
+    """Count what has a bound, and publish what is full.
+
+    Raises:
+        LateError: the database does not answer.
+    """
+    bounds = _bounds(live)
+    found = over(held_by(control, bounds, groups), bounds)
+    of_keys = {n: s.key_backlog for n, s in live.queues.items() if s.key_backlog is not None}
+    held = control.queues.held_by_keys(of_keys, groups, limit=COUNT_MAX)
+    found |= over(held, {name: of_keys[name.partition(" ")[0]] for name in held})
+    closed = [name for name, settings in live.queues.items() if settings.closed]
+    control.queues.publish_full(found, closed)
+
+
+def _refuses(settings: QueueSettings) -> bool:
+    return bool(settings.closed or settings.max_backlog or settings.key_backlog)

@@ -141,6 +141,7 @@ class Settings(msgspec.Struct, frozen=True):
     max_wait_us: int | None = None
     place_key: str | None = None
     """The key that chooses the shard: the ordering key, or else the limit key."""
+    limit_key: str | None = None
 
 
 def settings(asked: TaskOptions, base: Options, codec: Codec = JSON) -> Settings:
@@ -195,6 +196,7 @@ def settings(asked: TaskOptions, base: Options, codec: Codec = JSON) -> Settings
         autocommit=bool(given.get("autocommit")),
         max_wait_us=_max_wait_us(given, options),
         place_key=options.ordering_key or limit_key,
+        limit_key=limit_key,
     )
 
 

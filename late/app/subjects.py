@@ -9,9 +9,10 @@ from math import inf
 from typing import Any, Protocol
 
 from late.app.task import Call
-from late.app.write import Writer, write
+from late.app.write import Writer, asked_by, write
 from late.model.lanes import Lane
 from late.model.task import NewTask, TaskId
+from late.outbox.admission import Asked
 from late.outbox.base import Steps
 from late.outbox.execute import write_by
 from late.outbox.insert import Target, insert
@@ -42,15 +43,16 @@ def write_owned(
     """
     if app.capture is not None:
         return write(app, tx, calls, rows.many(calls, None, _made_up(calls)), autocommit=autocommit)
-    return write_by(tx, partial(_steps, rows, calls), autocommit=autocommit)
+    steps = partial(_steps, rows, calls, asked_by(app, calls))
+    return write_by(tx, steps, autocommit=autocommit)
 
 
-def _steps(rows: Rows, calls: list[Call], into: Target) -> Steps[list[TaskId]]:
+def _steps(rows: Rows, calls: list[Call], asked: Asked | None, into: Target) -> Steps[list[TaskId]]:
     keys: dict[str, bytes] = {}
     for ring, subjects in _wanted(calls).items():
         keys |= yield from keys_of(ring, sorted(subjects), into.dialect)
     again = partial(rows.placed, calls, keys=keys)
-    return (yield from insert(rows.many(calls, None, keys), into, again))
+    return (yield from insert(rows.many(calls, None, keys), into, again, asked))
 
 
 def _wanted(calls: Sequence[Call]) -> dict[SubjectKeys, set[str]]:

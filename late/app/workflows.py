@@ -21,7 +21,7 @@ import msgspec
 from late.app import mistakes
 from late.app.options import Settings
 from late.app.task import Call, Task
-from late.app.write import Writer, captured
+from late.app.write import Writer, asked_by, captured
 from late.errors import BatchTooLarge, InvalidPayload, InvalidTask
 from late.handler.enqueuer import Enqueuer
 from late.model import validation as validate
@@ -291,4 +291,6 @@ def write(
     stages = plan.stages(app.prepare(calls))
     if app.capture_stages is not None:
         return captured(tx, partial(app.capture_stages, calls, stages), autocommit=False)
-    return write_by(tx, partial(insert_stages, stages), autocommit=False)
+    return write_by(
+        tx, partial(insert_stages, stages, asked=asked_by(app, calls)), autocommit=False
+    )

@@ -10,9 +10,11 @@ from late import outbox
 from late.app.mistakes import named
 from late.app.task import Call
 from late.errors import InvalidTask
+from late.model.admission import name_of
 from late.model.lanes import Lane
 from late.model.task import NewTask, TaskId
 from late.outbox.adapters.lookup import holds_connection
+from late.outbox.admission import Admission, Asked
 from late.outbox.execute import check, check_async
 
 Capture: TypeAlias = Callable[[list[Call], list[NewTask]], list[TaskId]]
@@ -23,6 +25,7 @@ class Writer(Protocol):
     """The app whose rows are written. `late.App` satisfies it."""
 
     capture: Capture | None
+    admission: Admission
 
     def placed(self, calls: Sequence[Call], lane: Lane) -> list[NewTask]:
         """Return the rows of `calls` for the database's current lane."""
@@ -38,11 +41,24 @@ def write(
             none: they keep their shards.
 
     Raises:
-        InvalidTask: see `outbox.write`.
+        InvalidTask, QueueFull: see `outbox.write`. Commands are never refused.
     """
     if app.capture is None:
-        return outbox.write(tx, rows, partial(app.placed, calls), autocommit=autocommit)
+        again = partial(app.placed, calls)
+        return outbox.write(tx, rows, again, asked_by(app, calls), autocommit=autocommit)
     return captured(tx, partial(app.capture, calls, rows), autocommit=autocommit)
+
+
+def asked_by(app: Writer, calls: Sequence[Call]) -> Asked | None:
+    """Return what must be open for `calls`."""
+    if not calls:
+        return None
+    names: dict[str, None] = {}
+    for call in calls:
+        names[call.queue] = None
+        if (key := call.settings.limit_key) is not None:
+            names[name_of(call.queue, key)] = None
+    return Asked(tuple(names), app.admission)
 
 
 def captured(

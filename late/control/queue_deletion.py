@@ -13,7 +13,7 @@ import msgspec
 from sqlalchemy import Connection, Engine, Select, delete, func, select
 
 from late.control import audit
-from late.control.sql import deleted_queues, positions
+from late.control.sql import deleted_queues, full_rows, positions
 from late.control.sql.knob_rows import locked, of_queues
 from late.control.sql.last_settlement import Journal, journals
 from late.control.sql.rows import log_of, now_us, open_of
@@ -87,6 +87,7 @@ def remove(
     def work(connection: Connection) -> QueueDeletion:
         knobs = locked(connection, "queue", name)
         connection.execute(delete(queue).where(queue.c.name == name))
+        full_rows.follow(connection, name, QueueSettings())
         deleted_queues.mark(connection, name, now_us(connection))
         audit_id = audit.record(
             connection, action=ACTION, subject=f"queue:{name}",

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from typing import Any, Literal
 
 import msgspec
@@ -11,17 +11,18 @@ from sqlalchemy import Connection, delete, insert, select, update
 from late.control import audit, queue_deletion
 from late.control.database import Part, on_engine
 from late.control.groups.settings import all_of as settings_of_groups
-from late.control.sql import deleted_queues
+from late.control.sql import deleted_queues, full_rows
 from late.control.sql.knob_rows import TABLES, locked
 from late.control.sql.rows import now_us
+from late.control.status import key_counts
 from late.errors import ConfigError
 from late.model import queue_settings
 from late.model import validation as validate
+from late.model.admission import Full
 from late.model.group_settings import GroupSettings
 from late.model.queue_settings import Kind, QueueSettings
 from late.schema.engine import reading, write
 from late.schema.tables import audit as audit_table
-from late.schema.tables import queue
 
 
 class Settings(msgspec.Struct, frozen=True):
@@ -159,22 +160,29 @@ class QueueControl(Part):
 
     delete = on_engine(queue_deletion.remove)
 
-    def publish_held(self, held: Mapping[str, int]) -> None:
-        """Store the number of tasks that each queue holds, for producers that cannot count them.
-
-        Only queues with settings have a row for it. It is not audited, as no operator does it.
+    def publish_full(self, found: Mapping[str, Full], closed: Collection[str]) -> None:
+        """Store what takes no new tasks, for all producers. It is not audited: no operator does it.
 
         Args:
-            held: queue -> tasks.
+            found: queues and limit keys that have reached their bound, by name.
+            closed: the queues that are closed.
         """
+        engine = self._database.engine
+        with reading(engine) as connection:
+            asked = full_rows.changes(connection, found, closed, now_us(connection))
+        if any(asked):
+            write(engine, lambda connection: full_rows.publish(connection, found, closed))
 
-        def put(connection: Connection) -> None:
-            here = now_us(connection)
-            for name, count in sorted(held.items()):
-                row = update(queue).where(queue.c.name == name)
-                connection.execute(row.values(held=count, held_at_us=here))
+    def held_by_keys(
+        self, queues: Collection[str], groups: Collection[str], *, limit: int
+    ) -> dict[str, int]:
+        """Count the tasks of each limit key of `queues`; see `late.control.status.key_counts`."""
+        return key_counts.held_by_keys(self._database.engine, queues, groups, limit=limit)
 
-        write(self._database.engine, put)
+    def full(self) -> list[Full]:
+        """Read what takes no new tasks, ascending by name."""
+        with reading(self._database.engine) as connection:
+            return full_rows.read(connection)
 
 
 def _kind(text: str) -> Kind:
@@ -195,6 +203,7 @@ def _put(
     known = connection.execute(select(table.c.version).where(table.c.name == name)).scalar()
     if kind == "queue":
         deleted_queues.unmark(connection, name)
+        full_rows.follow(connection, name, after)
     if known is None:
         connection.execute(insert(table).values(name=name, version=1, **values))
     elif after == QueueSettings():

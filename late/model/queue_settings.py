@@ -30,7 +30,7 @@ class QueueSettings(msgspec.Struct, frozen=True, omit_defaults=True, forbid_unkn
     closed: bool | None = None
     """Refuse new tasks: enqueue raises `QueueFull`."""
     max_backlog: int | None = None
-    """Refuse new tasks while so many wait. The count is some seconds old."""
+    """Refuse new tasks while so many are unfinished. The count is some seconds old."""
     concurrency: int | Literal["auto"] | None = None
     """The most attempts at once in the whole fleet. With `auto` each worker finds its own limit."""
     rate: float | None = None
@@ -60,6 +60,9 @@ class QueueSettings(msgspec.Struct, frozen=True, omit_defaults=True, forbid_unkn
     """The most attempts at once in the whole fleet of tasks that have the same limit key."""
     key_rate: float | None = None
     """The most starts per second in the whole fleet of tasks that have the same limit key."""
+    key_backlog: int | None = None
+    """Refuse new tasks of a limit key while so many of it are unfinished. The count is some seconds
+    old."""
     foreground: int | None = None
     """Foreground tasks that start for each background task, while both wait."""
     timeout_s: float | None = None
@@ -95,6 +98,7 @@ _NUMBERS: dict[str, tuple[type, float, float]] = {
     "fair_share": (float, 0.001, 1),
     "key_concurrency": (int, 1, CONCURRENCY_MAX),
     "key_rate": (float, 0.001, 1_000_000),
+    "key_backlog": (int, 1, 10**12),
     "foreground": (int, 1, 1_000),
     "timeout_s": (float, 0.001, DAY_S),
     "expires_s": (float, 0.001, 366 * DAY_S),
@@ -107,8 +111,9 @@ _FLAGS = ("paused", "closed", "smart_retry")
 SEVERITIES = ("page", "ticket")
 NAMES = QueueSettings.__struct_fields__
 QUEUE_ONLY = frozenset({"closed", "max_backlog", "fair_key", "fair_share", "key_concurrency",
-                        "key_rate", "foreground", "expires_s", "fresh_first_s", "spread_s",
-                        "owner", "severity", "late_share", "objective_s"})  # fmt: skip
+                        "key_rate", "key_backlog", "foreground", "expires_s", "fresh_first_s",
+                        "spread_s", "owner", "severity", "late_share",
+                        "objective_s"})  # fmt: skip
 """The settings that concern tasks and not the service that executes them. A target has none."""
 
 LOCAL = QueueSettings(smart_retry=True, fair_share=0.25, foreground=8)

@@ -28,6 +28,7 @@ from typing import TYPE_CHECKING, Any, cast
 from late.errors import InvalidTask
 from late.model.task import NewTask, TaskId
 from late.outbox.adapters.lookup import find
+from late.outbox.admission import Asked
 from late.outbox.base import AsyncTransaction, SyncTransaction
 from late.outbox.execute import write
 from late.outbox.insert import Again
@@ -59,6 +60,7 @@ def insert(
     tx: SyncTransaction,
     rows: Sequence[NewTask],
     again: Again | None = None,
+    asked: Asked | None = None,
     *,
     autocommit: bool = False,
 ) -> list[TaskId]:
@@ -69,7 +71,7 @@ def insert(
     """
     if is_async(tx):
         raise InvalidTask(f"{type(tx).__name__} is async: its answer must be awaited")
-    return cast(list[TaskId], write(tx, rows, again, autocommit=autocommit))
+    return cast(list[TaskId], write(tx, rows, again, asked, autocommit=autocommit))
 
 
 def __getattr__(name: str) -> Any:

@@ -13,6 +13,7 @@ from typing import Any, TypeVar
 from late.errors import InvalidTask, SchemaMismatch
 from late.model.task import NewTask, TaskId
 from late.outbox.adapters.lookup import Async, Opener, Sync, find
+from late.outbox.admission import Asked, at_once
 from late.outbox.base import (
     TABLES_MISSING,
     Answer,
@@ -37,12 +38,18 @@ NO_TRANSACTION = (
 
 
 def write(
-    tx: Any, rows: Sequence[NewTask], again: Again | None = None, *, autocommit: bool = False
+    tx: Any,
+    rows: Sequence[NewTask],
+    again: Again | None = None,
+    asked: Asked | None = None,
+    *,
+    autocommit: bool = False,
 ) -> list[TaskId] | Awaitable[list[TaskId]]:
     """Write checked `rows` through `tx`, which is sync or async.
 
     Args:
         again: makes new rows if the lane was resized. With None the rows keep their shards.
+        asked: what must be open for these rows. With None they are always written.
         autocommit: let the rows commit by themselves if no transaction is open.
 
     Returns:
@@ -53,11 +60,12 @@ def write(
         InvalidTask: the type of `tx` is not accepted; or it is in autocommit mode with no open
             transaction, and `autocommit` is False or there are unique keys.
         KeyConflict: a task with another body holds a unique key; nothing was written.
+        QueueFull: something of `asked` takes no tasks; nothing was written.
         SchemaMismatch: the tables are missing or have another version.
     """
     opener, asynchronous = find(tx)
     if asynchronous:
-        return _write_async(tx, opener, rows, again, autocommit)
+        return _write_async(tx, opener, rows, again, asked, autocommit)
     into: Sync = opener(tx)
     if not autocommit and into.autocommit:
         raise InvalidTask(NO_TRANSACTION)
@@ -65,16 +73,22 @@ def write(
     try:
         row = rows[0] if len(rows) == 1 else None
         layout = None if row is None or again is None else row.layout
-        if row is not None and row.unique_key is None and (layout is None or dialect.fences):
-            answer = into.execute(dialect.tasks(rows, layout))
-            if layout is None or answer.rowcount == 1:
+        names = at_once(asked, dialect)
+        if (
+            row is not None
+            and row.unique_key is None
+            and (layout is None or dialect.fences)
+            and names is not None
+        ):
+            answer = into.execute(dialect.tasks(rows, layout, names))
+            if answer.rowcount == 1 or (layout is None and not names):
                 task_ids = [row.task_id]
             elif answer.rowcount:
                 raise miscounted(1, answer)
-            else:  # The lane was resized, so nothing was written.
-                task_ids = drive(insert(rows, into, again), into.execute)
+            else:  # The queue is full, or the lane was resized, so nothing was written.
+                task_ids = drive(insert(rows, into, again, asked), into.execute)
         else:
-            task_ids = drive(insert(rows, into, again), into.execute)
+            task_ids = drive(insert(rows, into, again, asked), into.execute)
     except Exception as error:
         _explain(into, error)
         raise
@@ -87,10 +101,11 @@ async def _write_async(
     opener: Opener,
     rows: Sequence[NewTask],
     again: Again | None,
+    asked: Asked | None,
     autocommit: bool,
 ) -> list[TaskId]:
     def steps(into: Target) -> Steps[list[TaskId]]:
-        return insert(rows, into, again)
+        return insert(rows, into, again, asked)
 
     return await _noted(tx, opener, steps, autocommit)
 
@@ -180,7 +195,12 @@ async def _run_async(tx: AsyncTransaction, opener: Opener, make: Callable[[Targe
     try:
         statement = next(steps)
         while True:
-            statement = steps.send(await into.execute(statement))
+            try:
+                answer = await into.execute(statement)
+            except Exception as error:
+                statement = steps.throw(error)
+            else:
+                statement = steps.send(answer)
     except StopIteration as end:
         result: T = end.value
         return result
@@ -190,11 +210,19 @@ async def _run_async(tx: AsyncTransaction, opener: Opener, make: Callable[[Targe
 
 
 def drive(steps: Steps[T], execute: Callable[[Statement], Answer]) -> T:
-    """Run `steps` to their end, and return their result. Errors of the driver stay unchanged."""
+    """Run `steps` to their end, and return their result.
+
+    The steps get the errors of the driver. What they do not take stays unchanged.
+    """
     try:
         statement = next(steps)
         while True:
-            statement = steps.send(execute(statement))
+            try:
+                answer = execute(statement)
+            except Exception as error:
+                statement = steps.throw(error)
+            else:
+                statement = steps.send(answer)
     except StopIteration as end:
         result: T = end.value
         return result

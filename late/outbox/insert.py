@@ -21,10 +21,18 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from typing import Protocol, TypeAlias
 
-from late.errors import InvalidTask, KeyConflict, SchemaMismatch, StoreError, TransactionAborted
+from late.errors import (
+    InvalidTask,
+    KeyConflict,
+    QueueFull,
+    SchemaMismatch,
+    StoreError,
+    TransactionAborted,
+)
 from late.model.lanes import Lane
 from late.model.task import NewTask, TaskId
 from late.outbox import debounce
+from late.outbox.admission import Asked, conditions, refuse
 from late.outbox.base import Answer, Statement, Steps
 from late.outbox.statements import Dialect
 from late.payload.command import Command
@@ -56,14 +64,19 @@ Again: TypeAlias = Callable[[Lane], Sequence[NewTask]]
 
 
 def insert(
-    rows: Sequence[NewTask], into: Target, again: Again | None = None
+    rows: Sequence[NewTask],
+    into: Target,
+    again: Again | None = None,
+    asked: Asked | None = None,
 ) -> Steps[list[TaskId]]:
     """Insert `rows`, and return their ids in order. A repeated unique key has the first task's id.
 
     Args:
         again: None for rows that stay in their shards after every change of the lane.
+        asked: what must be open; None for rows that every queue takes.
 
     Raises:
+        QueueFull: something of `asked` takes no tasks; none of `rows` was written.
         KeyConflict: a task with another digest holds a key; none of `rows` was written.
         InvalidTask: there are unique keys, and each statement would commit by itself.
         TransactionAborted: a key, or the lane, kept changing; the transaction is still usable.
@@ -75,18 +88,22 @@ def insert(
         # one.
         layout = min([row.layout for row in rows if row.layout is not None], default=None)
     if _first_of_each_key(rows):
-        return (yield from _keyed(rows, layout, into, again))
+        return (yield from _keyed(rows, layout, into, again, asked))
     if layout is not None and again is not None:
         if dialect.fences:
-            rows = yield from _fenced(rows, layout, dialect, again)
+            rows = yield from _fenced(rows, layout, dialect, again, asked)
             return [row.task_id for row in rows]
         rows, _ = yield from _placed(rows, layout, into, again)
-    yield from written(rows, None, dialect)
+    yield from written(rows, None, dialect, asked)
     return [row.task_id for row in rows]
 
 
 def _keyed(
-    rows: Sequence[NewTask], layout: int | None, into: Target, again: Again | None
+    rows: Sequence[NewTask],
+    layout: int | None,
+    into: Target,
+    again: Again | None,
+    asked: Asked | None,
 ) -> Steps[list[TaskId]]:
     """Take the unique keys of `rows` and insert them; repeat both if the lane changes meanwhile."""
     dialect = into.dialect
@@ -106,6 +123,9 @@ def _keyed(
         # These keys are taken last, when no other key can cause a conflict any more, because a
         # replaced task is not brought back.
         replacing = [row for row in claims if row.on_conflict == "replace"]
+        if replacing:
+            yield from _check_open(rows, asked, dialect)
+            asked = None
         plain = [row for row in replacing if row.max_wait_us is None]
         cancelled += yield from _replace(plain, rows, into)
         waiting = [row for row in replacing if row.max_wait_us is not None]
@@ -124,21 +144,48 @@ def _keyed(
         fresh += [Command("cancel", task_id).row() for task_id in cancelled]
         # The lane may have changed after it was read, unless a lock prevents that: sqlite3 begins
         # no transaction for a read, and on PostgreSQL each statement has its own snapshot.
-        if (yield from written(fresh, layout if dialect.fences else None, dialect)):
-            return ids
+        try:
+            if (yield from written(fresh, layout if dialect.fences else None, dialect, asked)):
+                return ids
+        except QueueFull:
+            yield _release(rows, dialect)
+            raise
         yield _release(rows, dialect)
     raise TransactionAborted("the lane was resized again and again")
 
 
-def written(rows: Sequence[NewTask], layout: int | None, dialect: Dialect) -> Steps[bool]:
+def _check_open(rows: Sequence[NewTask], asked: Asked | None, dialect: Dialect) -> Steps[None]:
+    """Read what is full before a task is replaced, because that is not taken back.
+
+    Raises:
+        QueueFull: something of `asked` takes no tasks; the keys of `rows` are free again.
+    """
+    try:
+        if names := (yield from conditions(asked, dialect)):
+            yield from refuse(names, dialect)
+    except QueueFull:
+        yield _release(rows, dialect)
+        raise
+
+
+def written(
+    rows: Sequence[NewTask], layout: int | None, dialect: Dialect, asked: Asked | None = None
+) -> Steps[bool]:
     """Insert all rows in as few statements as possible, and return True.
 
     If the lane no longer has the version `layout`, insert no row and return False.
+
+    Raises:
+        QueueFull: something of `asked` takes no tasks; no row was inserted.
     """
+    names = (yield from conditions(asked, dialect)) if rows else ()
     for start in range(0, len(rows), dialect.tasks_max):
         part = rows[start : start + dialect.tasks_max]
-        answer = yield dialect.tasks(part, layout)
-        if layout is None or answer.rowcount == len(part):
+        if asked is not None and names and not start:
+            answer = yield from _admitted(part, layout, asked, dialect)
+        else:
+            answer = yield dialect.tasks(part, layout)
+        if (layout is None and not names) or answer.rowcount == len(part):
             continue
         # After the first statement the version cannot change, or SQLite would not have written.
         if answer.rowcount or start:
@@ -147,17 +194,38 @@ def written(rows: Sequence[NewTask], layout: int | None, dialect: Dialect) -> St
     return True
 
 
+def _admitted(
+    part: Sequence[NewTask], layout: int | None, asked: Asked, dialect: Dialect
+) -> Steps[Answer]:
+    """Insert rows if what is `asked` is open. With a `layout` the answer may be that of no row."""
+    for _ in range(ROUNDS_MAX):
+        try:
+            answer = yield dialect.tasks(part, layout, asked.names)
+        except Exception as error:
+            if dialect.admission != "try" or not dialect.is_schema_error(error):
+                raise
+            asked.admission.missed()
+            return (yield dialect.tasks(part, layout))
+        asked.admission.is_there = True
+        if answer.rowcount:
+            return answer
+        yield from refuse(asked.names, dialect)
+        if layout is not None:
+            return answer
+    raise TransactionAborted("the queue was full and not full again and again")
+
+
 def miscounted(count: int, answer: Answer) -> StoreError:
     """Return the error for a wrong row count of the driver: the tasks may not exist."""
     return StoreError(f"{count} tasks inserted, the driver says {answer.rowcount}")
 
 
 def _fenced(
-    rows: Sequence[NewTask], layout: int, dialect: Dialect, again: Again
+    rows: Sequence[NewTask], layout: int, dialect: Dialect, again: Again, asked: Asked | None
 ) -> Steps[Sequence[NewTask]]:
     """Insert all rows by the lane's version at that time, and return them as they were written."""
     for _ in range(ROUNDS_MAX):
-        if (yield from written(rows, layout, dialect)):
+        if (yield from written(rows, layout, dialect, asked)):
             return rows
         lane = yield from _lane(dialect)
         rows, layout = again(lane), lane.version

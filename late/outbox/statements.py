@@ -15,6 +15,7 @@ from late.errors import causes
 from late.model.task import NewTask
 from late.model.workflow import Stage, values_of
 from late.outbox import parameters
+from late.outbox.admission import Way
 from late.outbox.base import Statement
 from late.outbox.parameters import Value, Words
 from late.schema.key_order import in_order
@@ -40,6 +41,7 @@ NOW_US = {
     "spanner+spanner": "UNIX_MICROS(CURRENT_TIMESTAMP())",
 }
 
+_OPEN = "not exists (select 1 from late_full where name {names} and until_us > {now})"
 _UNCHANGED = "exists (select 1 from late_lane where name = 'default' and version = {})"
 _OVER = "coalesce(expires_at_us between 1 and {now}, false)"
 """True if a key with a period may be freed: its task has ended, and its time is over."""
@@ -55,12 +57,17 @@ class Dialect(Protocol):
     in the same transaction, so that it cannot change until the commit."""
     writes_first: bool
     """True if a transaction that has read may be refused its first write, as others wrote since."""
+    admission: Way
+    """The way to learn what takes no tasks."""
 
-    def tasks(self, rows: Sequence[NewTask], layout: int | None = None) -> Statement:
+    def tasks(
+        self, rows: Sequence[NewTask], layout: int | None = None, names: Sequence[str] = ()
+    ) -> Statement:
         """Insert all of `rows` into the log in one statement.
 
         With `layout` (only if the dialect `fences`) it inserts none of them if the lane `default`
-        has another version.
+        has another version. With `names` (unless it can only `look`) it inserts none if one of
+        these is in `late_full`.
         """
 
     def stages(self, rows: Sequence[Stage]) -> Statement:
@@ -96,8 +103,11 @@ class Sqlite:
     tasks_max = 4_000  # 32,766 parameters
     fences = True
     writes_first = True
+    admission: Way = "try"
 
-    def tasks(self, rows: Sequence[NewTask], layout: int | None = None) -> Statement:
+    def tasks(
+        self, rows: Sequence[NewTask], layout: int | None = None, names: Sequence[str] = ()
+    ) -> Statement:
         common = _common(rows) if len(rows) > 1 else None
         params: list[object]
         if common is None:
@@ -110,8 +120,9 @@ class Sqlite:
             params = [*common, *[v for r in rows for v in (r.shard_id, r.task_id, r.payload)]]
         if layout is not None:
             params.append(layout)
-        text = _sqlite_tasks(len(rows), alike=common is not None, fenced=layout is not None)
-        return Statement(text, tuple(params))
+        alike, fenced = common is not None, layout is not None
+        text = _sqlite_tasks(len(rows), alike=alike, fenced=fenced, names=len(names))
+        return Statement(text, (*params, *names))
 
     def stages(self, rows: Sequence[Stage]) -> Statement:
         group = f"({', '.join('?' * len(_STAGE_TYPES))})"
@@ -158,17 +169,21 @@ class Sqlite:
 
 
 @functools.lru_cache(64)
-def _sqlite_tasks(count: int, *, alike: bool, fenced: bool) -> str:
+def _sqlite_tasks(count: int, *, alike: bool, fenced: bool, names: int) -> str:
     row, columns = "(?, ?, ?, ?, ?, ?, ?)", "*"
     if alike:
         # A parameter costs a tenth of a microsecond, so equal values are given once. `?1` could do
         # the same, but Python 3.12.3 warns of it.
         row, columns = "(?, ?, ?)", "column1, column2, ?, ?, column3, ?, ?"
     values = f"values {', '.join([row] * count)}"
-    if alike or fenced:
+    if alike or fenced or names:
         values = f"select {columns} from ({values})"
-    if fenced:
-        values += f" where {_UNCHANGED.format('?')}"
+    where = [_UNCHANGED.format("?")] if fenced else []
+    if names:
+        marks = f"in ({', '.join('?' * names)})"
+        where.append(_OPEN.format(names=marks, now=NOW_US["sqlite"]))
+    if where:
+        values += f" where {' and '.join(where)}"
     return f"insert into late_task ({_COLUMNS}) {values}"
 
 
@@ -200,6 +215,7 @@ class Postgres:
     tasks_max = 1_000_000
     fences = True
     writes_first = False
+    admission: Way = "ask"
 
     def __init__(self, style: Style, *, key_order: Callable[[str], str] = in_order) -> None:
         marks = [f"${n}" for n in range(1, 8)] if style == "numeric" else ["%s"] * 7
@@ -208,27 +224,39 @@ class Postgres:
         self._style, self._mark = style, marks[0]
         cast = [f"{mark}::{kind}" for mark, kind in zip(marks, _TYPES, strict=True)]
         arrays = ", ".join(f"unnest({one}[])" for one in cast)
-        into = f"insert into late_task ({_COLUMNS})"
-        self._one = f"{into} values ({', '.join(cast)})"
-        self._many = f"{into} select {arrays}"
         shards, ids, queue, name, payloads, headers, options = marks
-        alike = (
-            f"unnest({shards}::smallint[]), unnest({ids}::uuid[]), {queue}::text,"
-            f" {name}::text, unnest({payloads}::bytea[]), {headers}::text, {options}::text"
-        )
-        self._alike = f"{into} select {alike}"
-        # Tasks with ordering keys are among the rows, and the lane must be as they were placed by.
-        version = "$8" if style == "numeric" else marks[0]
+        selected = {
+            "one": ", ".join(cast),
+            "many": arrays,
+            "alike": f"unnest({shards}::smallint[]), unnest({ids}::uuid[]), {queue}::text,"
+            f" {name}::text, unnest({payloads}::bytea[]), {headers}::text, {options}::text",
+        }
         columns = _COLUMNS.replace("options", key_order("options"))
-        unchanged = _UNCHANGED.format(f"{version}::bigint")
 
-        def fenced(values: str) -> str:
-            rows = f"(select {values}) r ({_COLUMNS})"
-            return f"{into} select {columns} from {rows} where {unchanged}"
+        def text(form: str, *, fenced: bool, named: str) -> str:
+            into, values = f"insert into late_task ({_COLUMNS})", selected[form]
+            # With `$n` the version of the lane comes after the values, and the names after that.
+            version, names = ("$8", f"${8 + fenced}") if style == "numeric" else (marks[0],) * 2
+            where = []
+            if fenced:
+                # Tasks with ordering keys are among the rows, and the lane must be as they were
+                # placed by.
+                where.append(_UNCHANGED.format(f"{version}::bigint"))
+                values = f"{columns} from (select {values}) r ({_COLUMNS})"
+            if named:
+                some = f"= {names}::text" if named == "one" else f"= any({names}::text[])"
+                where.append(_OPEN.format(names=some, now=NOW_US["postgresql"]))
+            if not where:
+                return f"{into} values ({values})" if form == "one" else f"{into} select {values}"
+            return f"{into} select {values} where {' and '.join(where)}"
 
-        self._one_fenced = fenced(", ".join(cast))
-        self._many_fenced = fenced(arrays)
-        self._alike_fenced = fenced(alike)
+        self._tasks = {
+            (form, fenced, named): text(form, fenced=fenced, named=named)
+            for form in selected
+            for fenced in (False, True)
+            for named in ("", "one", "many")
+        }
+        """By form of the rows, dependence on the lane, and number of names that must be open."""
         staged = ", ".join(
             [
                 f"unnest({f'${n}' if style == 'numeric' else marks[0]}::{kind}[])"
@@ -253,28 +281,35 @@ class Postgres:
         )
         self._release = f"delete from late_unique where task_id = any({marks[0]}::uuid[])"
 
-    def tasks(self, rows: Sequence[NewTask], layout: int | None = None) -> Statement:
+    def tasks(
+        self, rows: Sequence[NewTask], layout: int | None = None, names: Sequence[str] = ()
+    ) -> Statement:
+        params: tuple[object, ...]
         if len(rows) == 1:
-            r = rows[0]
-            one = (r.shard_id, r.task_id, r.queue, r.name, r.payload, r.headers, r.options)
-            if layout is None:
-                return Statement(self._one, one)
-            return Statement(self._one_fenced, (*one, layout))
+            r, form = rows[0], "one"
+            params = (r.shard_id, r.task_id, r.queue, r.name, r.payload, r.headers, r.options)
+        else:
+            form, params = self._many(rows)
+        if layout is not None:
+            params = (*params, layout)
+        named = ""
+        if names:
+            named, asked = ("one", names[0]) if len(names) == 1 else ("many", list(names))
+            params = (*params, asked)
+        return Statement(self._tasks[form, layout is not None, named], params)
+
+    def _many(self, rows: Sequence[NewTask]) -> tuple[str, tuple[object, ...]]:
+        """Return the form of the statement for several rows, and their parameters."""
         shards = self.array("smallint", [r.shard_id for r in rows])
         ids = self.array("uuid", [r.task_id for r in rows])
         payloads = self.array("bytea", [r.payload for r in rows])
         common = _common(rows)
-        params: tuple[object, ...]
         if common is not None:
             queue, name, header, option = common
-            text = self._alike if layout is None else self._alike_fenced
-            params = (shards, ids, queue, name, payloads, header, option)
-        else:
-            queues, names = [r.queue for r in rows], [r.name for r in rows]
-            headers, options = [r.headers for r in rows], [r.options for r in rows]
-            text = self._many if layout is None else self._many_fenced
-            params = (shards, ids, queues, names, payloads, headers, options)
-        return Statement(text, params if layout is None else (*params, layout))
+            return "alike", (shards, ids, queue, name, payloads, header, option)
+        queues, names = [r.queue for r in rows], [r.name for r in rows]
+        headers, options = [r.headers for r in rows], [r.options for r in rows]
+        return "many", (shards, ids, queues, names, payloads, headers, options)
 
     def stages(self, rows: Sequence[Stage]) -> Statement:
         columns = zip(*map(_stage, rows), strict=True)
@@ -329,8 +364,11 @@ class GoogleSql:
     """The driver runs sqlparse over every statement, which refuses more than 10,000 tokens."""
     fences = False
     writes_first = False
+    admission: Way = "look"
 
-    def tasks(self, rows: Sequence[NewTask], layout: int | None = None) -> Statement:
+    def tasks(
+        self, rows: Sequence[NewTask], layout: int | None = None, names: Sequence[str] = ()
+    ) -> Statement:
         return Statement(
             _google_tasks(len(rows)),
             {

@@ -110,11 +110,11 @@ END $$;"""
 
 def _enqueuer(role: str) -> str:
     return f"""-- Producers: tasks in, nothing out. A unique key has to be looked at and taken;
--- where an ordering key leads is the lane's to say.
+-- where an ordering key leads is the lane's to say, and what takes no tasks is in late_full.
 GRANT INSERT ({INSERTED}) ON late_task TO {role};
 GRANT INSERT ({STAGE_INSERTED}) ON late_stage TO {role};
 GRANT SELECT, INSERT, DELETE ON late_unique TO {role};
-GRANT SELECT ON late_lane TO {role};
+GRANT SELECT ON late_lane, late_full TO {role};
 GRANT SELECT ON SEQUENCE late_waiting TO {role};
 GRANT SELECT, INSERT ({KEY_MADE}) ON late_subject_key TO {role};
 {_functions(role)}

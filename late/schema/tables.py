@@ -307,10 +307,21 @@ def _settings_table(name: str, *more: Column[Any]) -> Table:
 
 queue = _settings_table(
     "late_queue",
-    Column("held", BigInteger),  # Its number of tasks at `held_at_us`, if it has a bound.
+    # Code for schemas before 0018 writes these two. Nothing reads them any more.
+    Column("held", BigInteger),
     Column("held_at_us", BigInteger),
 )
 target = _settings_table("late_target")
+
+full = Table(
+    "late_full",  # What takes no new tasks. Each enqueue asks it.
+    metadata,
+    # A queue; or a queue, a space and a limit key. See late.model.admission.
+    Column("name", Text, primary_key=True),
+    Column("held", BigInteger, nullable=False),  # Its number of tasks.
+    Column("bound", BigInteger, nullable=False),  # 0: an operator has closed the queue.
+    Column("until_us", BigInteger, nullable=False),  # Then the row counts no more.
+)
 
 audit = Table(
     "late_audit",

@@ -109,7 +109,7 @@ def sweep_job(
 
 
 def backlog_job(publisher: BacklogPublisher) -> BackgroundJob:
-    """Write the size of queues with a bound for producers that use SQL."""
+    """Publish what takes no new tasks, for all producers."""
     return BackgroundJob(
         name="backlog",
         run=publisher.publish,

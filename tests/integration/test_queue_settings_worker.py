@@ -185,8 +185,7 @@ def test_following_sees_a_closed_queue_before_the_first_task(url: str) -> None:
         send.enqueue(tx, 1)
 
 
-async def test_a_worker_publishes_what_a_bounded_queue_holds(url: str) -> None:
-    """For producers in SQL, in the row of the queue's knobs, which the count does not change."""
+async def test_a_worker_publishes_what_is_full(url: str) -> None:
     app = late.App(url)
 
     @app.task(queue="mail")
@@ -196,20 +195,20 @@ async def test_a_worker_publishes_what_a_bounded_queue_holds(url: str) -> None:
     def other(n: int) -> None: ...
 
     def published() -> list[tuple[object, ...]]:
-        return rows(url, "select name, held, version from late_queue order by name")
+        return rows(url, "select name, held, bound from late_full order by name")
 
     with Control(url) as control:
-        control.queues.change("queue", "mail", {"max_backlog": 10, "paused": True})
+        control.queues.change("queue", "mail", {"max_backlog": 3, "paused": True})
         control.queues.change("queue", "other", {"rate": 100})
     with connect(url) as tx:
         app.enqueue_many(tx, [send.call(n) for n in range(3)] + [other.call(1)])
     worker = Worker(app, settings=QUICK)
     await worker.start()
     try:
-        await until(lambda: published() == [("mail", 3, 1), ("other", None, 1)])
+        await until(lambda: published() == [("mail", 3, 3)])
         with Control(url) as control:
             control.queues.change("queue", "mail", {"paused": None})
-        await until(lambda: published() == [("mail", 0, 2), ("other", None, 1)])
+        await until(lambda: published() == [])
     finally:
         worker.ask_to_stop()
         await worker.wait()

@@ -233,35 +233,50 @@ def test_arguments_that_no_handler_could_read(
 
 
 def test_a_closed_queue_and_a_full_one_take_nothing(sql: psycopg.Connection[Any]) -> None:
-    """As the other producers: by the knobs, and by what a worker has counted of late."""
-    now = "(extract(epoch from clock_timestamp()) * 1000000)::bigint"
+    """As the other producers: by the rows of `late_full`, which count until their time."""
 
-    def turn(knobs: str, held: str = "null", age_s: int = 0) -> None:
-        sql.execute("delete from late_queue")
-        sql.execute(
-            "insert into late_queue (name, knobs, version, updated_at_us, held, held_at_us)"
-            f" values ('mail', '{knobs}', 1, 1, {held}, {now} - {age_s} * 1000000)"
-        )
+    def full(name: str, held: int, bound: int, for_s: int = 10) -> None:
+        sql.execute("delete from late_full")
+        until = f"(extract(epoch from clock_timestamp()) * 1000000)::bigint + {for_s} * 1000000"
+        sql.execute(f"insert into late_full values (%s, %s, %s, {until})", (name, held, bound))
 
-    def put(queue: str = "mail") -> str:
+    def put(queue: str = "mail", headers: str | None = None) -> str:
         try:
             with sql.transaction():
-                sql.execute("select late_enqueue('send', queue => %s)", (queue,))
+                sql.execute("select late_enqueue('send', queue => %s, headers => %s::jsonb)",
+                            (queue, headers))  # fmt: skip
         except psycopg.errors.ConfigurationLimitExceeded as error:
             return str(error.diag.message_primary)
         return ""
 
-    assert put() == ""
-    turn('{"closed":true}')
+    key = '{"limit_key": "shop-7"}'
+    assert put() == put(headers=key) == ""
+    full("mail", 0, 0)
     assert put() == "late: queue mail is closed: it takes no new tasks"
+    assert put(headers=key) == "late: queue mail is closed: it takes no new tasks"
     assert put("other") == ""
-    turn('{"closed":false,"rate":5}')
-    assert put() == ""
-    turn('{"max_backlog":10}')
-    assert put() == "", "nobody has counted"
-    turn('{"max_backlog":10}', "9")
-    assert put() == ""
-    turn('{"max_backlog":10}', "10")
+    full("mail", 10, 10)
     assert put() == "late: queue mail holds 10 tasks, its bound is 10"
-    turn('{"max_backlog":10}', "10", age_s=11)
+    full("mail", 10, 10, for_s=-1)
     assert put() == "", "that was long ago"
+    full("mail shop-7", 3, 2)
+    assert put() == put(headers='{"limit_key": "shop-8"}') == put("other", key) == ""
+    assert put(headers=key) == "late: key shop-7 of queue mail holds 3 tasks, its bound is 2"
+
+
+def test_the_limit_key_chooses_the_shard(sql: psycopg.Connection[Any]) -> None:
+    """By the hash of all other producers."""
+    app = late.App("postgresql://unused/unused", shards=8)
+    for number in range(20):
+        headers = f'{{"limit_key": "shop-{number}"}}'
+        task_id = one(sql, "select late_enqueue('send', headers => %s::jsonb)", headers)
+        assert shard_of(str(task_id)) == app.shard_of(f"shop-{number}")
+    with sql.transaction(force_rollback=True):
+        sql.execute(
+            "select late_enqueue('send', headers => '{\"limit_key\": \"a\"}', ordering_key => 'a')"
+        )
+    for refused in ("headers => '{\"limit_key\": \"a b\"}'",
+                    "headers => '{\"limit_key\": \"a\"}', ordering_key => 'b'"):  # fmt: skip
+        refusal = pytest.raises(psycopg.errors.InvalidParameterValue, match="limit_key")
+        with refusal, sql.transaction():
+            sql.execute(f"select late_enqueue('send', {refused})")

@@ -42,7 +42,7 @@ def _check(enqueue: Callable[[], object], most_calls: int, most_files: int) -> N
 def test_an_enqueue_through_sqlite3_is_short(late_db: str) -> None:
     tx = sqlite3.connect(late_db.removeprefix("sqlite:///"))
     try:
-        _check(_enqueue(late_db, tx), 25, 12)
+        _check(_enqueue(late_db, tx), 25, 13)
         _check(_enqueue(late_db, tx, ordering_key="trip-7"), 38, 16)
     finally:
         tx.close()
@@ -55,7 +55,7 @@ def test_an_enqueue_through_psycopg_is_short() -> None:
     url = migrated_database(admin)
     try:
         with psycopg.connect(url) as tx:
-            _check(_enqueue(url, tx), 25, 12)
+            _check(_enqueue(url, tx), 25, 13)
             _check(_enqueue(url, tx, ordering_key="trip-7"), 38, 16)
     finally:
         drop_database(admin, url)

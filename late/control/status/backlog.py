@@ -50,14 +50,23 @@ class Ahead(msgspec.Struct, frozen=True):
 
 
 def per_queue(
-    connection: Connection, asked: Sequence[Ahead], limit: int
+    connection: Connection,
+    asked: Sequence[Ahead],
+    limit: int,
+    *,
+    name: ColumnElement[str] | None = None,
 ) -> list[list[Row[tuple[int, str, int, int]]]]:
     """Return for each of `asked` rows with `queue`, `n`, and `oldest_us` (the oldest created_at_us)
-    over the first `limit` rows beyond its cursor."""
+    over the first `limit` rows beyond its cursor.
+
+    Args:
+        name: counts by this instead of by the queue.
+    """
     log = log_of(connection)
+    by = (log.c.queue if name is None else name).label("queue")
 
     def leg(where: ColumnElement[bool], among: Among, most: Any) -> Select[Any]:
-        ordered = select(log.c.queue, log.c.created_at_us).where(where, *among)
+        ordered = select(by, log.c.created_at_us).where(where, *among)
         first = ordered.order_by(*order_of(connection)).limit(most).subquery()
         oldest = func.min(first.c.created_at_us).label("oldest_us")
         return select(first.c.queue, func.count().label("n"), oldest).group_by(first.c.queue)

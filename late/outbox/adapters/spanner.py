@@ -59,7 +59,9 @@ class _Mutations(GoogleSql):
 
     tasks_max = 1_000_000  # The number of tasks per call is bounded before.
 
-    def tasks(self, rows: Sequence[NewTask], layout: int | None = None) -> Statement:
+    def tasks(
+        self, rows: Sequence[NewTask], layout: int | None = None, names: Sequence[str] = ()
+    ) -> Statement:
         return Statement(
             _BUFFER,
             [
@@ -106,7 +108,7 @@ class _Transaction(_Buffering):
                     self.execute(self.dialect.release([row[2] for row in statement.params]))
                 raise
         assert isinstance(statement.params, dict)
-        self._claimed = True
+        self._claimed |= not statement.fetch
         types = dict.fromkeys(statement.params, _STRINGS)
         if statement.fetch:
             rows = list(self._tx.execute_sql(statement.sql, statement.params, types))
@@ -200,7 +202,7 @@ class _ClientsAsync(_Buffering):
                     await self.execute(self.dialect.release([row[2] for row in statement.params]))
                 raise
         assert isinstance(statement.params, dict)
-        self._claimed = True
+        self._claimed |= not statement.fetch
         types = dict.fromkeys(statement.params, _STRINGS)
         if statement.fetch:
             found = await self._tx.execute_sql(statement.sql, statement.params, types)

@@ -290,6 +290,13 @@ WORKER_REPORTS = """CREATE TABLE IF NOT EXISTS late_worker_report (
   report STRING(MAX) NOT NULL
 ) PRIMARY KEY (worker_id)"""
 
+FULL = """CREATE TABLE IF NOT EXISTS late_full (
+  name STRING(MAX) NOT NULL,
+  held INT64 NOT NULL,
+  bound INT64 NOT NULL,
+  until_us INT64 NOT NULL
+) PRIMARY KEY (name)"""
+
 STATEMENTS = {
     "0001": FIRST,
     "0002": SUSPECTS,
@@ -308,5 +315,6 @@ STATEMENTS = {
     "0015": (SUBJECT_KEYS,),
     "0016": WORKFLOWS,
     "0017": (WORKER_REPORTS,),
+    "0018": (FULL,),
 }
 """The statements of each version, in order. They never change: a new schema is a new version."""

@@ -11,7 +11,7 @@ from late.web.models.queues import PREFIX, Field
 SET, OTHERS = "Set", "Others"
 GROUPS: Mapping[str, Sequence[str]] = {
     "Pace": ("paused", "concurrency", "rate", "burst", "slow_start_s", "foreground"),
-    "New tasks": ("closed", "max_backlog"),
+    "New tasks": ("closed", "max_backlog", "key_backlog"),
     "Failures": ("retry_budget", "retry_min", "breaker", "breaker_calls", "breaker_open_s",
                  "smart_retry"),
     "Time": ("timeout_s", "expires_s", "fresh_first_s", "spread_s"),

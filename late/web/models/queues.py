@@ -27,7 +27,7 @@ FLAGS = frozenset({"paused", "closed", "smart_retry"})
 HELP: Mapping[str, str] = {
     "paused": "start nothing of it",
     "closed": "refuse new tasks",
-    "max_backlog": "refuse new tasks while so many wait",
+    "max_backlog": "refuse new tasks while so many are unfinished",
     "concurrency": "attempts at once in the fleet, or auto",
     "rate": "starts a second in the fleet",
     "burst": "starts that may come at once",
@@ -42,6 +42,7 @@ HELP: Mapping[str, str] = {
     "fair_share": "most of the slots for one tenant",
     "key_concurrency": "attempts at once of one limit key",
     "key_rate": "starts a second of one limit key",
+    "key_backlog": "refuse new tasks of one limit key while so many are unfinished",
     "foreground": "foreground starts for one of background",
     "timeout_s": "seconds that an attempt may take",
     "expires_s": "seconds of waiting after which a task never runs",
