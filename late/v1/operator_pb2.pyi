@@ -907,7 +907,7 @@ class Settings(_message.Message):
     def __init__(self, kind: _Optional[str] = ..., name: _Optional[str] = ..., knobs: _Optional[_Union[QueueSettings, _Mapping]] = ..., version: _Optional[int] = ..., updated_at_us: _Optional[int] = ...) -> None: ...
 
 class QueueSettings(_message.Message):
-    __slots__ = ("paused", "closed", "max_backlog", "concurrency", "rate", "burst", "retry_budget", "retry_min", "breaker", "breaker_calls", "breaker_open_s", "smart_retry", "slow_start_s", "fair_key", "fair_share", "key_concurrency", "key_rate", "foreground", "timeout_s", "expires_s", "fresh_first_s", "spread_s", "owner", "severity", "late_share", "objective_s")
+    __slots__ = ("paused", "closed", "max_backlog", "concurrency", "rate", "burst", "retry_budget", "retry_min", "breaker", "breaker_calls", "breaker_open_s", "smart_retry", "slow_start_s", "fair_key", "fair_share", "key_concurrency", "key_rate", "key_backlog", "foreground", "timeout_s", "expires_s", "fresh_first_s", "spread_s", "owner", "severity", "late_share", "objective_s")
     PAUSED_FIELD_NUMBER: _ClassVar[int]
     CLOSED_FIELD_NUMBER: _ClassVar[int]
     MAX_BACKLOG_FIELD_NUMBER: _ClassVar[int]
@@ -925,6 +925,7 @@ class QueueSettings(_message.Message):
     FAIR_SHARE_FIELD_NUMBER: _ClassVar[int]
     KEY_CONCURRENCY_FIELD_NUMBER: _ClassVar[int]
     KEY_RATE_FIELD_NUMBER: _ClassVar[int]
+    KEY_BACKLOG_FIELD_NUMBER: _ClassVar[int]
     FOREGROUND_FIELD_NUMBER: _ClassVar[int]
     TIMEOUT_S_FIELD_NUMBER: _ClassVar[int]
     EXPIRES_S_FIELD_NUMBER: _ClassVar[int]
@@ -951,6 +952,7 @@ class QueueSettings(_message.Message):
     fair_share: float
     key_concurrency: int
     key_rate: float
+    key_backlog: int
     foreground: int
     timeout_s: float
     expires_s: float
@@ -960,7 +962,7 @@ class QueueSettings(_message.Message):
     severity: str
     late_share: float
     objective_s: float
-    def __init__(self, paused: bool = ..., closed: bool = ..., max_backlog: _Optional[int] = ..., concurrency: _Optional[_Union[_struct_pb2.Value, _Mapping]] = ..., rate: _Optional[float] = ..., burst: _Optional[int] = ..., retry_budget: _Optional[float] = ..., retry_min: _Optional[float] = ..., breaker: _Optional[float] = ..., breaker_calls: _Optional[int] = ..., breaker_open_s: _Optional[float] = ..., smart_retry: bool = ..., slow_start_s: _Optional[float] = ..., fair_key: _Optional[str] = ..., fair_share: _Optional[float] = ..., key_concurrency: _Optional[int] = ..., key_rate: _Optional[float] = ..., foreground: _Optional[int] = ..., timeout_s: _Optional[float] = ..., expires_s: _Optional[float] = ..., fresh_first_s: _Optional[float] = ..., spread_s: _Optional[float] = ..., owner: _Optional[str] = ..., severity: _Optional[str] = ..., late_share: _Optional[float] = ..., objective_s: _Optional[float] = ...) -> None: ...
+    def __init__(self, paused: bool = ..., closed: bool = ..., max_backlog: _Optional[int] = ..., concurrency: _Optional[_Union[_struct_pb2.Value, _Mapping]] = ..., rate: _Optional[float] = ..., burst: _Optional[int] = ..., retry_budget: _Optional[float] = ..., retry_min: _Optional[float] = ..., breaker: _Optional[float] = ..., breaker_calls: _Optional[int] = ..., breaker_open_s: _Optional[float] = ..., smart_retry: bool = ..., slow_start_s: _Optional[float] = ..., fair_key: _Optional[str] = ..., fair_share: _Optional[float] = ..., key_concurrency: _Optional[int] = ..., key_rate: _Optional[float] = ..., key_backlog: _Optional[int] = ..., foreground: _Optional[int] = ..., timeout_s: _Optional[float] = ..., expires_s: _Optional[float] = ..., fresh_first_s: _Optional[float] = ..., spread_s: _Optional[float] = ..., owner: _Optional[str] = ..., severity: _Optional[str] = ..., late_share: _Optional[float] = ..., objective_s: _Optional[float] = ...) -> None: ...
 
 class Changes(_message.Message):
     __slots__ = ("changes",)
