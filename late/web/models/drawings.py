@@ -25,7 +25,7 @@ SHADES = 5
 Values = Sequence[float | None]
 
 
-class Line(msgspec.Struct, frozen=True):
+class Stroke(msgspec.Struct, frozen=True):
     """One line of a chart."""
 
     name: str
@@ -42,19 +42,19 @@ class Chart(msgspec.Struct, frozen=True):
     """The same in words, for who does not see it."""
     top: str
     """The value at its upper edge."""
-    lines: tuple[Line, ...]
+    lines: tuple[Stroke, ...]
     gaps: tuple[tuple[float, float], ...]
     """Place and width of what was not read."""
 
 
 class Heat(msgspec.Struct, frozen=True):
-    """A heat map: time to the right, duration upwards, the darker the more."""
+    """A heat map: time to the right, duration upwards, the stronger the more."""
 
     says: str
     top: str
     bottom: str
     shades: tuple[str, ...]
-    """The cells of each shade as one path, the lightest first."""
+    """The cells of each shade as one path, the weakest first."""
     gaps: tuple[tuple[float, float], ...]
 
 
@@ -101,7 +101,7 @@ class QueueHour(msgspec.Struct, frozen=True):
     """The tasks that ended in each minute, as a line; empty if none did."""
     says: str
     p95_s: float | None
-    """Of the run time."""
+    """The run time that 95 % of its attempts did not exceed."""
 
 
 def queue_hour(found: Sequence[Point]) -> QueueHour:
@@ -124,7 +124,7 @@ def _chart(
     last = {what: next((v for v in reversed(values) if v is not None), None)
             for what, _, values in lines}  # fmt: skip
     says = ", ".join(f"{what} {say(value)}" for what, value in last.items() if value is not None)
-    drawn = tuple(Line(what, style, _path(values, top)) for what, style, values in lines)
+    drawn = tuple(Stroke(what, style, _path(values, top)) for what, style, values in lines)
     return Chart(name, says or "nothing", say(top) if known else "", drawn, unread)
 
 

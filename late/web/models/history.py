@@ -1,4 +1,4 @@
-"""What has come and ended of a queue, a group or a target over a time, by slots. Pure.
+"""Counts of a queue, a group or a target over a time, by slots. Pure.
 
 The counts are those of the journal, so every store has them and nobody needs to have watched. A
 slot that was not read is a gap and never a zero.

@@ -40,7 +40,7 @@ class Overview(msgspec.Struct, frozen=True):
     more: int
     """Things to look at that are not listed."""
     critical: int
-    """How many of all are."""
+    """The number of all that are."""
     since_us: int | None
     """Since when there is something of the worst level, as far as that is known."""
     busiest: tuple[QueueStatus, ...]

@@ -50,7 +50,7 @@ class TaskRow(msgspec.Struct, frozen=True):
     where: str
     """The worker, the target or the consumer."""
     ran: str = ""
-    """How long its last attempt ran, if it is done."""
+    """The running time of its last attempt, if it is done."""
 
 
 class Tasks(msgspec.Struct, frozen=True):
