@@ -31,7 +31,7 @@ WIDTH, HEIGHT = 1100, 760
 def screens(scene: Scene) -> dict[str, str]:
     """What each picture is of."""
     return {
-        "overview": "", "queues": "queues", "queue": "queues/payments", "targets": "targets",
+        "overview": "", "queues": "queues", "queue": "queues/mail", "targets": "targets",
         "groups": "groups", "group": "groups/default", "shards": "shards?group=default",
         "shard": "shards/default/1", "task": f"tasks/{scene.dead[0]}", "dead": "dead",
         "tasks": "tasks?state=parked", "schedules": "schedules", "workers": "workers",
