@@ -141,6 +141,8 @@ class TaskControl(Part):
             given = msgspec.json.decode(payload)
         except msgspec.DecodeError as error:
             raise InvalidPayload(f"the payload is not JSON: {error}") from None
+        except RecursionError:
+            raise InvalidPayload("the payload is nested too deeply") from None
         if not isinstance(given, dict):
             raise InvalidPayload("the payload must be a JSON object: arguments by name")
         shard_id = shard_of(task_id)

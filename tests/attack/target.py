@@ -69,6 +69,7 @@ class Target:
             with urllib.request.urlopen(f"http://127.0.0.1:{port}{path}", timeout=5) as reply:
                 return int(reply.status)
         except urllib.error.HTTPError as error:
+            error.close()
             return error.code
         except OSError:
             return None

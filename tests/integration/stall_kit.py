@@ -77,7 +77,8 @@ class StallFleet(Fleet):
             with urlopen(f"http://127.0.0.1:{self.ports[number]}{path}", timeout=120) as reply:
                 return reply.status, json.load(reply)
         except HTTPError as refused:
-            return refused.code, json.load(refused)
+            with refused:
+                return refused.code, json.load(refused)
         except OSError:
             return 0, {}
 

@@ -92,7 +92,8 @@ def answer(port: int, path: str) -> tuple[int, Any]:
         with urlopen(f"http://127.0.0.1:{port}{path}", timeout=PATIENCE_S) as reply:
             return reply.status, json.load(reply)
     except HTTPError as refused:
-        return refused.code, json.load(refused)
+        with refused:
+            return refused.code, json.load(refused)
 
 
 async def test_a_worker_waits_for_its_database(url: str, told: list[str]) -> None:

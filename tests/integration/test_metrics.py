@@ -70,7 +70,8 @@ def get(port: int, path: str = "/metrics") -> tuple[int, str, str]:
         with urllib.request.urlopen(f"http://127.0.0.1:{port}{path}", timeout=120) as answer:
             return answer.status, answer.headers["Content-Type"], answer.read().decode()
     except urllib.error.HTTPError as error:
-        return error.code, "", error.read().decode()
+        with error:
+            return error.code, "", error.read().decode()
 
 
 async def scrape(worker: Worker) -> Metrics:

@@ -46,8 +46,8 @@ class Trace:
 
     @property
     def functions(self) -> set[tuple[str, str]]:
-        """The functions that have a name of their own."""
-        return {call for call in self.calls if not call[1].endswith(">")}
+        """The functions that have a name of their own; Python 3.14 gives one to annotations too."""
+        return {call for call in self.calls if not call[1].endswith((">", "__annotate__"))}
 
     @property
     def files(self) -> set[str]:

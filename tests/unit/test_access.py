@@ -261,6 +261,13 @@ def _key(path: Path, weak: bool = False) -> ec.EllipticCurvePrivateKey | rsa.RSA
     return key
 
 
+SIGNS = x509.KeyUsage(
+    digital_signature=True, key_cert_sign=True, crl_sign=True, key_encipherment=False,
+    data_encipherment=False, key_agreement=False, content_commitment=False, encipher_only=False,
+    decipher_only=False,
+)  # fmt: skip
+
+
 def certificate(
     folder: Path,
     name: str,
@@ -293,6 +300,15 @@ def certificate(
         .not_valid_after(now + dt.timedelta(hours=1))
         .add_extension(x509.BasicConstraints(ca=by is None, path_length=None), critical=True)
     )
+    # From Python 3.13 on a client refuses a certificate that does not say who has signed it, and an
+    # authority that does not say what its key is for.
+    for extension in (
+        x509.SubjectKeyIdentifier.from_public_key(key.public_key()),
+        x509.AuthorityKeyIdentifier.from_issuer_public_key(signer.public_key()),
+    ):
+        made = made.add_extension(extension, critical=False)
+    if by is None:
+        made = made.add_extension(SIGNS, critical=True)
     if names:
         made = made.add_extension(x509.SubjectAlternativeName(names), critical=False)
     signed = made.sign(signer, hashes.SHA256())

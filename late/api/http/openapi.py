@@ -6,6 +6,7 @@
 from __future__ import annotations
 
 from functools import cache
+from inspect import cleandoc
 from typing import Any
 
 import msgspec
@@ -77,13 +78,16 @@ def document() -> dict[str, Any]:
 
 
 def _whole(value: Any) -> Any:
-    """Write bounds such as 60.0 as 60.
+    """Write bounds such as 60.0 as 60, and texts without the indentation of their docstring.
 
     `typing` keeps one of two annotations that are equal, so 60 and 60.0 of two modules depend on
-    which was imported first.
+    which was imported first. From Python 3.13 on a docstring has lost its indentation already.
     """
     if isinstance(value, dict):
-        return {key: _whole(each) for key, each in value.items()}
+        found = {key: _whole(each) for key, each in value.items()}
+        if isinstance(text := found.get("description"), str):
+            found["description"] = cleandoc(text)
+        return found
     if isinstance(value, list | tuple):
         return [_whole(each) for each in value]
     return int(value) if isinstance(value, float) and value.is_integer() else value

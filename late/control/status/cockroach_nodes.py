@@ -14,6 +14,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from http.client import HTTPException, HTTPResponse
 from time import monotonic
 from typing import TYPE_CHECKING
+from urllib.error import HTTPError
 from urllib.parse import urlsplit
 
 import msgspec
@@ -184,6 +185,8 @@ def _read(url: str) -> str:
         with urllib.request.urlopen(url, timeout=TIMEOUT_S) as answer:  # nosec B310
             content = _whole(answer, monotonic() + TIMEOUT_S)
     except (OSError, ValueError, HTTPException) as error:
+        if isinstance(error, HTTPError):
+            error.close()
         told = str(error) or type(error).__name__
         raise StoreUnavailable(f"{where} does not tell its figures: {told}") from None
     if len(content) > BYTES_MAX:
