@@ -17,7 +17,7 @@ PYTEST_WORKERS ?= 3
 ARGS ?=
 
 .DEFAULT_GOAL := help
-.PHONY: attack audit bench bench-alone bench-cache bench-channels bench-foreground bench-guard bench-migrations bench-page bench-peers bench-placement bench-reading bench-restarts bench-scale bench-shapes bench-signals bench-simulate bench-spark bench-steady bench-waking browser chaos check clean consumers contracts coverage dead-code defects demo demo-postgres demo-spanner dist docs docs-serve drills duplicates format help image lint lock mutants overload protos quick sbom screenshots setup soak test test-cockroach test-long test-rest test-servers tree types
+.PHONY: attack audit bench bench-alone bench-cache bench-channels bench-foreground bench-guard bench-migrations bench-page bench-peers bench-placement bench-reading bench-restarts bench-scale bench-shapes bench-signals bench-simulate bench-spark bench-steady bench-waking browser chaos check clean consumers contracts coverage dead-code defects demo demo-postgres demo-spanner dist docs docs-serve drills duplicates format help image lint lock mutants overload protos pythons quick sbom screenshots setup soak test test-cockroach test-long test-rest test-servers tree types
 
 ### Use
 
@@ -258,6 +258,11 @@ lock: ## write the lock files again (ARGS=--upgrade for newer versions)
 dist: ## wheel and source distribution in dist/: built twice, compared, checked, installed, tried (ARGS="--python python3.13")
 	$(DEV)
 	@$(BIN)/python -m scripts.dist $(ARGS)
+
+# A path or a name each. With none given it looks for python3.12 to python3.14 on PATH.
+pythons: ## the wheel, the README's code, the demo and the unit tests on other Pythons (PYTHONS="/path/python3.12 python3.14", ARGS="--tests 'tests/unit -k cron'")
+	$(DEV)
+	@$(BIN)/python -m scripts.pythons $(ARGS) $(PYTHONS)
 
 image: ## run the steps of deploy/Dockerfile in a chroot and try both images, read-only, as their user (Linux, root)
 	$(DEV)
