@@ -119,6 +119,7 @@ def _counted(frame: DataFrame, shape: Shape) -> DataFrame:
         .withColumn("delayed", again)
         .withColumn("waiting_hist", F.create_map(_bucket("waiting"), n))
         .withColumn("busy_hist", F.create_map(_bucket("busy"), n))
+        .withColumn("counts", F.lit(None))
     )
 
 

@@ -95,6 +95,7 @@ class OutcomeBuffer:
             overloaded=verdict.overloaded,
             result=verdict.result,
             begun=verdict.begun,
+            counts=verdict.counts,
         )
         if verdict.kind != "not_capable" or not self._offer(outcome):
             self._batch.append(outcome)

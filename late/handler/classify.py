@@ -18,7 +18,7 @@ import msgspec
 
 from late.errors import DecodeError, SoftTimeLimit
 from late.handler.outcomes import AlreadyDone, Discard, Kept, Nack, Retry, Signal, Snooze
-from late.model.task import Kind
+from late.model.task import Counts, Kind
 
 ERROR_BYTES_MAX = 4096
 _MESSAGE_CHARS_MAX = 2048
@@ -51,6 +51,8 @@ class Verdict(msgspec.Struct, frozen=True, omit_defaults=True):
     result: bytes | None = None
     begun: bool = True
     """False if the handler was not called."""
+    counts: Counts = ()
+    """The handler's own counts, if it is done."""
 
 
 DONE = Verdict("done")

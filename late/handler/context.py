@@ -21,6 +21,8 @@ import msgspec
 
 from late import events
 from late.errors import ConfigError, DispatchError, SoftTimeLimit
+from late.handler import counts
+from late.handler.classify import returned
 from late.handler.enqueuer import AnyCall
 from late.handler.outcomes import AlreadyDone
 from late.model.task import Attempt, TaskId
@@ -58,6 +60,7 @@ class _Attempt:
         "_beat",
         "_beaten",
         "_begun",
+        "_counts",
         "_idle",
         "_is_over",
         "_once_done",
@@ -89,6 +92,7 @@ class _Attempt:
         self._beat = beat
         self._is_over = is_over
         self._begun = self._beaten = monotonic()
+        self._counts: dict[str, int] | None = None
         self._once_done = False
         """True if a block of `once` has committed in this attempt."""
 
@@ -224,6 +228,34 @@ class _Attempt:
             raise AttemptOver(f"attempt {self.attempt} of {self.task_id} was ended")
         if monotonic() - self._beaten >= (self._soft_timeout_s or self._timeout_s):
             raise SoftTimeLimit
+
+    def count(self, name: str, number: int = 1) -> None:
+        """Count something that the business knows, such as an order: `ctx.count("orders")`.
+
+        The sum is in the journal with the end of the task, once, and only if the task is done: what
+        a failed attempt has counted is forgotten. `late close --counted orders` divides the cost by
+        it. A shadow counts nothing. Call it in the handler's own thread.
+
+        Args:
+            number: how many; 0 or more.
+
+        Raises:
+            ConfigError: a wrong name or number, or too many names.
+        """
+        counts.check(self.name, name, number)
+        if number and not self.shadow:
+            if self._counts is None:
+                self._counts = {}
+            self._counts[name] = self._counts.get(name, 0) + number
+
+    def counted(self, value: object) -> object:
+        """Return what the handler returned, with what it has counted if it is done. For `late`."""
+        if self._counts is None:
+            return value
+        verdict = returned(value)
+        if verdict.kind != "done":
+            return verdict
+        return msgspec.structs.replace(verdict, counts=tuple(sorted(self._counts.items())))
 
     @property
     def _tag(self) -> str:

@@ -6,7 +6,7 @@ from typing import NamedTuple
 
 import msgspec
 
-from late.model.task import Attempt, Kind, Outcome, Policy, ShardId, TaskId
+from late.model.task import Attempt, Counts, Kind, Outcome, Policy, ShardId, TaskId
 
 ELSEWHERE = "elsewhere"
 """The pool of attempts without a handler here."""
@@ -57,6 +57,7 @@ class Answer(msgspec.Struct, frozen=True, omit_defaults=True):
     retryable: bool = True
     overloaded: bool = False
     result: bytes | None = None
+    counts: Counts = ()
 
 
 class OfferState(msgspec.Struct, frozen=True):

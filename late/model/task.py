@@ -53,6 +53,8 @@ ENQUEUED = "enqueued"
 are neither attempts nor ends. Their ages show when they arrived, even if they stayed in the log for
 long."""
 TENANTS_OTHER = "*"
+Counts = tuple[tuple[str, int], ...]
+"""(name, sum) of what handlers count with `ctx.count`, ascending by name."""
 Histogram = tuple[tuple[int, int], ...]
 """(bucket, count), ascending by bucket: see `late/model/histogram.py`."""
 Final = Literal["done", "dead", "expired", "discarded", "cancelled"]
@@ -320,6 +322,8 @@ class Outcome(msgspec.Struct, frozen=True, gc=False):
     """The handler's return value as JSON, if it is to be kept."""
     begun: bool = True
     """False if its handler was not called: then the usage counts no attempt."""
+    counts: Counts = ()
+    """The sums of its calls of `ctx.count`, if it is done."""
 
 
 class Usage(msgspec.Struct, frozen=True, array_like=True):
@@ -352,6 +356,8 @@ class Usage(msgspec.Struct, frozen=True, array_like=True):
     tenant: str | None = None
     """The tenant, if the queue has a fair key. Beyond a number of tenants, the rest counts as
     `TENANTS_OTHER`."""
+    counts: Counts = ()
+    """What the handlers of tasks that are done have counted."""
 
 
 class StepDetail(msgspec.Struct, frozen=True, omit_defaults=True, gc=False):

@@ -7,7 +7,7 @@ from collections.abc import Iterable
 
 import msgspec
 
-from late.model.task import Histogram, Usage
+from late.model.task import Counts, Histogram, Usage
 
 _NUMBERS = (
     "count",
@@ -19,7 +19,8 @@ _NUMBERS = (
     "lateness_us",
     "delayed",
 )
-"""The fields that add up; with the two histograms and the key they are all that there is."""
+"""The fields that add up; with the two histograms, the counts by name and the key they are all that
+there is."""
 
 Key = tuple[str, str, str, str, str | None]
 
@@ -49,14 +50,18 @@ def difference(whole: Iterable[Usage], part: Iterable[Usage]) -> tuple[Usage, ..
     taken = [_negative(each) for each in part]
     left = summed([*whole, *taken])
     for usage in left:
-        counts = [*_numbers(usage), *(n for _, n in usage.waiting), *(n for _, n in usage.busy)]
-        if min(counts) < 0:
+        if min(_every_number(usage)) < 0:
             raise ValueError(f"more of {key_of(usage)} than there is")
-    return tuple(usage for usage in left if any(_numbers(usage)) or usage.waiting or usage.busy)
+    return tuple(usage for usage in left if any(_every_number(usage)))
 
 
 def _numbers(usage: Usage) -> tuple[int, ...]:
     return tuple(getattr(usage, name) for name in _NUMBERS)
+
+
+def _every_number(usage: Usage) -> list[int]:
+    named = [*usage.waiting, *usage.busy, *usage.counts]
+    return [*_numbers(usage), *(number for _, number in named)]
 
 
 def _negative(usage: Usage) -> Usage:
@@ -64,6 +69,7 @@ def _negative(usage: Usage) -> Usage:
         usage,
         waiting=tuple((index, -count) for index, count in usage.waiting),
         busy=tuple((index, -count) for index, count in usage.busy),
+        counts=tuple((name, -count) for name, count in usage.counts),
         **{name: -getattr(usage, name) for name in _NUMBERS},
     )
 
@@ -75,6 +81,7 @@ def _sum(rows: list[Usage]) -> Usage:
         rows[0],
         waiting=_merged(row.waiting for row in rows),
         busy=_merged(row.busy for row in rows),
+        counts=named_sums(row.counts for row in rows),
         **{name: sum(getattr(row, name) for row in rows) for name in _NUMBERS},
     )
 
@@ -85,3 +92,12 @@ def _merged(histograms: Iterable[Histogram]) -> Histogram:
         for index, count in histogram:
             counts[index] += count
     return tuple(sorted((index, count) for index, count in counts.items() if count))
+
+
+def named_sums(counts: Iterable[Counts]) -> Counts:
+    """Add up counts by name, ascending by name. A name whose sum is 0 is left out."""
+    sums: Counter[str] = Counter()
+    for each in counts:
+        for name, number in each:
+            sums[name] += number
+    return tuple(sorted((name, number) for name, number in sums.items() if number))

@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable
 
 from late.model.histogram import histogram
-from late.model.task import ENQUEUED, TENANTS_OTHER, Attempt, Outcome, Record, Usage
+from late.model.task import ENQUEUED, TENANTS_OTHER, Attempt, Counts, Outcome, Record, Usage
+from late.model.usage_sums import named_sums
 from late.scheduler.task_state import Entry
 
 TENANTS_MAX = 100
@@ -30,6 +31,7 @@ class _Row:
         "busy",
         "bytes",
         "count",
+        "counts",
         "delayed",
         "lateness_us",
         "retries",
@@ -44,6 +46,8 @@ class _Row:
         self.waiting: list[int] = []
         self.busy: list[int] = []
         """One of each attempt."""
+        self.counts: list[Counts] = []
+        """Those of the attempts that have counted something."""
 
     def ran(self, attempt: Attempt, outcome: Outcome) -> None:
         """Count an attempt that was one."""
@@ -76,6 +80,7 @@ class _Row:
             histogram(waiting),
             histogram(busy),
             tenant,
+            named_sums(self.counts) if self.counts else (),
         )
 
 
@@ -109,6 +114,8 @@ class UsageCounters:
         row.count += 1
         if ended:
             row.bytes += len(record.payload)
+        if outcome.counts and word == "done":
+            row.counts.append(outcome.counts)
         if outcome.kind in _UNRUN or not outcome.begun:
             return
         row.ran(attempt, outcome)
@@ -135,6 +142,8 @@ class UsageCounters:
                 queue = record.queue if row.tenant is None else None
             row.count += 1
             row.bytes += len(record.payload)
+            if outcome.counts:
+                row.counts.append(outcome.counts)
             row.ran(attempt, outcome)
 
     def add_final(self, record: Record, word: str) -> None:

@@ -245,6 +245,7 @@ def _counts(file: Path, of: Crossing) -> Iterator[Usage]:
             tuple(row["waiting_hist"] or ()),
             tuple(row["busy_hist"] or ()),
             row["tenant"],
+            tuple(sorted(row.get("counts") or ())),
         )
 
 

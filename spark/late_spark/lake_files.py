@@ -15,7 +15,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from late_spark import lake, parts
+from late_spark import lake, parts, usage
 from late_spark.bounds import Bounds
 from late_spark.lake import File, Manifest
 from late_spark.live import Plan
@@ -115,12 +115,12 @@ def compacted(folder: Path, manifest: Manifest) -> tuple[Manifest, int]:
         if len(small) <= COMPACT_FILES:
             continue
         path = folder / "usage" / f"date={day}" / f"{uuid.uuid4().hex}.parquet"
-        schema = pq.read_schema(folder / small[0].path)
+        schema = _empty().schema
         with pq.ParquetWriter(path, schema, compression="zstd") as merged:
             for each in small:
                 source = pq.ParquetFile(folder / each.path)
                 for batch in source.iter_batches(ROW_GROUP):
-                    merged.write_batch(batch)
+                    merged.write_batch(widened(batch))
         times = min(each.from_us for each in small), max(each.to_us for each in small)
         new.append(_file(folder, day, path, sum(each.rows for each in small), times))
         gone |= {each.path for each in small}
@@ -129,3 +129,15 @@ def compacted(folder: Path, manifest: Manifest) -> tuple[Manifest, int]:
     kept = tuple(each for each in manifest.files if each.path not in gone)
     newer = lake.commit(folder, msgspec.structs.replace(manifest, files=(*kept, *new)))
     return newer, len(gone)
+
+
+def widened(batch: pa.RecordBatch) -> pa.RecordBatch:
+    """Return the batch with null in the columns that its version did not have: columns are only
+    added, at the end."""
+    schema = _empty().schema
+    missing = [pa.nulls(batch.num_rows, field.type) for field in list(schema)[batch.num_columns :]]
+    return pa.RecordBatch.from_arrays([*batch.columns, *missing], schema=schema)
+
+
+def _empty() -> pa.RecordBatch:
+    return usage.rows(pa.RecordBatch.from_pylist([], usage.RAW), USAGE.names, None, {})

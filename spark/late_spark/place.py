@@ -193,6 +193,8 @@ def _frame(source: Source, from_us: int | None, to_us: int) -> DataFrame:
         return lake.tail(spark, source.url, from_us=from_us, to_us=to_us)
     found = spark.read.parquet(str(source.usage))
     missing = [name for name in schema.USAGE.names if name not in found.columns]
+    if missing and schema.LATER.issuperset(missing):
+        return spark.read.schema(schema.USAGE).parquet(str(source.usage))
     if missing:
         raise ConfigError(f"--usage {source.usage} has no column {missing[0]!r}: is it of late?")
     return found

@@ -75,7 +75,11 @@ USAGE = _frame(
     # Who pays for the queue; NULL where nobody was named.
     ("owner", _TEXT),
     ("delayed", _LONG),
+    # What handlers have counted (`ctx.count`): name -> sum. NULL in files of older versions.
+    ("counts", MapType(StringType(), LongType())),
 )
+LATER = frozenset({"counts"})
+"""Columns of usage that files of older versions do not have."""
 
 
 _CALL: tuple[tuple[str, DataType], ...] = (

@@ -17,6 +17,7 @@ from late.model.usage_sums import difference
 _decode = msgspec.json.Decoder(tuple[Usage, ...]).decode
 _TIME = pa.timestamp("us", "UTC")
 _HISTOGRAM = pa.map_(pa.int32(), pa.int64())
+_COUNTS = pa.map_(pa.string(), pa.int64())
 LAST_US = 253_402_300_799_000_000
 """The end of the year 9999: later times (that of a task which only its ordering key releases) are
 no times."""
@@ -108,6 +109,7 @@ _OF_USAGE: Mapping[str, Callable[[list[Usage]], pa.Array]] = {
     "tenant": _values(pa.string(), lambda u: u.tenant),
     "waiting_hist": lambda found: _histograms([each.waiting for each in found]),
     "busy_hist": lambda found: _histograms([each.busy for each in found]),
+    "counts": _values(_COUNTS, lambda u: u.counts),
 }
 _OF_SETTLEMENT = {
     "settled_us": "settled_at_us",

@@ -25,6 +25,9 @@ USAGE = st.builds(
     TIMES.map(histogram),
     TIMES.map(histogram),
     st.sampled_from([None, "", "acme"]),
+    st.dictionaries(st.sampled_from(["orders", "trips", "users"]), st.integers(1, 10**12)).map(
+        lambda counts: tuple(sorted(counts.items()))
+    ),
 )
 USAGES = st.lists(USAGE, max_size=12)
 
@@ -41,7 +44,7 @@ def test_every_field_adds_up(usages: list[Usage]) -> None:
             value = getattr(one, name)
             if isinstance(value, int):
                 assert value == sum(getattr(each, name) for each in same)
-            elif name in ("waiting", "busy"):
+            elif name in ("waiting", "busy", "counts"):
                 for index, count in value:
                     assert count == sum(dict(getattr(each, name)).get(index, 0) for each in same)
                 total = sum(n for each in same for _, n in getattr(each, name))
@@ -71,6 +74,7 @@ def test_more_than_there_is_is_refused() -> None:
         msgspec.structs.replace(one, count=3),
         msgspec.structs.replace(one, waiting=((4, 1),)),
         msgspec.structs.replace(one, tenant="acme"),
+        msgspec.structs.replace(one, counts=(("orders", 1),)),
     ):
         with pytest.raises(ValueError, match="more of"):
             difference([one], [more])

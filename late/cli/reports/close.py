@@ -49,6 +49,10 @@ def close(
                                         "counted by day (CSV), for the cost of each order; may be "
                                         "repeated."),
     ] = None,
+    counted: Annotated[
+        list[str] | None, typer.Option("--counted", metavar="NAME", help="What handlers count with "
+                                       "ctx.count, for the cost of each; may be repeated."),
+    ] = None,
     url: Url = None,
     usage: UsageFiles = None,
     lake: Lake = None,
@@ -75,7 +79,10 @@ def close(
     from late_spark.close import command
 
     question = dataclasses.replace(question, leader_regions=tuple(leader_region or ()))
-    done = command.run(question, month, by, budgets, releases=releases, business=business or ())
+    done = command.run(
+        question, month, by, budgets, releases=releases, business=business or (),
+        counted=counted or (),
+    )  # fmt: skip
     if json:
         output.as_json(values.close(done))
     else:

@@ -38,6 +38,7 @@ from late.dispatcher.local.soft_limit import SoftLimitAlarm
 from late.dispatcher.subject_keys import arguments_with
 from late.handler.classify import Verdict, describe, raised, returned
 from late.handler.context import Context
+from late.handler.outcomes import AlreadyDone
 from late.model.task import Attempt
 from late.observability import traces
 from late.outbox.idle_connections import IdleConnections
@@ -100,7 +101,7 @@ def run_one(
             arguments = bound.decode(attempt.record, attempt.options)
         except SubjectKeyNeeded as needed:
             arguments = arguments_with(needed, bound, attempt, url, idle)
-        call: Callable[..., Any] = bound.fn
+        call, context = bound.fn, None
         if bound.wants_context:
             context = Context(
                 attempt,
@@ -114,8 +115,11 @@ def run_one(
             )
             call = partial(call, context)
         with limit:
-            value = call(**arguments)
-        return returned(value)
+            try:
+                value: object = call(**arguments)
+            except AlreadyDone as signal:
+                value = signal
+        return returned(value if context is None else context.counted(value))
     except BaseException as error:
         return raised(error, bound.rule)
 

@@ -26,6 +26,7 @@ from late.dispatcher.local.threads import Threads
 from late.dispatcher.subject_keys import arguments_with, fetch
 from late.handler.classify import INTERRUPTED, Refused
 from late.handler.context import AsyncContext, Context
+from late.handler.outcomes import AlreadyDone
 from late.model.task import Attempt
 from late.outbox.connections import load_driver
 from late.outbox.idle_connections import IdleConnections
@@ -90,8 +91,10 @@ class InProcess:
         except SubjectKeyNeeded as needed:
             return Waiting(self._call_with(needed, slot, bound, attempt))
         slot.run(bound)
+        context = None
         if bound.wants_context:
-            work = bound.fn(self._context(AsyncContext, slot, bound, attempt), **arguments)
+            context = self._context(AsyncContext, slot, bound, attempt)
+            work = bound.fn(context, **arguments)
         else:
             work = bound.fn(**arguments)
         if type(work) is not types.CoroutineType:
@@ -100,8 +103,10 @@ class InProcess:
         try:
             step = variables.run(work.send, None)
         except StopIteration as end:  # It never waited: no further machinery.
-            return end.value
-        return Waiting(_resume(work, variables, step, slot))
+            return end.value if context is None else context.counted(end.value)
+        except AlreadyDone as signal:
+            return signal if context is None else context.counted(signal)
+        return Waiting(_resume(work, variables, step, slot, context))
 
     async def _call_with(
         self, needed: SubjectKeyNeeded, slot: Slot, bound: Bound, attempt: Attempt
@@ -121,20 +126,27 @@ class InProcess:
 
         Raises: whatever decoding and the handler raise; `Refused` after a stop.
         """
-        fn = bound.fn
+        fn, context = bound.fn, None
         try:
             arguments = bound.decode(attempt.record, attempt.options)
         except SubjectKeyNeeded as needed:
             arguments = arguments_with(needed, bound, attempt, self._url, self._idle)
         if bound.wants_context:
-            fn = partial(fn, self._context(Context, slot, bound, attempt))
+            context = self._context(Context, slot, bound, attempt)
+            fn = partial(fn, context)
         if bound.soft_timeout_s is not None:
             fn = slot.soft_call = SoftLimitedCall(partial(fn, **arguments))
             arguments = {}
         slot.run(bound)
         if slot.is_over(attempt):  # Reported by a stop: it must not start after that.
             raise Refused(INTERRUPTED)
-        return fn(**arguments)
+        if context is None:
+            return fn(**arguments)
+        try:
+            value = fn(**arguments)
+        except AlreadyDone as signal:
+            value = signal
+        return context.counted(value)
 
     def _context(self, kind: type[_C], slot: Slot, bound: Bound, attempt: Attempt) -> _C:
         return kind(
@@ -152,7 +164,11 @@ class InProcess:
 
 @types.coroutine
 def _resume(
-    work: Coroutine[Any, Any, Any], variables: Variables, step: Any, slot: Slot
+    work: Coroutine[Any, Any, Any],
+    variables: Variables,
+    step: Any,
+    slot: Slot,
+    context: AsyncContext | None,
 ) -> Generator[Any, Any, Any]:
     """`yield from work`, from its first `step` on, with every further step inside `variables`."""
     run = variables.run
@@ -165,7 +181,10 @@ def _resume(
             else:
                 step = run(work.send, sent)
     except StopIteration as end:
-        return end.value
+        value = end.value
+    except AlreadyDone as signal:
+        value = signal
+    return value if context is None else context.counted(value)
 
 
 async def _as_coroutine(work: Awaitable[Any]) -> Any:

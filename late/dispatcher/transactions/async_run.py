@@ -67,8 +67,9 @@ class AsyncRun(Run):
 
         async def call() -> bool:
             conflicts.use(tag_of(turn.attempt))
-            value = await turn.fn(SharedAsyncContext(turn.context, tx))  # type: ignore[misc]
-            if is_done := self._is_done(turn, value):
+            context = SharedAsyncContext(turn.context, tx)
+            value: object = await turn.fn(context)  # type: ignore[misc]
+            if is_done := self._is_done(turn, context.counted(value)):
                 await tx.flush_async()
                 self._check(tx)
             return is_done

@@ -223,7 +223,8 @@ class Run:
     def _call(self, tx: SharedTransaction, turn: Turn) -> bool:
         """Run the handler, and return whether what it did is kept."""
         conflicts.use(tag_of(turn.attempt))
-        if is_done := self._is_done(turn, turn.fn(SharedContext(turn.context, tx))):
+        context = SharedContext(turn.context, tx)
+        if is_done := self._is_done(turn, context.counted(turn.fn(context))):
             tx.flush()
             self._check(tx)
         return is_done

@@ -371,9 +371,11 @@ class TurnQueue:
     def _outcome(self, turn: Turn) -> Outcome:
         busy_us = int(turn.busy_s * 1_000_000)
         begun_us = self._now_us() - int((self._monotonic() - turn.begun) * 1_000_000)
+        verdict = turn.verdict
         return Outcome(
-            turn.attempt, "done", begun_us, busy_us, TRANSACTION_POOL, result=turn.verdict.result
-        )
+            turn.attempt, "done", begun_us, busy_us, TRANSACTION_POOL, result=verdict.result,
+            counts=verdict.counts,
+        )  # fmt: skip
 
     def _repeat(self, turn: Turn, error: BaseException | None = None) -> None:
         """Run the attempt again, alone, unless that has not helped."""

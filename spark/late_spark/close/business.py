@@ -34,16 +34,17 @@ ALL = ""
 
 
 class Metric(NamedTuple):
-    """One column of a file."""
+    """One column of a file, or one name that handlers count."""
 
-    path: Path
+    source: str
+    """The file, or the journal."""
     name: str
     by_tenant: bool
     values: Mapping[date, Mapping[str, Fraction]]
     """By day and tenant."""
 
     def missing(self, days: Iterable[date]) -> list[date]:
-        """Return the days that the file does not have."""
+        """Return the days that the source does not have."""
         return [day for day in days if day not in self.values]
 
 
@@ -81,14 +82,19 @@ def load(paths: Sequence[Path], *, by_tenant: bool) -> list[Metric]:
             metric twice, or tenants that the close does not know.
     """
     found = [metric for path in paths for metric in _file(path, by_tenant)]
-    for at, metric in enumerate(found):
-        for other in found[:at]:
+    return distinct(found, "--business ")
+
+
+def distinct(metrics: list[Metric], option: str = "") -> list[Metric]:
+    """Return metrics of which no two have one name. Raises `ConfigError`."""
+    for at, metric in enumerate(metrics):
+        for other in metrics[:at]:
             if other.name == metric.name:
                 raise ConfigError(
-                    f"--business {metric.path} and {other.path} both count {metric.name}: "
+                    f"{option}{metric.source} and {other.source} both count {metric.name}: "
                     "give one of them"
                 )
-    return found
+    return metrics
 
 
 def _file(path: Path, by_tenant: bool) -> list[Metric]:
@@ -126,7 +132,7 @@ def _file(path: Path, by_tenant: bool) -> list[Metric]:
             values[name][day][tenant] = _count(cells[name], f"{what}:{number}: {name}")
     if not values[names[0]]:
         raise ConfigError(f"{what} has no rows: export it again")
-    return [Metric(path, name, tenants, values[name]) for name in names]
+    return [Metric(str(path), name, tenants, values[name]) for name in names]
 
 
 def _day(text: str, where: str) -> date:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 import shutil
 import tempfile
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import date
 from fractions import Fraction
@@ -23,18 +23,18 @@ from late_spark import (
     session,
     tenants,
 )
-from late_spark.anomalies import Span
 from late_spark.bills import files
 from late_spark.calendar import Calendar
 from late_spark.charges import Charge, over_days
 from late_spark.close import budgets, outlook, page, signoff
+from late_spark.close import counted as handlers
 from late_spark.close.budgets import Budget
-from late_spark.close.business import join, load
+from late_spark.close.business import distinct, join, load
 from late_spark.close.compare import Close
 from late_spark.close.signoff import SignOff
 from late_spark.commands import Asked
-from late_spark.drivers import Used
 from late_spark.pricebook import PriceBook
+from late_spark.relation import Relation
 from late_spark.releases import by_day
 
 _MONTH = re.compile(r"(\d{4})-(0[1-9]|1[0-2])\Z")
@@ -50,9 +50,6 @@ class Done:
     """The folder had the same already, and was left as it is."""
     changes: tuple[str, ...] = ()
     """What is not as it was in the close that was replaced."""
-
-
-Behind = Callable[[Sequence[Span]], Mapping[Span, str]]
 
 
 def months(month: str) -> tuple[str, str]:
@@ -72,7 +69,7 @@ def months(month: str) -> tuple[str, str]:
 @session.explained()
 def run(
     asked: Asked, month: str, by: str, budget: Path | None = None, *,
-    releases: Path | None = None, business: Sequence[Path] = (),
+    releases: Path | None = None, business: Sequence[Path] = (), counted: Sequence[str] = (),
 ) -> Done:  # fmt: skip
     """Write the close of a month, or find that it is there already.
 
@@ -80,6 +77,7 @@ def run(
         budget: a file of budgets (`budgets`).
         releases: a file of releases (`late_spark.releases`).
         business: files of what the business counts (`business`).
+        counted: names that handlers count with `ctx.count` (`counted`).
 
     Raises:
         ConfigError: bad input; or the folder has a close that came out otherwise, with what
@@ -98,9 +96,10 @@ def run(
     metrics = load(business, by_tenant="tenant" in columns)
     earlier = Calendar.of(before, month, days.tz)
     last_billed, no_last = _last(asked, earlier, billed)
-    used, no_usage, behind = _used(
-        asked, days, earlier if last_billed is not None else None, columns
-    )
+    usage, wide, no_usage = _usage(asked, days, earlier if last_billed is not None else None)
+    used = commands.work(asked, wide, usage, columns, needed=not asked.bills)
+    journal = handlers.load(usage, wide, counted, by_tenant="tenant" in columns)
+    metrics = distinct([*metrics, *journal])
     no_last = no_last or no_usage
     assumptions = list(commands.assumed(asked, book, days))
 
@@ -116,13 +115,15 @@ def run(
     known = outlook.known(this, billed)
     of_last = [day for day in earlier.days if day not in last.without_bill] if last else []
     look = outlook.make(this, last, known, limit, released)
-    named = behind(outlook.by_number(look))
+    spans = [] if "tenant" in columns else outlook.by_number(look)
+    named = tenants.behind(usage, wide, spans)
     close = Close(
         month, before, this, last, no_last, limit, outlook.told(look, named), known,
         [(each, join(each, this, known, last, of_last)) for each in metrics], named,
     )  # fmt: skip
     more = [("budgets", budget), ("releases", releases), *(("business", p) for p in business)]
     inputs = _inputs(asked, close, more)
+    inputs |= {f"counted {each.name}": signoff.of_counts(each.values) for each in journal}
     with tempfile.TemporaryDirectory() as scratch:
         made = Path(scratch)
         _write(close, made, asked, book, billed, inputs, released)
@@ -161,11 +162,10 @@ _HALF_US = calendar.DAY_US * 14
 """A bill that begins in the last half of a month is that of the next one, which may correct it."""
 
 
-def _used(
-    asked: Asked, days: Calendar, earlier: Calendar | None, by: Sequence[str]
-) -> tuple[list[Used], str, Behind]:
-    """Return the work of both months in one pass, or of the one and why not of the other; and what
-    finds the tenant behind unusual days, which nobody needs where the work has tenants."""
+def _usage(
+    asked: Asked, days: Calendar, earlier: Calendar | None
+) -> tuple[Relation, Calendar, str]:
+    """Open the usage of both months for one pass, or of the one and say why not of the other."""
     reason, wide = "", days
     if earlier is not None:
         wide = Calendar(earlier.from_us, days.to_us, days.tz)
@@ -173,10 +173,7 @@ def _used(
             asked.source.check(wide)
         except LateError as error:
             wide, reason = days, str(error)
-    usage = commands.usage(asked, wide)
-    used = commands.work(asked, wide, usage, by, needed=not asked.bills)
-    known = "tenant" in by
-    return used, reason, lambda spans: {} if known else tenants.behind(usage, wide, spans)
+    return commands.usage(asked, wide), wide, reason
 
 
 def _inputs(asked: Asked, close: Close, more: Sequence[tuple[str, Path | None]]) -> dict[str, str]:

@@ -155,7 +155,8 @@ class Close:
             if days:
                 when = f"{days[0]}" if len(days) == 1 else f"{len(days)} days, {days[0]} the first"
                 found.append(
-                    f"{metric.path} has no {metric.name} of {when}: cost for each leaves that out."
+                    f"{metric.source} has no {metric.name} of {when}: cost for each leaves that "
+                    "out."
                 )
         return found
 

@@ -9,6 +9,8 @@ from __future__ import annotations
 import hashlib
 import json
 from collections.abc import Iterable, Mapping
+from datetime import date
+from fractions import Fraction
 from pathlib import Path
 
 import msgspec
@@ -109,6 +111,13 @@ def of_usage(used: Iterable[Used]) -> str:
         numbers = [getattr(row, name) for name in Used.__slots__[2:]]
         found.update(json.dumps([str(row.day), row.key, numbers]).encode())
     return found.hexdigest()
+
+
+def of_counts(values: Mapping[date, Mapping[str, Fraction]]) -> str:
+    """Hash what handlers have counted, by day and tenant."""
+    rows = [(str(day), sorted((name, str(number)) for name, number in of.items()))
+            for day, of in sorted(values.items())]  # fmt: skip
+    return hashlib.sha256(json.dumps(rows).encode()).hexdigest()
 
 
 def _files(made: Path) -> list[Path]:

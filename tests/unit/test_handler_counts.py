@@ -1,0 +1,174 @@
+"""`ctx.count`: each kind of handler, once for each task that is done, and bounded."""
+
+from __future__ import annotations
+
+import asyncio
+from collections import Counter
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import pytest
+from sqlalchemy import select
+
+import late
+from late.errors import ConfigError
+from late.handler import counts
+from late.handler.context import Context
+from late.handler.outcomes import AlreadyDone, Discard, Retry
+from late.model.offers import answer_of, outcome_of
+from late.model.task import Outcome, Policy, Usage
+from late.schema.engine import make_engine, reading
+from late.schema.migrate import upgrade
+from late.schema.tables import settlement
+from late.testing import drain
+from tests.integration.shared_kit import enqueue
+from tests.unit.dispatcher_kit import NOW_US, attempt
+
+SOON = late.Retry(base=0.05, cap=0.1)
+
+
+def context(name: str, *, shadow: bool = False) -> Context:
+    of = msgspec.structs.replace(attempt(name), shadow=shadow)
+    return Context(of, NOW_US, 30.0, 3, "", lambda attempt: None)
+
+
+@pytest.fixture
+def app(tmp_path: Path) -> late.App:
+    url = f"sqlite:///{tmp_path}/shop.db"
+    upgrade(url)
+    return late.App(url)
+
+
+def rows(app: late.App) -> list[Usage]:
+    engine = make_engine(app.url)
+    with reading(engine) as connection:
+        found = connection.execute(select(settlement.c.usage)).scalars().all()
+    engine.dispose()
+    return [
+        each for text in found for each in msgspec.json.decode(text or "[]", type=tuple[Usage, ...])
+    ]
+
+
+def counted(app: late.App) -> Counter[tuple[str, str]]:
+    found: Counter[tuple[str, str]] = Counter()
+    for each in rows(app):
+        for name, number in each.counts:
+            found[each.outcome, name] += number
+    return found
+
+
+def test_every_kind_of_handler_counts_once_for_each_task_that_is_done(app: late.App) -> None:
+    # Given handlers in threads (many to a chunk), on the loop, in a transaction and with a result
+    @app.task(retry=SOON)
+    def plain(ctx: late.Context, n: int) -> None:
+        ctx.count("plain")
+        ctx.count("items", n)
+        ctx.count("items")
+        if n % 5 == 0 and ctx.attempt == 1:
+            raise ValueError("counted, and then failed")
+
+    @app.task()
+    async def quick(ctx: late.AsyncContext, n: int) -> None:
+        ctx.count("quick")
+
+    @app.task()
+    async def waits(ctx: late.AsyncContext, n: int) -> None:
+        ctx.count("waits")
+        await asyncio.sleep(0)
+
+    @app.task(transaction=True, retry=SOON)
+    def shared(ctx: late.Context, n: int) -> None:
+        ctx.count("shared")
+        if n % 5 == 1 and ctx.attempt == 1:
+            raise ValueError("rolled back")
+
+    @app.task(transaction=True)
+    async def shared_async(ctx: late.AsyncContext, n: int) -> None:
+        ctx.count("shared_async")
+
+    @app.task(result_ttl=60)
+    def result(ctx: late.Context, n: int) -> int:
+        ctx.count("result")
+        return n
+
+    @app.task()
+    def discards(ctx: late.Context, n: int) -> None:
+        ctx.count("never")
+        raise Discard("not wanted")
+
+    @app.task()
+    def nothing(n: int) -> None:
+        pass
+
+    tasks: list[Any] = [plain, quick, waits, shared, shared_async, result, discards, nothing]
+    enqueue(app, [task.call(n) for n in range(20) for task in tasks])
+    # When they are worked on
+    assert drain(app) == {"done": 140, "discarded": 20}
+    # Then each task that is done has counted once
+    assert counted(app) == {
+        ("done", "plain"): 20, ("done", "items"): sum(range(20)) + 20, ("done", "quick"): 20,
+        ("done", "waits"): 20, ("done", "shared"): 20, ("done", "shared_async"): 20,
+        ("done", "result"): 20,
+    }  # fmt: skip
+
+
+def test_a_repeat_whose_effects_are_done_counts_for_the_run_that_was_lost() -> None:
+    ctx = context("repeat")
+    ctx.count("orders", 2)
+    verdict = ctx.counted(AlreadyDone())
+    assert getattr(verdict, "counts", None) == (("orders", 2),)
+
+
+@pytest.mark.parametrize("ended", [Retry(after_s=1.0), Discard("no")])
+def test_what_is_not_done_counts_nothing(ended: object) -> None:
+    ctx = context("again")
+    ctx.count("orders")
+    assert getattr(ctx.counted(ended), "counts", None) == ()
+
+
+def test_a_shadow_and_a_zero_count_nothing() -> None:
+    ctx = context("tried", shadow=True)
+    ctx.count("orders")
+    assert ctx.counted(None) is None
+    real = context("tried")
+    real.count("orders", 0)
+    assert real.counted(None) is None
+
+
+@pytest.mark.parametrize("name", ["", "1st", "a b", "x" * 27, "naïve", "a\n", 7])
+def test_a_wrong_name_is_one_line(name: Any) -> None:
+    with pytest.raises(ConfigError, match=r"^wrong: ctx\.count\(.*\): a name has a letter[^\n]*$"):
+        context("wrong").count(name)
+
+
+@pytest.mark.parametrize("number", [-1, 1.5, True, "2", 10**13])
+def test_a_wrong_number_is_one_line(number: Any) -> None:
+    with pytest.raises(ConfigError, match=r"expected a whole number from 0 to 1,000,000,000,000$"):
+        context("wrong").count("orders", number)
+
+
+def test_a_task_has_a_bounded_number_of_names() -> None:
+    for at in range(counts.NAMES_MAX):
+        context("many").count(f"order{at}")
+    context("many").count("order0")
+    context("other").count("order")
+    with pytest.raises(ConfigError, match=r"a task counts at most 16 names, .* an id is no name"):
+        context("many").count("order16")
+
+
+def test_an_offered_attempt_brings_its_counts_back() -> None:
+    of = attempt("away")
+    ended = Outcome(of, "done", 1, 2, counts=(("orders", 3),))
+    answer = msgspec.json.decode(
+        msgspec.json.encode(answer_of(ended, Policy())), type=type(answer_of(ended, Policy()))
+    )
+    assert outcome_of(of, answer, 0.0).counts == (("orders", 3),)
+
+
+def test_a_child_process_brings_its_counts_back() -> None:
+    from late.dispatcher.local.child_protocol import Reply, decode_from_child, frame
+    from late.handler.classify import Verdict
+
+    sent = Reply(Verdict("done", counts=(("orders", 3),)))
+    assert decode_from_child(frame(sent)[4:]) == sent
