@@ -59,6 +59,7 @@ NOT_SERVED = {
     "report throughput": FILES,
     "report cost": FILES,
     "report impact": FILES,
+    "report live": FILES,
     "report capacity": FILES,
 }
 

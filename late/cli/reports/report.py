@@ -21,9 +21,12 @@ from late.cli.reports.options import (
     Leaders,
     MetricFiles,
     Out,
+    OwnersFile,
+    Prices,
     To,
     Url,
     UsageFiles,
+    Zone,
     asked,
     say,
 )
@@ -84,6 +87,41 @@ def _cost(found: CostReport, out: Path) -> None:
     for each in found.warnings():
         output.note(f"warning: {output.plain(each)}")
     typer.echo(f"written: {out}")
+
+
+@app.command("live")
+def live(
+    lake: Annotated[
+        Path, typer.Option("--lake", metavar="DIR", help="The lake to follow.", show_default=False)
+    ],
+    prices: Prices,
+    out: Out,
+    day: Annotated[
+        str | None, typer.Option("--day", metavar="DAY", help="2026-10-01, local; else today.",
+                                 show_default=False),
+    ] = None,
+    by: By = "owner,queue",
+    every: Annotated[
+        float | None, typer.Option("--every", metavar="SECONDS", help="Go on, and look at the lake "
+                                   "so often; else once.", min=1, show_default=False),
+    ] = None,
+    owners: OwnersFile = None,
+    tz: Zone = None,
+    json: Json = False,
+) -> None:  # fmt: skip
+    """Report what a day has cost so far, from a lake that grows, with Spark's Structured Streaming.
+
+    Writes live.json, and goes on from there when it runs again. Needs Java.
+    """
+    question = asked("", "", prices, out, lake=lake, owners=owners, tz=tz)
+    from late_spark import command_live, values
+
+    question = command_live.today(question) if day is None else command_live.of_day(question, day)
+    found = command_live.run(question, by, every_s=every)
+    if json:
+        output.as_json(values.cost(found))
+    else:
+        _cost(found, out / command_live.FILE)
 
 
 @app.command("impact")
