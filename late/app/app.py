@@ -115,7 +115,7 @@ class App:
         self._rows = RowFactory(shards)
         self._depths: dict[str, Depth] = {}
         self.admission = Admission()
-        """What it knows of queues that take no tasks, from its own transactions."""
+        """The queues that take no tasks, as its own transactions have found."""
         self.capture: Callable[[list[Call], list[NewTask]], list[TaskId]] | None = None
         """A function that takes tasks instead of the database. `late.testing.inline` sets it."""
         self.loaders: list[Callable[[], None]] = []

@@ -1,4 +1,4 @@
-"""What takes no new tasks: the rows of `late_full`, and the errors that they make. Pure.
+"""Refuse tasks by the rows of `late_full`: read them, and make their errors. Pure.
 
 A row is of a queue, or of one limit key of a queue. It counts until its `until_us`.
 """

@@ -357,7 +357,7 @@ class Usage(msgspec.Struct, frozen=True, array_like=True):
     """The tenant, if the queue has a fair key. Beyond a number of tenants, the rest counts as
     `TENANTS_OTHER`."""
     counts: Counts = ()
-    """What the handlers of tasks that are done have counted."""
+    """The sums that handlers of tasks that are done have counted."""
 
 
 class StepDetail(msgspec.Struct, frozen=True, omit_defaults=True, gc=False):

@@ -37,7 +37,7 @@ _IS_THERE = {
 
 
 class Admission:
-    """What an app knows of `late_full`. Thread-safe: each fact is one assignment."""
+    """The facts of `late_full` that an app knows. Thread-safe: each fact is one assignment."""
 
     def __init__(self) -> None:
         self.is_there: bool | None = None
@@ -74,7 +74,7 @@ class Admission:
 
 
 class Asked(NamedTuple):
-    """What must be open for an insert."""
+    """The names that must be open for an insert."""
 
     names: Sequence[str]
     """The queues of the tasks, and the limit keys in them; see `late.model.admission`."""

@@ -16,7 +16,7 @@ from late.model.task import NewTask, Options, Record, TaskId
 from late.outbox.debounce import Held, Place, place
 
 DELAY, MOST = 5, 60
-KEY = b"0123456789abcdef0123456789abcdef"
+KEY = bytes(16) + bytes([1] * 16)
 _ended = st.none() | st.integers(0, 30)
 
 

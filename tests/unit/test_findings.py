@@ -9,7 +9,6 @@ import msgspec
 import pytest
 
 from late.autoscaler.keda.demand import Signals, TenantPace
-from late.control.analyze.report import Pair
 from late.control.findings.findings import BURNS, findings
 from late.control.findings.targets import parked_by_task, targets_of
 from late.control.status.disk import Disk
@@ -381,33 +380,6 @@ def test_what_could_not_be_read_is_not_taken_for_nothing() -> None:
     cause, *effects = findings(msgspec.structs.replace(look, holders=(holder,)))
     assert [each.what for each in effects] == ["The tables of late are locked", found[1]]
     assert {each.command for each in effects} == {cause.command}
-
-
-def test_a_group_that_is_behind_names_the_cause_and_the_command_that_helps() -> None:
-    behind = group(lagging=True, lag_s=900.0)
-    look = seen(groups=(behind,))
-    cause, effect = findings(with_reports(look, reported(targets=(target(),))))
-    assert (cause.what, effect.what) == ("Target bank fails", "Group default lags")
-    assert effect.detail.endswith(" It follows from: Target bank fails.")
-    assert effect.command == cause.command
-    [alone] = findings(look)
-    assert "follows" not in alone.detail
-
-
-def test_an_outage_of_tasks_that_conflict_is_told_after_the_conflict() -> None:
-    outage = OutageReport("default", "ledger", "pay", 1, "DeadlockDetected: one\\nof two")
-    tags = ("late-foreground:pay", "late-foreground:refund")
-    pair = Pair(tags, 60.0, 20, {"deadlock": 20}, {}, 1, [], [], ["take the rows in one order"])
-    conflicts = msgspec.structs.replace(seen().conflicts, pairs=[pair], for_s=600.0)
-    look = msgspec.structs.replace(seen(), conflicts=conflicts)
-    cause, effect = findings(with_reports(look, reported(outages=(outage,))))
-    assert (cause.level, effect.level) == ("bad", "bad")
-    assert cause.what == " and ".join(tags).join(("Transactions ", " are in each other's way"))
-    assert "The last error: DeadlockDetected: one of two." in effect.detail
-    assert effect.detail.endswith(f"It follows from: {cause.what}.")
-    assert effect.command == "late analyze --seconds 30"
-    [milder] = findings(look)
-    assert milder.level == "warn"
 
 
 def test_workers_that_no_list_of_members_has_are_the_cause_of_shards_without_an_owner() -> None:

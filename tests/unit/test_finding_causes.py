@@ -1,0 +1,38 @@
+"""Findings that follow from others: their cause, and the command that helps against it."""
+
+from __future__ import annotations
+
+import msgspec
+
+from late.control.analyze.report import Pair
+from late.control.findings.findings import findings
+from late.model.worker_report import OutageReport
+from tests.unit.test_findings import reported, target, with_reports
+from tests.unit.test_web_views import group, seen
+
+
+def test_a_group_that_is_behind_names_the_cause_and_the_command_that_helps() -> None:
+    behind = group(lagging=True, lag_s=900.0)
+    look = seen(groups=(behind,))
+    cause, effect = findings(with_reports(look, reported(targets=(target(),))))
+    assert (cause.what, effect.what) == ("Target bank fails", "Group default lags")
+    assert effect.detail.endswith(" It follows from: Target bank fails.")
+    assert effect.command == cause.command
+    [alone] = findings(look)
+    assert "follows" not in alone.detail
+
+
+def test_an_outage_of_tasks_that_conflict_is_told_after_the_conflict() -> None:
+    outage = OutageReport("default", "ledger", "pay", 1, "DeadlockDetected: one\\nof two")
+    tags = ("late-foreground:pay", "late-foreground:refund")
+    pair = Pair(tags, 60.0, 20, {"deadlock": 20}, {}, 1, [], [], ["take the rows in one order"])
+    conflicts = msgspec.structs.replace(seen().conflicts, pairs=[pair], for_s=600.0)
+    look = msgspec.structs.replace(seen(), conflicts=conflicts)
+    cause, effect = findings(with_reports(look, reported(outages=(outage,))))
+    assert (cause.level, effect.level) == ("bad", "bad")
+    assert cause.what == " and ".join(tags).join(("Transactions ", " are in each other's way"))
+    assert "The last error: DeadlockDetected: one of two." in effect.detail
+    assert effect.detail.endswith(f"It follows from: {cause.what}.")
+    assert effect.command == "late analyze --seconds 30"
+    [milder] = findings(look)
+    assert milder.level == "warn"
