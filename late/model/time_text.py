@@ -62,8 +62,8 @@ def instant(text: str, what: str, *, expected: str = WHEN) -> datetime:
     """
     try:
         found = datetime.fromisoformat(text.strip())
-    except ValueError:
+        if found.tzinfo is not None:
+            return found.astimezone(UTC)
+    except (ValueError, OverflowError):  # the second: a time before the year 1 in UTC
         raise ConfigError(f"{what} {text[:64]!r}: expected {expected}") from None
-    if found.tzinfo is None:
-        raise ConfigError(f"{what} {text[:64]!r} has no time zone: append Z or +02:00")
-    return found.astimezone(UTC)
+    raise ConfigError(f"{what} {text[:64]!r} has no time zone: append Z or +02:00")

@@ -240,7 +240,8 @@ def test_moments() -> None:
     assert options.moment_us("2h", "--since", now) == now - 7_200_000_000
     assert options.moment_us("1970-01-01T00:00:01Z", "--since", now) == 1_000_000
     assert options.moment_us("1970-01-01T02:00:01+02:00", "--since", now) == 1_000_000
-    for text in ("yesterday", "2026-05-01T12:00:00", "2026-13-01T00:00Z", ""):
+    before_year_1 = "0001-01-01T00:00:00+14:00"
+    for text in ("yesterday", "2026-05-01T12:00:00", "2026-13-01T00:00Z", before_year_1, ""):
         with pytest.raises(ConfigError, match="--since"):
             options.moment_us(text, "--since", now)
 

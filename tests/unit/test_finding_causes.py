@@ -6,9 +6,10 @@ import msgspec
 
 from late.control.analyze.report import Pair
 from late.control.findings.findings import findings
-from late.model.worker_report import OutageReport
+from late.control.status.disk import Disk
+from late.model.worker_report import OutageReport, ScheduleSlips
 from tests.unit.test_findings import reported, target, with_reports
-from tests.unit.test_web_views import group, seen
+from tests.unit.test_web_views import NOW_US, group, seen, shard
 
 
 def test_a_group_that_is_behind_names_the_cause_and_the_command_that_helps() -> None:
@@ -16,7 +17,7 @@ def test_a_group_that_is_behind_names_the_cause_and_the_command_that_helps() -> 
     look = seen(groups=(behind,))
     cause, effect = findings(with_reports(look, reported(targets=(target(),))))
     assert (cause.what, effect.what) == ("Target bank fails", "Group default lags")
-    assert effect.detail.endswith(" It follows from: Target bank fails.")
+    assert effect.detail.endswith(" It may follow from: Target bank fails.")
     assert effect.command == cause.command
     [alone] = findings(look)
     assert "follows" not in alone.detail
@@ -36,3 +37,17 @@ def test_an_outage_of_tasks_that_conflict_is_told_after_the_conflict() -> None:
     assert effect.command == "late analyze --seconds 30"
     [milder] = findings(look)
     assert milder.level == "warn"
+
+
+def test_what_holds_a_group_up_is_named_by_what_is_late() -> None:
+    unowned = group(stale_s=900.0)
+    cause, effect = findings(seen(groups=(unowned,), shards=(shard(owner_live=False),)))
+    assert cause.what == "Shards of default are not worked"
+    assert effect.detail.endswith(" It may follow from: Shards of default are not worked.")
+    slips = ScheduleSlips("minutely", skipped=3, at_us=NOW_US)
+    cause, effect = findings(with_reports(seen(groups=(unowned,)), reported(slips=(slips,))))
+    assert (cause.level, effect.command) == ("warn", cause.command)
+    disk = Disk(2**30, 2**40)
+    [full, alone] = findings(msgspec.structs.replace(seen(groups=(unowned,)), disk=disk))
+    assert full.what == "The disk of the database is nearly full"
+    assert "follow" not in alone.detail, "tasks run while there is room"

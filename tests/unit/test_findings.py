@@ -69,7 +69,8 @@ def test_a_target_that_fails_is_named_with_its_rate_and_its_last_error() -> None
     assert (found.level, found.what) == ("bad", "Target bank fails")
     assert found.detail == (
         "60% of its last 40 calls failed. The last error, 2.0 s ago: HttpError: target bank: 500. "
-        "7 tasks wait for it."
+        "7 tasks wait for it. What helps: mend it, or tell those who run it; late then goes on by "
+        "itself."
     )
     assert found.command == "late target list --check"
 
@@ -86,7 +87,7 @@ def test_an_open_circuit_says_since_when_where_and_what_waits_in_the_database_to
     [found] = findings(look)
     assert found.what == "Target bank is away"
     assert "Its circuit is open for 1.5 min, in 1 of 2 workers" in found.detail
-    assert found.detail.endswith(">= 1,014 tasks wait for it and lose no attempt.")
+    assert ">= 1,014 tasks wait for it and lose no attempt. What helps" in found.detail
     [view] = targets_of(look.reports, parked_by_task(look))
     assert (view.workers, view.open_in, view.tasks) == (2, 1, ("charge",))
 
@@ -242,7 +243,8 @@ def test_a_consumer_that_never_answers_is_named_with_what_it_has() -> None:
     assert (found.level, found.what) == ("warn", "Consumer c1 does not answer")
     assert found.detail == (
         "It has 2 tasks of queue pay, the oldest for 45 s; 1 of them were out before, up to 2"
-        " times, and came back unanswered or failed."
+        " times, and came back unanswered or failed. What helps: mend the consumer; while the"
+        " queue is paused no attempt is lost."
     )
     assert found.command == "late tasks list running --queue pay"
     fresh = msgspec.structs.replace(OUT, since_us=NOW_US - 5_000_000)
@@ -385,9 +387,8 @@ def test_what_could_not_be_read_is_not_taken_for_nothing() -> None:
 def test_workers_that_no_list_of_members_has_are_the_cause_of_shards_without_an_owner() -> None:
     look = seen(groups=(group(),), shards=(shard(owner_live=False),))
     [found] = findings(with_reports(look, reported(unlisted="host-a"), reported(number=2)))
-    assert found.detail.endswith(
-        "1 workers are not on their list of members (LATE_MEMBERSHIP): host-a."
-    )
+    told = "1 workers are not on their list of members (LATE_MEMBERSHIP): host-a. What helps: put"
+    assert told in found.detail
 
 
 def test_a_consumer_that_lets_times_pass_is_named_by_what_its_servers_counted() -> None:

@@ -33,7 +33,7 @@ def _holders(seen: Snapshot) -> Iterator[Finding]:
             f"It is {who}{state}{opened}. {holder.waiting} sessions of late wait for it, the "
             f"longest for {age(holder.waits_s)}."
         )
-        yield Finding("bad", what, text, "workers",
+        yield Finding("bad", what, text, "",
                       f"psql -c 'select pg_terminate_backend({holder.pid})'")  # fmt: skip
 
 

@@ -50,19 +50,19 @@ def findings(seen: Snapshot) -> list[Finding]:
     whole, seen = seen, real_groups.of_snapshot(seen)
     causes = [
         *database.find(seen),
-        *machines.find(seen),
         *workers.find(seen),
         *tasks.find(seen),
         *targets.find(seen),
         *conflicts.find(seen),
         *_outages(seen),
         *tenants.find(seen),
+        *schedules.find(seen),
     ]
-    first = next((each for each in causes if each.level == "bad"), None)
+    first = min(causes, key=lambda each: each.level != "bad", default=None)
     found = [
         *_shadows(whole),
+        *machines.find(seen),  # they hold nothing up yet
         *causes,
-        *schedules.find(seen),
         *(each for group in seen.groups for each in _of_group(group, seen, first)),
         *_unhandled(seen),
         *(each for of in seen.status.objectives for each in _of_objective(of)),
@@ -75,8 +75,8 @@ def findings(seen: Snapshot) -> list[Finding]:
     return sorted(found, key=lambda each: each.level != "bad")
 
 
-def _after(cause: Finding | None, effect: Finding) -> Finding:
-    return effect if cause is None else following(effect, cause)
+def _after(cause: Finding | None, effect: Finding, *, sure: bool = True) -> Finding:
+    return effect if cause is None else following(effect, cause, sure=sure)
 
 
 def _outages(seen: Snapshot) -> Iterator[Finding]:
@@ -140,8 +140,10 @@ def _of_group(group: GroupView, seen: Snapshot, cause: Finding | None) -> Iterat
         text = f"{homeless} of {len(ours)} shards have no live owner."
         text += workers.unlisted(seen, group.name)
         link = f"shards?group={quote(group.name, safe='')}"
-        yield Finding("bad", f"Shards of {group.name} are not worked", text, link,
-                      "late status --owners")  # fmt: skip
+        unowned = Finding("bad", f"Shards of {group.name} are not worked", text, link,
+                          "late status --owners")  # fmt: skip
+        yield unowned
+        cause = cause or unowned
     elif homeless and group.lag.n and not workers.standing(seen, group.name):
         text = f"No live worker serves it; {count(group.lag)} wait."
         yield Finding("bad", f"Nobody works group {group.name}", text, "workers", start,
@@ -152,13 +154,13 @@ def _of_group(group: GroupView, seen: Snapshot, cause: Finding | None) -> Iterat
         text = f"The oldest that it has not read is {age(group.lag_s)} old."
         lags = Finding("bad", f"Group {group.name} lags", text, where, "late groups",
                        before(seen.status.now_us, group.lag_s))  # fmt: skip
-        yield _after(cause, lags)
+        yield _after(cause, lags, sure=False)
     elif group.stale_s is not None and group.stale_s > FRESHNESS_S:
         text = f"Only what is older than {age(group.stale_s)} is done.{_pace(group.name, seen)}"
         stale = Finding("warn", f"Group {group.name} is stale", text, where,
                         f"late autoscale workers --show --group {group.name}",
                         before(seen.status.now_us, group.stale_s))  # fmt: skip
-        yield _after(cause, stale)
+        yield _after(cause, stale, sure=False)
 
 
 def _skips(group: GroupView, seen: Snapshot) -> Iterator[Finding]:

@@ -24,9 +24,10 @@ class Finding(msgspec.Struct, frozen=True):
     """The time since when it is so, where that is known."""
 
 
-def following(effect: Finding, cause: Finding) -> Finding:
+def following(effect: Finding, cause: Finding, *, sure: bool = True) -> Finding:
     """Return an effect that names its cause, and whose command is that of the cause."""
-    detail = f"{effect.detail} It follows from: {cause.what}."
+    follows = "It follows from" if sure else "It may follow from"
+    detail = f"{effect.detail} {follows}: {cause.what}."
     return msgspec.structs.replace(effect, detail=detail, command=cause.command or effect.command)
 
 

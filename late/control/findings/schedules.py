@@ -40,5 +40,6 @@ def _of(told: ScheduleSlips, now_us: int) -> Finding:
         )
     elif told.late:
         text += f": it fired {age(told.late_us / 1e6)} after its time, as no worker was there"
+    text += ". What helps: a longer interval, or a task that ends sooner"
     command = f"late show {told.open_task_id}" if told.open_task_id else "late schedule list"
     return Finding("warn", what, f"{text}.", "schedules", command)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
-from urllib.parse import quote
 
 import msgspec
 
@@ -16,6 +15,7 @@ from late.model.worker_report import TargetReport
 CALLS_MIN = 5
 """Calls in the last seconds below which a share of failures says nothing."""
 FAILING = 0.25
+HELPS = "What helps: mend it, or tell those who run it; late then goes on by itself."
 AWAY = 0.9
 """The part of its calls that fails, from which on a target with an open circuit is away."""
 
@@ -108,11 +108,12 @@ def find(seen: Snapshot) -> Iterator[Finding]:
                 " workers: single calls find out whether it is back."
             )
         parts.append(f"{each.waiting} tasks wait for it{' and lose no attempt' if opened else ''}.")
+        parts.append(HELPS)
         away = opened and each.share >= AWAY
         what = f"Target {each.name} is away" if away else f"Target {each.name} fails"
         yield Finding(
             "bad" if opened or each.share >= 0.5 else "warn", what, " ".join(parts),
-            f"targets/{quote(each.name, safe='')}", "late target list --check",
+            "targets", "late target list --check",
             each.open_since_us,
         )  # fmt: skip
 

@@ -23,8 +23,9 @@ def find(seen: Snapshot) -> Iterator[Finding]:
     for each in seen.status.suspects[:NAMED]:
         deaths = "One worker" if each.deaths == 1 else f"{each.deaths} workers"
         text = (
-            f"{deaths} died while it ran, in group {each.group}. It runs on trial from now on, and"
-            " is a dead letter (killed_worker) when more of them die."
+            f"{deaths} died while it ran, in group {each.group}. It runs on trial, alone, from now"
+            " on, and is a dead letter (killed_worker) when more of them die. What helps: mend its"
+            " code, and only then retry it."
         )
         yield Finding(
             "warn" if each.deaths == 1 else "bad", f"Workers die under task {each.task_id}", text,
@@ -65,7 +66,8 @@ def _silent(seen: Snapshot) -> Iterator[Finding]:
 
 
 def _silent_one(consumer: str, queue: str, text: str) -> Finding:
-    link = f"tasks?state=running&queue={quote(queue, safe='')}"
+    link = f"queues/{quote(queue, safe='')}"
+    text += " What helps: mend the consumer; while the queue is paused no attempt is lost."
     return Finding(
         "warn", f"Consumer {consumer} does not answer", text, link,
         f"late tasks list running --queue {shlex.quote(queue)}",

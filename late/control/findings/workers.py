@@ -48,7 +48,10 @@ def unlisted(seen: Snapshot, group: str) -> str:
     if not told:
         return ""
     names = ", ".join(sorted({each.unlisted for each in told})[:NAMED])
-    return f" {len(told)} workers are not on their list of members (LATE_MEMBERSHIP): {names}."
+    return (
+        f" {len(told)} workers are not on their list of members (LATE_MEMBERSHIP): {names}. What"
+        " helps: put them on the list, or take it away, and restart them."
+    )
 
 
 def find(seen: Snapshot) -> Iterator[Finding]:
