@@ -193,11 +193,14 @@ class Screens:
         check_queue(visitor.caller, found.queue)
         found = seen_by(visitor.caller, found)
         now_us = await in_thread(self._context.control.now)
+        begun = any(each.state == "open" for each in found.groups)
+        reports = await in_thread(self._context.control.reports.all) if begun else ()
         payload, whole = task.payload(found)
         model = {"payload": payload, "whole": whole, **more}
         return self._context.page(
             request, visitor, "task.html", f"Task {found.name or found.task_id}", live=not wants,
-            task=found, lives=task.lives(found, now_us), workflow=task.workflow(found), **model,
+            task=found, workflow=task.workflow(found), **model,
+            lives=task.lives(found, now_us, reports),
             links=task.links(found, self._context.trace_url),
             may_change=visitor.may_change("operate", found.queue),
             may_read=visitor.caller.may("operate", found.queue),

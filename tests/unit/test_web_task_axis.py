@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import msgspec
 
-from late.control.views import StepView, TaskInGroup, TaskView
+from late.control.views import Reported, StepView, TaskInGroup, TaskView
 from late.model.task import AttemptError, StepDetail
+from late.model.worker_report import Run, WorkerReport
 from late.web.models import task, task_axis
+from tests.unit.test_web_views import NOW_US
 
 
 def kinds(group: TaskInGroup, now_us: int) -> list[tuple[str, int, int]]:
@@ -62,3 +64,17 @@ def test_a_task_links_to_its_trace_its_key_and_its_cost() -> None:
     }
     [trace, *_] = task.links(made)
     assert (trace.href, trace.text) == ("", trace_id)
+
+
+def test_a_task_that_runs_is_told_with_its_worker() -> None:
+    open_ = TaskInGroup("default", "open")
+    made = TaskView("id", 3, 5, (open_, TaskInGroup("other", "open")), created_at_us=10)
+    run = Run("default", "mail", "send", "id", NOW_US - 90_000_000, 2)
+    elsewhere = msgspec.structs.replace(run, task_id="another")
+    report = WorkerReport(worker_id="w1", address="host:7", runs=(elsewhere, run))
+    found = task.lives(made, NOW_US, [Reported(report, NOW_US, 1.0, True)])
+    assert [each.now for each in found] == [
+        "runs in worker host:7 for 1.5 min, attempt 2", "runs, or is due within seconds",
+    ]  # fmt: skip
+    [old, _] = task.lives(made, NOW_US, [Reported(report, NOW_US, 500.0, True)])
+    assert old.now == "runs, or is due within seconds"

@@ -8,14 +8,15 @@ and the moment of its death.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from typing import Literal
 from urllib.parse import quote
 
 import msgspec
 from msgspec.structs import replace
 
-from late.control.views import StageView, StepView, TaskInGroup, TaskView
+from late.control.views import Reported, StageView, StepView, TaskInGroup, TaskView
+from late.model.worker_report import Run
 from late.observability.traces import trace_id
 from late.web.formats import age, fitting, short
 from late.web.models.task_axis import Axis, axis
@@ -78,19 +79,36 @@ def payload(task: TaskView | TaskInGroup) -> tuple[str | None, bool]:
     return (None, False) if text is None else (text[:PAYLOAD_SHOWN], len(text) <= PAYLOAD_SHOWN)
 
 
-def lives(task: TaskView, now_us: int = 0) -> list[Life]:
-    """Make one timeline for each group, the first event at the top."""
-    return [_life(task, each, now_us) for each in task.groups]
+def lives(task: TaskView, now_us: int = 0, reports: Iterable[Reported] = ()) -> list[Life]:
+    """Make one timeline for each group, the first event at the top.
+
+    Args:
+        reports: those of the workers, which tell where it runs.
+    """
+    running = {
+        run.group: _running(run, each.report.address, now_us)
+        for each in reports
+        if each.fresh
+        for run in (*each.report.runs, *each.report.stuck)
+        if run.task_id == task.task_id
+    }
+    return [_life(task, each, now_us, running.get(each.group, "")) for each in task.groups]
 
 
-def _life(task: TaskView, group: TaskInGroup, now_us: int) -> Life:
+def _running(run: Run, address: str, now_us: int) -> str:
+    where = run.where or f"worker {address}"
+    which = f", attempt {run.attempt}" if run.attempt > 1 else ""
+    return f"runs in {where} for {age(max(0.0, (now_us - run.since_us) / 1e6))}{which}"
+
+
+def _life(task: TaskView, group: TaskInGroup, now_us: int, running: str) -> Life:
     own, whole = payload(group)
     moments = _fitting(sorted([*_begin(task), *_steps(group)], key=lambda each: each.at_us))
     level: Level = {"dead": "bad", "parked": "warn"}.get(group.state, "ok")  # type: ignore[assignment]
     return Life(
         group=group.group,
         state=group.state,
-        now=f"has ended: {group.outcome}" if group.outcome else _NOW[group.state] + _why(group),
+        now=f"has ended: {group.outcome}" if group.outcome else _now(group, running),
         level=level,
         moments=tuple(moments),
         owner=group.owner,
@@ -110,6 +128,10 @@ def _fitting(moments: list[Moment]) -> list[Moment]:
         moments = [*begin, note, *end]
     texts = fitting([each.error for each in moments], ERRORS_SHOWN)
     return [replace(each, error=text) for each, text in zip(moments, texts, strict=True)]
+
+
+def _now(group: TaskInGroup, running: str) -> str:
+    return running if running and group.state == "open" else _NOW[group.state] + _why(group)
 
 
 def _why(group: TaskInGroup) -> str:
