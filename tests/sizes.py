@@ -60,7 +60,7 @@ LONG: dict[str, tuple[str, ...]] = {
     "test_a_second_run_on_the_same_database_checks_its_own_trips": ("sqlite", "spanner"),
     "test_a_stop_still_takes_answers_and_gives_back_what_nobody_has": ("spanner",),
     "test_a_task_goes_from_put_to_settled": ("spanner-fleet",),
-    "test_a_worker_publishes_what_a_bounded_queue_holds": ("spanner",),
+    "test_a_worker_publishes_what_is_full": ("spanner",),
     "test_a_worker_runs_a_task_and_stops_on_sigterm": ("spanner",),
     "test_an_outage_of_the_target_costs_nothing": ("spanner",),
     "test_delays_and_the_ways_back_from_the_dead_letters_are_steps": ("spanner",),
