@@ -39,8 +39,10 @@ def closed_at_once() -> None:
 def insert_by_an_old_lane() -> None:
     """A producer does not ask whether its lane is still the same."""
 
-    def write(tx: Any, rows: Any, again: Any = None, *, autocommit: bool = False) -> Any:
-        return old(tx, rows, None, autocommit=autocommit)
+    def write(
+        tx: Any, rows: Any, again: Any = None, asked: Any = None, *, autocommit: bool = False
+    ) -> Any:
+        return old(tx, rows, None, asked, autocommit=autocommit)
 
     old = replace(outbox, "write", write)
 
