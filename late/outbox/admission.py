@@ -106,7 +106,7 @@ def conditions(asked: Asked | None, dialect: Dialect) -> Steps[Sequence[str]]:
         return ()
     if known.is_there is None and dialect.admission in _IS_THERE:
         answer = yield dialect.bind(_IS_THERE[dialect.admission], fetch=True)
-        if not answer.rows[0][0]:
+        if not answer.rows or not answer.rows[0][0]:
             known.missed()
             return ()
         known.is_there = True

@@ -30,6 +30,7 @@ TABLES = (
     """CREATE TABLE late_unique (
   unique_key STRING(MAX) NOT NULL, task_id STRING(36) NOT NULL, digest STRING(MAX) NOT NULL,
   created_at_us INT64 NOT NULL, expires_at_us INT64) PRIMARY KEY (unique_key)""",
+    "CREATE TABLE late_meta (key STRING(MAX) NOT NULL, value STRING(MAX)) PRIMARY KEY (key)",
 )
 TRIP = "CREATE TABLE trip (id INT64 NOT NULL) PRIMARY KEY (id)"
 

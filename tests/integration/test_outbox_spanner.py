@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import itertools
 import threading
 from base64 import b64decode
 from collections.abc import Iterator
@@ -146,13 +147,14 @@ def test_many_tasks_are_all_there_and_in_order(run: Any, database: Any) -> None:
 
 def test_buffered_tasks_add_no_round_trip(database: Any) -> None:
     heard: list[str] = []
+    numbers = itertools.count()
     stop = events.default.subscribe(lambda _, values: heard.append(values["method"]), [events.RPC])
 
     def calls(count: int) -> list[str]:
         heard.clear()
 
         def body(tx: Any) -> None:
-            trip(tx, count)
+            trip(tx, next(numbers))
             if count:
                 app.enqueue_many(tx, [greet.call(str(n)) for n in range(count)])
 
@@ -161,6 +163,7 @@ def test_buffered_tasks_add_no_round_trip(database: Any) -> None:
 
     try:
         database.run_in_transaction(trip, -1)  # makes the session
+        calls(1)  # asks, once a minute, whether the database has the table of full queues
         assert calls(0) == calls(1) == calls(1000)
     finally:
         stop()
@@ -234,7 +237,7 @@ def test_missing_tables_are_named_where_the_client_commits(emulator: None) -> No
 
     with pytest.raises(SchemaMismatch, match="late migrate") as mismatch:
         bare.run_in_transaction(body)
-    assert isinstance(mismatch.value.__cause__, NotFound)
+    assert isinstance(mismatch.value.__cause__, NotFound | InvalidArgument)
     assert kit.rows(bare, "trip", "id") == []
     close_database(bare)
 

@@ -18,6 +18,7 @@ import pytest
 from google.protobuf.wrappers_pb2 import Int32Value, StringValue
 
 import late
+from late.dispatcher.push.endpoints import Endpoint
 from late.model.task import Outcome
 from late.v1 import handler_pb2, handler_pb2_grpc
 from tests.integration.push_kit import Pool, Relay, pool_of
@@ -149,6 +150,24 @@ async def test_an_endpoint_that_dies_gets_nothing_more_and_comes_back() -> None:
             await all_up(pool, 2)
             assert {o.kind for o in await pool.run(*(attempt() for _ in range(50)))} == {"done"}
         assert a.executed
+
+
+async def test_an_answer_of_before_a_failed_call_does_not_bring_its_endpoint_back(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    seen: list[bool] = []
+
+    async def probe(self: Endpoint) -> tuple[bool, str]:
+        seen.append(self.up)
+        if len(seen) == 1:
+            self.doubt()  # a call fails while the probe is on its way
+        return True, ""
+
+    monkeypatch.setattr(Endpoint, "_probe", probe)
+    async with services(1) as ([_], pool):
+        await until(lambda: len(seen) >= 2)
+        assert seen[:2] == [False, False], "it is probed again before it gets calls"
+        assert pool.pool is not None
 
 
 async def test_all_endpoints_down_and_back_without_a_restart() -> None:

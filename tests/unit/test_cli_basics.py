@@ -39,7 +39,8 @@ COMMANDS = [
     ("token", "list"), ("token", "create"), ("token", "revoke"),
     ("roles", "sql"),
     ("target", "list"), ("lake", "show"), ("lake", "export"), ("report", "throughput"),
-    ("report", "cost"), ("report", "impact"), ("report", "capacity"), ("close",),
+    ("report", "cost"), ("report", "impact"), ("report", "capacity"), ("report", "live"),
+    ("close",),
     ("autoscale", "run"), ("autoscale", "status"), ("autoscale", "history"),
     ("autoscale", "simulate"), ("autoscale", "workers"),
     ("celery", "scan"), ("celery", "beat"), ("celery", "ramp"),
@@ -53,7 +54,7 @@ COMMANDS = [
 def test_every_command_has_help(cli: Cli, command: tuple[str, ...]) -> None:
     text = cli.fine(*command, "--help").out
     assert "Usage:" in text
-    folders = (("report", "cost"), ("report", "impact"), ("report", "capacity"))
+    folders = tuple(("report", name) for name in ("cost", "impact", "capacity", "live"))
     made = (("metrics",), ("alerts", "render"), ("alerts", "dashboard"))  # for other programs
     live = (("worker",), ("serve",), ("top",), ("help",))
     if command not in (*live, ("roles", "sql"), *folders, *made):

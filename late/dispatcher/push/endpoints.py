@@ -83,7 +83,10 @@ class Endpoint:
         pause_s = down_s
         while True:
             self._doubted.clear()
-            self.up, self.why = await self._probe()
+            up, why = await self._probe()
+            if up and self._doubted.is_set():
+                continue  # a call has failed meanwhile, and the answer may be of before that
+            self.up, self.why = up, why
             self._tell()
             changed()
             if self.up:
