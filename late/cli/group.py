@@ -278,6 +278,15 @@ def reset(
             metavar="N", help="Begin about so many replayed tasks in a second, in all workers."
         ),
     ] = None,
+    until: Annotated[
+        str | None,
+        typer.Option(
+            metavar="WHEN", help="Run the tasks of this window again, and go on from where it is."
+        ),
+    ] = None,
+    again: Annotated[
+        bool, typer.Option("--again", help="With --until: forget the last replay of a window.")
+    ] = False,
     dry_run: options.DryRun = False,
     yes: options.Yes = False,
     json: options.Json = False,
@@ -286,7 +295,18 @@ def reset(
 
     Tasks that are read again run again (`ctx.is_replay`). What the group has started or parked and
     does not read again goes on. Exact by the time of insert, as far back as the log goes.
+
+    With --until it does not begin anew: tasks of that window that have ended run again, at the
+    rate, beside the new ones. The command stays until they are put back. Ctrl-C stops the replay
+    within seconds, and the same command goes on with it.
     """
+    if until is not None:
+        from late.cli.group_window import replay
+
+        replay(name, to, until, url_option, rate, again=again, dry_run=dry_run, yes=yes, json=json)
+        return
+    if again:
+        raise ConfigError("--again is for a replay of a window: give --until")
     with options.control_of(url_option) as control:
         place = place_of(to, "--from or --to", control)
         if not (dry_run or yes):

@@ -116,6 +116,8 @@ class Options(
     committed_below: int = 0
     """With an ordering key, where the log's order is not that of commits: every transaction that
     had committed when the task was inserted has a position below this one. 0: below its own."""
+    replay: bool = False
+    """Its group has settled it before, and runs it again: it was copied by a replay of a window."""
 
 
 OnConflict = Literal["existing", "reject", "replace"]

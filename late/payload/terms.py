@@ -171,7 +171,7 @@ def _dues(ticks: _Ticks, after_us: int) -> Iterator[int]:
 
 def _chosen(options: Options, **changes: None) -> Options:
     """Return what the producer chose of `options`, without what `late` adds to a row."""
-    return msgspec.structs.replace(options, layout=0, committed_below=0, **changes)
+    return msgspec.structs.replace(options, layout=0, committed_below=0, replay=False, **changes)
 
 
 def _read(headers: str | None) -> dict[str, str]:

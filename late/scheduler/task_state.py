@@ -104,7 +104,7 @@ class Entry(msgspec.Struct, gc=False, eq=False):
             None if record.options is None else self.options,
             self.expires_at_us,
             policy.target,
-            is_replay=record.created_at_us < lease.reads.replay_us,
+            is_replay=record.created_at_us < lease.reads.replay_us or self.options.replay,
             keeps_result=policy.result_ttl_us > 0 and not lease.reads.shadow,
             shadow=lease.reads.shadow,
         )

@@ -465,6 +465,22 @@ class ResetGroupRequest(_message.Message):
     rate: float
     def __init__(self, group: _Optional[str] = ..., place: _Optional[str] = ..., at: _Optional[_Union[datetime.datetime, _timestamp_pb2.Timestamp, _Mapping]] = ..., dry_run: bool = ..., rate: _Optional[float] = ...) -> None: ...
 
+class ReplayGroupRequest(_message.Message):
+    __slots__ = ("group", "since", "until", "rate", "again", "dry_run")
+    GROUP_FIELD_NUMBER: _ClassVar[int]
+    SINCE_FIELD_NUMBER: _ClassVar[int]
+    UNTIL_FIELD_NUMBER: _ClassVar[int]
+    RATE_FIELD_NUMBER: _ClassVar[int]
+    AGAIN_FIELD_NUMBER: _ClassVar[int]
+    DRY_RUN_FIELD_NUMBER: _ClassVar[int]
+    group: str
+    since: _timestamp_pb2.Timestamp
+    until: _timestamp_pb2.Timestamp
+    rate: float
+    again: bool
+    dry_run: bool
+    def __init__(self, group: _Optional[str] = ..., since: _Optional[_Union[datetime.datetime, _timestamp_pb2.Timestamp, _Mapping]] = ..., until: _Optional[_Union[datetime.datetime, _timestamp_pb2.Timestamp, _Mapping]] = ..., rate: _Optional[float] = ..., again: bool = ..., dry_run: bool = ...) -> None: ...
+
 class DeleteGroupRequest(_message.Message):
     __slots__ = ("group",)
     GROUP_FIELD_NUMBER: _ClassVar[int]
@@ -1294,6 +1310,39 @@ class ShardReset(_message.Message):
     dead: Count
     kept: Count
     def __init__(self, shard_id: _Optional[int] = ..., again: _Optional[_Union[Count, _Mapping]] = ..., skipped: _Optional[_Union[Count, _Mapping]] = ..., unparked: _Optional[_Union[Count, _Mapping]] = ..., dead: _Optional[_Union[Count, _Mapping]] = ..., kept: _Optional[_Union[Count, _Mapping]] = ...) -> None: ...
+
+class WindowReplay(_message.Message):
+    __slots__ = ("group", "since_us", "until_us", "rate", "dry_run", "copied", "queues", "cancelled", "finished", "wait_s", "kept_us")
+    class QueuesEntry(_message.Message):
+        __slots__ = ("key", "value")
+        KEY_FIELD_NUMBER: _ClassVar[int]
+        VALUE_FIELD_NUMBER: _ClassVar[int]
+        key: str
+        value: Count
+        def __init__(self, key: _Optional[str] = ..., value: _Optional[_Union[Count, _Mapping]] = ...) -> None: ...
+    GROUP_FIELD_NUMBER: _ClassVar[int]
+    SINCE_US_FIELD_NUMBER: _ClassVar[int]
+    UNTIL_US_FIELD_NUMBER: _ClassVar[int]
+    RATE_FIELD_NUMBER: _ClassVar[int]
+    DRY_RUN_FIELD_NUMBER: _ClassVar[int]
+    COPIED_FIELD_NUMBER: _ClassVar[int]
+    QUEUES_FIELD_NUMBER: _ClassVar[int]
+    CANCELLED_FIELD_NUMBER: _ClassVar[int]
+    FINISHED_FIELD_NUMBER: _ClassVar[int]
+    WAIT_S_FIELD_NUMBER: _ClassVar[int]
+    KEPT_US_FIELD_NUMBER: _ClassVar[int]
+    group: str
+    since_us: int
+    until_us: int
+    rate: float
+    dry_run: bool
+    copied: Count
+    queues: _containers.MessageMap[str, Count]
+    cancelled: int
+    finished: bool
+    wait_s: float
+    kept_us: int
+    def __init__(self, group: _Optional[str] = ..., since_us: _Optional[int] = ..., until_us: _Optional[int] = ..., rate: _Optional[float] = ..., dry_run: bool = ..., copied: _Optional[_Union[Count, _Mapping]] = ..., queues: _Optional[_Mapping[str, Count]] = ..., cancelled: _Optional[int] = ..., finished: bool = ..., wait_s: _Optional[float] = ..., kept_us: _Optional[int] = ...) -> None: ...
 
 class Deleted(_message.Message):
     __slots__ = ("deleted",)

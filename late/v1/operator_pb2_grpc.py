@@ -214,6 +214,11 @@ class OperatorStub(object):
                 request_serializer=late_dot_v1_dot_operator__pb2.ResetGroupRequest.SerializeToString,
                 response_deserializer=late_dot_v1_dot_operator__pb2.Reset.FromString,
                 _registered_method=True)
+        self.ReplayGroup = channel.unary_unary(
+                '/late.v1.Operator/ReplayGroup',
+                request_serializer=late_dot_v1_dot_operator__pb2.ReplayGroupRequest.SerializeToString,
+                response_deserializer=late_dot_v1_dot_operator__pb2.WindowReplay.FromString,
+                _registered_method=True)
         self.DeleteGroup = channel.unary_unary(
                 '/late.v1.Operator/DeleteGroup',
                 request_serializer=late_dot_v1_dot_operator__pb2.DeleteGroupRequest.SerializeToString,
@@ -591,6 +596,14 @@ class OperatorServicer(object):
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
+    def ReplayGroup(self, request, context):
+        """Run tasks of a window again: each call puts some back. Call it until `finished`. Takes the role
+        `admin`, for all queues. As `late group reset`, `POST /v1/groups/{group}/replay`.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
     def DeleteGroup(self, request, context):
         """Forget a group with its parked tasks and dead letters. Takes the role `admin`, for all queues.
         As `late group delete`, `DELETE /v1/groups/{group}`.
@@ -909,6 +922,11 @@ def add_OperatorServicer_to_server(servicer, server):
                     servicer.ResetGroup,
                     request_deserializer=late_dot_v1_dot_operator__pb2.ResetGroupRequest.FromString,
                     response_serializer=late_dot_v1_dot_operator__pb2.Reset.SerializeToString,
+            ),
+            'ReplayGroup': grpc.unary_unary_rpc_method_handler(
+                    servicer.ReplayGroup,
+                    request_deserializer=late_dot_v1_dot_operator__pb2.ReplayGroupRequest.FromString,
+                    response_serializer=late_dot_v1_dot_operator__pb2.WindowReplay.SerializeToString,
             ),
             'DeleteGroup': grpc.unary_unary_rpc_method_handler(
                     servicer.DeleteGroup,
@@ -1968,6 +1986,33 @@ class Operator(object):
             '/late.v1.Operator/ResetGroup',
             late_dot_v1_dot_operator__pb2.ResetGroupRequest.SerializeToString,
             late_dot_v1_dot_operator__pb2.Reset.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def ReplayGroup(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/late.v1.Operator/ReplayGroup',
+            late_dot_v1_dot_operator__pb2.ReplayGroupRequest.SerializeToString,
+            late_dot_v1_dot_operator__pb2.WindowReplay.FromString,
             options,
             channel_credentials,
             insecure,

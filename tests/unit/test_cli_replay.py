@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from datetime import UTC, datetime
 from pathlib import Path
 
 import pytest
@@ -63,11 +64,63 @@ async def test_over_http(tmp_path: Path) -> None:
         assert (await it.call("POST", path, body | {"rate": 0})).status == 400
 
 
+def test_a_window_is_rehearsed_and_then_replayed(cli: Cli) -> None:
+    app = late.App(cli.url)
+    ran: list[int] = []
+
+    @app.task(queue="orders")
+    def ship(n: int) -> None:
+        ran.append(n)
+
+    with Control(cli.url) as control:
+        control.groups.set_retention(3_600)
+        with connect(cli.url) as tx:
+            app.enqueue_many(tx, [ship.call(n) for n in range(3)])
+        drain(app)
+        until = control.now() + 2_000
+        while control.now() <= until:
+            pass
+    moment = datetime.fromtimestamp(until / 1e6, UTC).isoformat().replace("+00:00", "Z")
+    command = ("group", "reset", "default", "--from", "2001-01-01T00:00:00Z", "--until", moment)
+    assert "give --rate" in cli.refused(*command)
+    command = (*command, "--rate", "100")
+    shown = " ".join(cli.fine(*command, "--dry-run").out.split())
+    assert "Would run again in group default" in shown
+    assert "orders" in shown
+    assert "what is older is not kept any more" in shown
+    assert "at a rate of 100/s it takes" in shown
+    assert cli.fine(*command, "--dry-run", "--json").json["copied"]["n"] == 3
+    assert "this replays 3: give --yes" in cli(*command).err
+    done = cli.fine(*command, "--yes")
+    assert "3 tasks are put back" in done.out
+    assert "goes on with it" not in done.err, "nothing is left"
+    assert "has replayed this window, 3 tasks" in cli.refused(*command, "--yes")
+    assert cli.fine(*command, "--yes", "--again", "--json").json["copied"]["n"] == 0
+    drain(app, wait_s=5.0)
+    assert sorted(ran) == [0, 0, 1, 1, 2, 2]
+    words = ("group", "reset", "default", "--to", "now", "--again")
+    assert "give --until" in cli.refused(*words)
+
+
+async def test_a_window_over_http(tmp_path: Path) -> None:
+    async with served(tmp_path) as it:
+        path = "/v1/groups/default/replay"
+        body = {"since": "2001-01-01T00:00:00Z", "until": "2001-01-02T00:00:00Z", "rate": 5.0}
+        shown = await it.call("POST", path, body | {"dry_run": True})
+        assert (shown.status, shown.json["finished"], shown.json["queues"]) == (200, False, {})
+        done = await it.call("POST", path, body)
+        assert (done.status, done.json["finished"], done.json["copied"]["n"]) == (200, True, 0)
+        assert (await it.call("POST", path, body)).status == 409
+        assert (await it.call("POST", path, body | {"again": True})).status == 200
+        for wrong in ({"rate": 0}, {"until": "2000-01-01T00:00:00Z"}, {"until": "soon"}):
+            assert (await it.call("POST", path, body | wrong)).status == 400, wrong
+
+
 def test_a_backfill_is_rehearsed_and_then_done(cli: Cli) -> None:
     declare_schedule(cli.url)
     span = ("--from", "2001-01-01T00:00:00Z", "--until", "2001-01-03T00:00:00Z")
     command = ("schedule", "backfill", "nightly", *span)
-    shown = cli.fine(*command, "--dry-run").out
+    shown = " ".join(cli.fine(*command, "--dry-run").out.split())
     assert "nightly: 2 of 2 ticks would be enqueued" in shown
     assert "the log keeps no task of its shard: what ran before that runs again" in shown
     unasked = cli(*command)

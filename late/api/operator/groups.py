@@ -8,9 +8,19 @@ import msgspec
 from msgspec import Meta
 
 from late.api.operator.operation import Ask, Nothing, Operation, Poll, operation
-from late.api.operator.values import Moment, Name, Place, TaskIdText, WaitS, check_group, place_of
+from late.api.operator.values import (
+    Moment,
+    Name,
+    Place,
+    TaskIdText,
+    WaitS,
+    check_group,
+    moment_us,
+    place_of,
+)
 from late.control.groups.comparison import Comparison
 from late.control.groups.retention import MOST_S
+from late.control.groups.window import WindowReplay
 from late.control.views import GroupView, Reset, Waited
 from late.model.access.rules import ADMIN_WHOLE, WHOLE
 from late.model.shadow import (
@@ -50,6 +60,18 @@ class ResetGroup(msgspec.Struct, forbid_unknown_fields=True, kw_only=True):
     dry_run: bool = False
     rate: Annotated[float, Meta(ge=RATE_MIN, le=RATE_MAX)] | None = None
     """Replayed tasks that begin in a second, at most, in all workers."""
+
+
+class ReplayWindow(msgspec.Struct, forbid_unknown_fields=True, kw_only=True):
+    """Tasks of a window run again: those created at `since` or later, and before `until`."""
+
+    since: Moment
+    until: Moment
+    rate: Annotated[float, Meta(ge=RATE_MIN, le=RATE_MAX)]
+    """Tasks that fall due in a second."""
+    again: bool = False
+    """The last replay of a window is forgotten. Only for the first call."""
+    dry_run: bool = False
 
 
 class CreateShadow(msgspec.Struct, forbid_unknown_fields=True, kw_only=True):
@@ -172,6 +194,16 @@ def reset_group(ask: Ask[ResetGroup]) -> Reset:
     return ask.control.groups.reset(name, place, rate=asked.rate, dry_run=asked.dry_run)
 
 
+@operation("POST", f"{GROUP}/replay", ADMIN_WHOLE, "group reset")
+def replay_group(ask: Ask[ReplayWindow]) -> WindowReplay:
+    """Run tasks of a window again: each call puts some back. Call it until `finished`."""
+    asked = ask.value
+    since, until = moment_us(asked.since), moment_us(asked.until)
+    return ask.control.groups.replay_window(
+        _name(ask), since, until, rate=asked.rate, again=asked.again, dry_run=asked.dry_run
+    )
+
+
 @operation("DELETE", GROUP, ADMIN_WHOLE, "group delete")
 def delete_group(ask: Ask[Nothing]) -> Deleted:
     """Forget a group with its parked tasks and dead letters."""
@@ -201,5 +233,6 @@ def set_retention(ask: Ask[Retention]) -> Retention:
 
 OPERATIONS: tuple[Operation, ...] = (
     list_groups, create_group, create_shadow, compare_group, show_group, set_group, pause_group,
-    resume_group, reset_group, delete_group, wait_for_group, show_retention, set_retention,
+    resume_group, reset_group, replay_group, delete_group, wait_for_group, show_retention,
+    set_retention,
 )  # fmt: skip

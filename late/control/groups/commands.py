@@ -17,6 +17,7 @@ from late.control.groups import retention as retentions
 from late.control.groups import settings as group_settings
 from late.control.groups import shadow as shadows
 from late.control.groups import wait as waits
+from late.control.groups import window as windows
 from late.control.sql import positions
 from late.control.views import GroupView, Status
 from late.model.shadow import KEEP_S
@@ -109,6 +110,7 @@ class GroupControl(Part):
     delete = on_engine(groups.remove)
     reset = on_engine(resets.reset)
     replays = on_engine(replays.all_of)
+    replay_window = on_engine(windows.replay_window)
     begin_shadows = on_engine(shadows.begin)
     shadows = on_engine(shadows.names)
     compare = on_engine(comparisons.compare)

@@ -46,6 +46,8 @@ SHADOW_KEY = "shadow/"
 
 REPLAY_KEY = "replay/"
 """The beginning of the keys in `late_meta` under which the rates of replays are kept."""
+WINDOW_KEY = "window/"
+"""The beginning of the keys in `late_meta` under which replays of windows note their progress."""
 
 
 class Checkpoint(msgspec.Struct, frozen=True):
@@ -201,7 +203,9 @@ def _forget(connection: Connection, name: str, gone: _Gone) -> None:
     key = _GONE + name
     connection.execute(
         delete(meta).where(
-            meta.c.key.in_([key, SHADOW_KEY + name, REPLAY_KEY + name, SETTINGS_KEY + name])
+            meta.c.key.in_(
+                [key, *(of + name for of in (SHADOW_KEY, REPLAY_KEY, WINDOW_KEY, SETTINGS_KEY))]
+            )
         )
     )
     value = msgspec.json.encode(gone).decode()

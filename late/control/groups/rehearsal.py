@@ -5,6 +5,7 @@ People see it before they decide, and a full count of a long log would take too 
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 import msgspec
@@ -150,15 +151,15 @@ def ahead(connection: Connection, shards: list[Shard]) -> Ahead:
     )
 
 
-def kept_since(connection: Connection, shards: list[Shard]) -> int | None:
+def kept_since(connection: Connection, shard_ids: Sequence[int]) -> int | None:
     """Return when the first task of the log was created; None if the log is empty."""
     log = log_of(connection)
     legs = [
         select(log.c.created_at_us)
-        .where(log.c.shard_id == each.shard_id)
+        .where(log.c.shard_id == shard_id)
         .order_by(*beyond_cursor.order_of(connection))
         .limit(1)
-        for each in shards
+        for shard_id in shard_ids
     ]
     return min(
         (int(row.created_at_us) for row in union_rows(connection, legs, rows=1)), default=None

@@ -72,7 +72,7 @@ def reset(
         shards = _shards(connection, name, to, head)
         ahead = rehearsal.ahead(connection, shards)
         found = tuple(rehearsal.effects(connection, name, shards, ahead.again))
-        kept_us = rehearsal.kept_since(connection, shards)
+        kept_us = rehearsal.kept_since(connection, [shard.shard_id for shard in shards])
     if not dry_run:
 
         def work(connection: Connection) -> None:
