@@ -80,6 +80,15 @@ EXPECTED: dict[str, tuple[tuple[int, ...], dict[str, Any] | None]] = {
     "POST /v1/groups/{group}/pause": (ADMIN, {}),
     "POST /v1/groups/{group}/resume": (ADMIN, {}),
     "POST /v1/groups/{group}/reset": (ADMIN, {"place": "now", "dry_run": True}),
+    "POST /v1/groups/{group}/replay": (
+        ADMIN,
+        {
+            "since": "2001-01-01T00:00:00Z",
+            "until": "2001-01-02T00:00:00Z",
+            "rate": 1.0,
+            "dry_run": True,
+        },
+    ),
     "GET /v1/groups/{group}/wait?until={task_id}&wait_s=0": (WHOLE, None),
     "DELETE /v1/groups/{group}": (ADMIN, None),
     "GET /v1/retention": (WHOLE, None),
