@@ -95,7 +95,7 @@ def test_an_enqueuer_puts_tasks_in_and_gets_nothing_out(owner: str, as_: As) -> 
         "select * from late_token",
         "update late_queue set knobs = '{}'",
         "select held from late_queue",
-        "select late_admit('default')",
+        "select late_admit('default', null)",
         "create table mine (id int)",
     )
     assert drain(app) == {"done": 5}

@@ -49,6 +49,7 @@ def test_usage_is_read_with_all_that_the_ledger_has(url: str) -> None:
         "outcome": "retried", "count": 2, "attempts": 2, "retries": 1, "busy_us": 7,
         "waiting_us": 9, "bytes": 0, "lateness_us": 5, "waiting_hist": [(4, 2)],
         "busy_hist": [(3, 1), (4, 1)], "tenant": "acme", "owner": "payments", "delayed": 1,
+        "counts": [],
     }  # fmt: skip
 
 

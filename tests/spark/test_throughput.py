@@ -39,7 +39,7 @@ def row(outcome: str, count: int, *, at_us: int = T0, **more: Any) -> Row:
         "queue": "q", "name": "n", "target": "local", "outcome": outcome, "count": count,
         "attempts": attempts, "retries": 0, "busy_us": 0, "waiting_us": 0, "bytes": 0,
         "lateness_us": 0, "waiting_hist": hist(*[0] * attempts), "busy_hist": hist(*[0] * attempts),
-        "tenant": None, "owner": None, "delayed": 0,
+        "tenant": None, "owner": None, "delayed": 0, "counts": {},
     }  # fmt: skip
     return Row(**(given | more))
 
