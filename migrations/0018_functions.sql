@@ -42,6 +42,8 @@ BEGIN
 END
 $$;
 
+REVOKE EXECUTE ON FUNCTION late_admit(text, text) FROM PUBLIC;
+
 -- late_enqueue asks for the key too, and chooses the shard by it. Only these lines are changed,
 -- whatever else the function has become.
 DO $do$
