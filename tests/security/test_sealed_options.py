@@ -45,7 +45,7 @@ ALTERED: dict[str, tuple[dict[str, Any], Any]] = {
     "unique_key": ({"unique_key": "a"}, "b"),
     "stage": ({}, True),
 }
-BY_LATE = {"layout": 7, "committed_below": 9}
+BY_LATE = {"layout": 7, "committed_below": 9, "replay": True}
 """What `late` adds to a row after the seal."""
 
 
