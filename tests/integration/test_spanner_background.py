@@ -10,7 +10,7 @@ import late
 from late.outbox import connect
 from late.store.spanner import client as spanner_client
 from tests.integration import test_spanner_client as kit
-from tests.integration.test_spanner_client import PRIORITY, GrpcProxy, greet, insert_trip_2
+from tests.integration.test_spanner_client import PRIORITY, GrpcProxy, insert_trip_2
 
 upstream, proxy, url = kit.upstream, kit.proxy, kit.url
 
@@ -22,6 +22,11 @@ def test_a_callers_background_transaction_has_low_priority_in_each_request(
     client: Any = spanner.Client(project=place.project, disable_builtin_metrics=True)
     theirs = client.instance(place.instance).database(place.database)
     late.watch(theirs, "shop")
+    # An app of its own: its first task asks once whether the schema has `late_full`.
+    app = late.App("sqlite:///unused.db", shards=4)
+
+    @app.task
+    def greet(name: str) -> None: ...
 
     def work(tx: Any) -> None:
         list(tx.execute_sql("select id from trip"))
@@ -37,7 +42,7 @@ def test_a_callers_background_transaction_has_low_priority_in_each_request(
             greet.enqueue(tx, "Ada")
     methods = ("ExecuteStreamingSql", "StreamingRead", "ExecuteSql", "Commit")
     requests = [request for method in methods for request in proxy.calls(method)]
-    assert [len(proxy.calls(method)) for method in methods] == [2, 1, 1, 2]
+    assert [len(proxy.calls(method)) for method in methods] == [3, 1, 1, 2]
     for request in requests:
         assert request.request_options.priority == PRIORITY.PRIORITY_LOW
         assert request.request_options.transaction_tag == "late-background:nightly"
