@@ -71,13 +71,19 @@ class QueueControl(Part):
         )
         return Live(queues, targets, groups)
 
-    def settings(self, kind: Kind | None = None) -> list[Settings]:
-        """Read every setting that is set, queues before targets, each ascending by name."""
+    def settings(self, kind: Kind | None = None, name: str | None = None) -> list[Settings]:
+        """Read every setting that is set, queues before targets, each ascending by name.
+
+        Args:
+            name: only those of this queue or target.
+        """
         found = []
         with reading(self._database.engine) as connection:
             for each, table in TABLES.items():
                 if kind in (None, each):
-                    for row in connection.execute(select(table).order_by(table.c.name)):
+                    asked = select(table).order_by(table.c.name)
+                    asked = asked if name is None else asked.where(table.c.name == name)
+                    for row in connection.execute(asked):
                         value = queue_settings.decode(row.knobs)
                         found.append(
                             Settings(each, row.name, value, row.version, row.updated_at_us)

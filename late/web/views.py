@@ -150,8 +150,8 @@ class Screens:
 
     def settings(self, kind: Kind, name: str) -> QueueSettings:
         """The present settings of a queue or a target; blocks."""
-        live = self._context.control.queues.live()
-        return (live.queues if kind == "queue" else live.targets).get(name, QueueSettings())
+        found = self._context.control.queues.settings(kind, name)
+        return found[0].knobs if found else QueueSettings()
 
     async def groups(self, request: Request, visitor: Visitor) -> Response:
         seen = await self._context.seen(visitor)

@@ -17,7 +17,17 @@ from late.model.task import CONTROL_QUEUE, ENQUEUED, StepDetail, TaskId, Usage
 from late.store import open_store
 from late.store.base import Step
 from late.web.models import drawings, history
-from late.web.models.history import HOUR_US, MINUTE_US, Slot, Slots, add, figures, points, taker
+from late.web.models.history import (
+    HOUR_US,
+    MINUTE_US,
+    Slot,
+    Slots,
+    figures,
+    merge,
+    points,
+    slots_of,
+    taker,
+)
 from late.web.usage import past_week
 from late.web.usage.past_week import PastWeek
 from tests.conformance.kit import own
@@ -71,15 +81,14 @@ def test_what_was_not_read_is_a_gap_and_no_zero() -> None:
 
 
 def test_figures_are_those_of_one_queue_group_or_target() -> None:
-    slots: Slots = {}
-    add(slots, read((HOUR, Usage("mail", "send", "local", ENQUEUED, 9)),
-                    (HOUR, runs("mail", 1.0, 90)), (HOUR - HOUR_US, runs("mail", 8.0, 10)),
-                    (HOUR, Usage("mail", "send", "bank", "dead", 2, 2)),
-                    (HOUR, Usage("mail", "send", "bank", "expired", 3)),
-                    (HOUR, Usage("mail", "send", "bank", "retried", 0, 5)),
-                    (HOUR, Usage(CONTROL_QUEUE, "x", "local", "done", 7, 7)),
-                    (HOUR, runs("shop", 30.0))), HOUR_US)  # fmt: skip
-    add(slots, read((HOUR, runs("mail", 60.0, 1_000)), group="audit"), HOUR_US)
+    slots = slots_of(read((HOUR, Usage("mail", "send", "local", ENQUEUED, 9)),
+                          (HOUR, runs("mail", 1.0, 90)), (HOUR - HOUR_US, runs("mail", 8.0, 10)),
+                          (HOUR, Usage("mail", "send", "bank", "dead", 2, 2)),
+                          (HOUR, Usage("mail", "send", "bank", "expired", 3)),
+                          (HOUR, Usage("mail", "send", "bank", "retried", 0, 5)),
+                          (HOUR, Usage(CONTROL_QUEUE, "x", "local", "done", 7, 7)),
+                          (HOUR, runs("shop", 30.0))), HOUR_US)  # fmt: skip
+    merge(slots, slots_of(read((HOUR, runs("mail", 60.0, 1_000)), group="audit"), HOUR_US))
 
     def told(kind: history.Kind, name: str, group: str = "", sees: str = "") -> history.Figures:
         takes = taker(kind, name, lambda queue: queue.startswith(sees), group)
@@ -98,7 +107,7 @@ def test_figures_are_those_of_one_queue_group_or_target() -> None:
 
 def test_an_hour_with_too_many_queues_is_a_gap_for_those_that_it_lacks() -> None:
     slots: Slots = {}
-    add(slots, read(*((HOUR, runs(f"q{n}", 1.0)) for n in range(5))), HOUR_US, 3)
+    merge(slots, slots_of(read(*((HOUR, runs(f"q{n}", 1.0)) for n in range(5))), HOUR_US), 3)
     assert len(slots[HOUR]) == 3
     for queue, known in (("q1", 24), ("q4", 23)):
         takes = taker("queue", queue, lambda queue: True)

@@ -18,7 +18,7 @@ from late.model.histogram import bucket
 from late.model.task import ENQUEUED, Usage
 from late.store import open_store
 from late.web.models import last_hour as charts
-from late.web.models.history import HOUR_US, MINUTE_US, Slots, add
+from late.web.models.history import HOUR_US, MINUTE_US, Slots, merge, slots_of
 from late.web.usage import last_hour, shared_read
 from late.web.usage.last_hour import LastHour
 from tests.conformance.kit import own, worker
@@ -53,7 +53,7 @@ def test_counts_are_those_of_their_minute_and_the_present_one_is_not_drawn() -> 
     found = [Usage("mail", "send", "local", ENQUEUED, 7), DONE,
              Usage("mail", "send", "local", "retried", 2, 2),
              Usage("mail", "send", "local", "dead", 1, 1)]  # fmt: skip
-    add(minutes, read(*((2, each) for each in found), (0, DONE), (60, DONE)), MINUTE_US)
+    merge(minutes, slots_of(read(*((2, each) for each in found), (0, DONE), (60, DONE)), MINUTE_US))
     rows = drawn(minutes)
     assert rows[-2][:3] == (7, 4, 3)
     assert rows[-2][3] == pytest.approx(2.0, rel=0.04)
@@ -198,7 +198,7 @@ async def test_what_was_known_stays_when_there_is_too_much_to_read(
     assert [60 - place for place, count in enumerate(ended) if count is None] == list(
         range(20, 5, -1)
     ), "a gap, between what was known and what is read now"
-    hour.take(msgspec.structs.replace(read(), now_us=NOW_US + HOUR_US))
+    hour.take(msgspec.structs.replace(read(), now_us=NOW_US + HOUR_US), {})
     assert hour.gaps == ()
 
 

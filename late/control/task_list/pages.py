@@ -8,6 +8,7 @@ has short pages, or empty ones, and each page says how many rows it looked at.
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
+from itertools import islice
 
 from sqlalchemy import Connection, Engine
 
@@ -101,19 +102,21 @@ def _waiting(
         of_shard.setdefault(task.shard_id, []).append(task)
     reached = min((max(task.key for task in some) for some in of_shard.values()
                    if len(some) >= most), default=None)  # fmt: skip
-    looked = [task for some in of_shard.values() for task in some]
-    tasks = sorted(
-        (
-            task
-            for task in looked
-            if (reached is None or task.key <= reached)
-            and which.takes(task, reads, fair_keys)
-            and now - (task.created_at_us or 0) >= which.older_us
-            and (state == "parked" or _within(which, task.created_at_us))
-        ),
-        key=lambda task: task.key,
+    looked = sorted((task for some in of_shard.values() for task in some), key=_key)
+    tasks = (
+        task
+        for task in looked
+        if (reached is None or task.key <= reached)
+        and which.takes(task, reads, fair_keys)
+        and now - (task.created_at_us or 0) >= which.older_us
+        and (state == "parked" or _within(which, task.created_at_us))
     )
-    return _page(state, tasks, reached, now, limit, len(looked))
+    # One more than the limit tells whether there is a next page.
+    return _page(state, islice(tasks, limit + 1), reached, now, limit, len(looked))
+
+
+def _key(task: ListedTask) -> Key:
+    return task.key
 
 
 def _within(which: TaskFilter, at_us: int | None) -> bool:

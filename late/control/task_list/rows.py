@@ -59,10 +59,9 @@ def parked(
         return select(*columns).where(*mine).order_by(*key).limit(most)
 
     for row in lateral_rows(connection, leg, [(each,) for each in shards], rows=most):
-        task = _of_row(row, which, shards[row.leg], row.due_at_us)
-        yield msgspec.structs.replace(
-            task, attempts=row.attempts, due_at_us=row.due_at_us, reason=row.reason,
-            ordering_key=row.held_key or task.ordering_key,
+        yield _of_row(
+            row, which, shards[row.leg], row.due_at_us, row.held_key,
+            attempts=row.attempts, due_at_us=row.due_at_us, reason=row.reason,
         )  # fmt: skip
 
 
@@ -197,14 +196,16 @@ def _asked(table: Any, which: TaskFilter) -> list[ColumnElement[Any]]:
     return [*wanted, table.c.headers] if which.asks_headers else wanted
 
 
-def _of_row(row: Any, which: TaskFilter, shard_id: int, number: int) -> ListedTask:
-    task_id = str(row.task_id)
+def _of_row(
+    row: Any, which: TaskFilter, shard_id: int, number: int, held_key: str | None = None,
+    **more: Any,
+) -> ListedTask:  # fmt: skip
     options = object_of(row.options) if which.key is not None else None
     return ListedTask(
-        at=number, task_id=task_id, group=which.group, shard_id=shard_id,
+        at=number, task_id=str(row.task_id), group=which.group, shard_id=shard_id,
         queue=row.queue, name=row.name, created_at_us=row.created_at_us,
-        ordering_key=(options or {}).get("ordering_key"),
-        headers=object_of(row.headers) if which.asks_headers else None,
+        ordering_key=held_key or (options or {}).get("ordering_key"),
+        headers=object_of(row.headers) if which.asks_headers else None, **more,
     )  # fmt: skip
 
 

@@ -7,7 +7,6 @@ slot that was not read is a gap and never a zero.
 from __future__ import annotations
 
 import math
-from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from typing import Literal
 
@@ -61,35 +60,51 @@ class Slot(msgspec.Struct, gc=False):
             for index, count in more:
                 counts[index] = counts.get(index, 0) + count
 
+    def merge(self, more: Slot) -> None:
+        self.arrived += more.arrived
+        self.failed += more.failed
+        for outcome, count in more.ends.items():
+            self.ends[outcome] = self.ends.get(outcome, 0) + count
+        for counts, others in ((self.waiting, more.waiting), (self.busy, more.busy)):
+            for index, count in others.items():
+                counts[index] = counts.get(index, 0) + count
+
 
 Slots = dict[int, dict[Key, Slot]]
 """Counts by the beginning of their slot."""
 
 
-def add(slots: Slots, counted: UsageRead, slot_us: int, most: float = math.inf) -> None:
-    """Add what one read has counted. A slot that has `most` keys takes no new ones."""
+def slots_of(counted: UsageRead, slot_us: int) -> Slots:
+    """Add up what one read has counted."""
+    slots: Slots = {}
     for at_us, (group, usage) in zip(counted.times, counted.usage, strict=True):
         if usage.queue == CONTROL_QUEUE:
             continue
         of = slots.setdefault(at_us // slot_us * slot_us, {})
         key = (group, usage.queue, usage.target)
         if key not in of:
-            if len(of) >= most:
-                continue
             of[key] = Slot()
         of[key].add(usage)
+    return slots
+
+
+def merge(slots: Slots, more: Slots, most: float = math.inf) -> None:
+    """Add `more` to `slots`. A slot that has `most` keys takes no new ones."""
+    for at_us, found in more.items():
+        of = slots.setdefault(at_us, {})
+        for key, slot in found.items():
+            if key in of:
+                of[key].merge(slot)
+            elif len(of) < most:
+                of[key] = together([slot])
 
 
 def together(slots: Iterable[Slot]) -> Slot:
     """Add up slots."""
-    ends, waiting, busy = Counter[str](), Counter[int](), Counter[int]()
-    arrived = failed = 0
+    found = Slot()
     for each in slots:
-        arrived, failed = arrived + each.arrived, failed + each.failed
-        ends.update(each.ends)
-        waiting.update(each.waiting)
-        busy.update(each.busy)
-    return Slot(arrived, failed, dict(ends), dict(waiting), dict(busy))
+        found.merge(each)
+    return found
 
 
 def by_queue(slots: Slots, wanted: Collection[tuple[str, str]]) -> dict[tuple[str, str], Slots]:

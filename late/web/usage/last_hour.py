@@ -8,7 +8,7 @@ from late.concurrency import in_thread
 from late.control import Control
 from late.control.status.changes import Change
 from late.control.status.usage import ROWS, Key, UsageRead
-from late.web.models.history import HOUR_US, MINUTE_US, Slots, add
+from late.web.models.history import HOUR_US, MINUTE_US, Slots, merge, slots_of
 from late.web.usage.shared_read import STEPS, PacedRead
 
 COUNTS_MAX = 200_000
@@ -43,17 +43,26 @@ class LastHour(PacedRead):
         self.changes = await in_thread(status.changes_since, _hour_before(self._now_us))
         for _ in range(STEPS):
             read = (max(self.since_us, self._from_us), self._read)
-            self.take(await in_thread(status.usage_since, *read, rows=ROWS // STEPS))
+            self.take(*await in_thread(self._step, *read))
             if self.whole or self._closing:
                 break
 
-    def take(self, counted: UsageRead) -> None:
-        """Add the counts of one read, and forget what is older than an hour."""
+    def _step(self, since_us: int, read: Mapping[Key, int]) -> tuple[UsageRead, Slots]:
+        """Read and add up in a thread, so that pages are served meanwhile."""
+        counted = self._control.status.usage_since(since_us, read, rows=ROWS // STEPS)
+        return counted, slots_of(counted, MINUTE_US)
+
+    def take(self, counted: UsageRead, minutes: Slots) -> None:
+        """Add the counts of one read, and forget what is older than an hour.
+
+        Args:
+            minutes: the sums of `counted`.
+        """
         self._now_us, begins_us = counted.now_us, _hour_before(counted.now_us)
         if counted.anew:
             self.minutes, self.gaps, self.until_us = {}, (), 0
             self.since_us = self._from_us = begins_us
-        add(self.minutes, counted, MINUTE_US)
+        merge(self.minutes, minutes)
         for _, usage in counted.usage:
             if usage.name in self.names or len(self.names) < NAMES_MAX:
                 self.names[usage.name] = usage.queue

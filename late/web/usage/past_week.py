@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from late.concurrency import in_thread
 from late.control import Control
 from late.control.status.usage import Key, UsageRead
-from late.web.models.history import HOUR_US, Slots, add
+from late.web.models.history import HOUR_US, Slots, merge, slots_of
 from late.web.usage.shared_read import STEPS, PacedRead
 
 WEEK_US = 168 * HOUR_US
@@ -33,17 +33,25 @@ class PastWeek(PacedRead):
     async def _read_share(self) -> None:
         if not self.since_us:
             self.since_us = _week_before(await in_thread(self._control.now))
-        usage_since = self._control.status.usage_since
         for _ in range(STEPS):
-            self.take(await in_thread(usage_since, self.since_us, self._read, rows=ROWS // STEPS))
+            self.take(*await in_thread(self._step, self.since_us, self._read))
             if self.whole or self._closing:
                 break
 
-    def take(self, counted: UsageRead) -> None:
-        """Add the counts of one read, and forget what is older than the week."""
+    def _step(self, since_us: int, read: Mapping[Key, int]) -> tuple[UsageRead, Slots]:
+        """Read and add up in a thread, so that pages are served meanwhile."""
+        counted = self._control.status.usage_since(since_us, read, rows=ROWS // STEPS)
+        return counted, slots_of(counted, HOUR_US)
+
+    def take(self, counted: UsageRead, hours: Slots) -> None:
+        """Add the counts of one read, and forget what is older than the week.
+
+        Args:
+            hours: the sums of `counted`.
+        """
         if counted.anew:
             self.hours, self.first_us, self.until_us = {}, 0, 0
-        add(self.hours, counted, HOUR_US, KEYS_MAX)
+        merge(self.hours, hours, KEYS_MAX)
         if counted.times:
             first = min(counted.times)
             self.first_us = min(self.first_us or first, first)
