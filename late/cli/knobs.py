@@ -51,20 +51,22 @@ def _why_unknown(control: Control, turned: SettingsChange) -> str | None:
     """
     if turned.before != QueueSettings():
         return None
+    kind, name = turned.kind, turned.name
     try:
-        if turned.kind == "target":
-            known = _is_target(turned.name, control)
-            others = "the file that LATE_TARGETS names does not have it; an app's own code may"
-        else:
-            queues = sorted({each.queue for each in control.status.read(limit=LOOK).queues})
-            known = turned.name in queues
-            others = f"there are tasks of {', '.join(queues[:20]) or 'no other either'}"
+        if kind == "target":
+            if _is_target(name, control):
+                return None
+            return (
+                f"target {name} is new here: no knob of it was set, and the file that LATE_TARGETS "
+                "names does not have it (an app's own code may)"
+            )
+        queues = sorted({each.queue for each in control.status.read(limit=LOOK).queues})
     except LateError:  # what was asked is done all the same
         return None
-    nothing = "no knob of it was set" + (
-        ", no task of it is there" if turned.kind == "queue" else ""
-    )
-    return None if known else f"is {turned.kind} {turned.name} meant? {nothing}; {others}"
+    if name in queues:
+        return None
+    others = f"queues with tasks: {', '.join(queues[:20])}" if queues else "no queue has tasks yet"
+    return f"queue {name} is new: no knob of it was set, and it has no tasks; {others}"
 
 
 def say(turned: SettingsChange, json: bool, *, dry_run: bool = False) -> None:

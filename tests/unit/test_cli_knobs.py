@@ -78,12 +78,12 @@ def test_a_name_that_nothing_knows_is_doubted(cli: Cli) -> None:
     cli.fine("enqueue", "charge", "--queue", "payments")
     ended = cli.fine("queue", "set", "paymnts", "rate=3")
     assert ended.err == (
-        "note: is queue paymnts meant? no knob of it was set, no task of it is there; "
-        "there are tasks of payments\n"
+        "note: queue paymnts is new: no knob of it was set, and it has no tasks; "
+        "queues with tasks: payments\n"
     )
     assert cli.fine("queue", "pause", "paymnts").err == ""  # it has a knob
     assert cli.fine("queue", "pause", "payments").err == ""
-    assert "is target biling meant?" in cli.fine("target", "set", "biling", "rate=1").err
+    assert "target biling is new here" in cli.fine("target", "set", "biling", "rate=1").err
     assert cli.fine("target", "set", "local", "rate=1").err == ""
 
 
