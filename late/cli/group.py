@@ -336,18 +336,14 @@ def _effects(found: Reset, place: str | int) -> None:
 
 def _window(found: Reset, place: str | int) -> None:
     """Print which tasks the group reads from there on, and how long a rate makes that."""
+    from late.cli.group_window import say_kept
     from late.control.views import Count
 
     if found.queues:
         output.table("It reads", ("queue", "tasks>"), list(found.queues.items()))
         span = f"{output.moment(found.oldest_us)} to {output.moment(found.newest_us)}"
         output.line(False, {}, f"enqueued from {span}")
-    kept = found.kept_us
-    if kept is None:
-        output.line(False, {}, "the log keeps no task: there is nothing to read again")
-    elif isinstance(place, int) and place < kept:
-        since = output.moment(kept)
-        output.line(False, {}, f"the log begins at {since}: what is older is not kept any more")
+    say_kept(found.kept_us, place if isinstance(place, int) else found.kept_us or 0)
     total = sum(found.queues.values(), start=Count())
     if found.rate is not None and total.n:
         least = "at least " if total.capped else ""

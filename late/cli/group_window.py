@@ -49,7 +49,11 @@ def replay(
                 return
             options.asked(f"Replay this window in group {name}?", f"this replays {shown.copied}")
         found = _carry_out(control, name, since_us, until_us, rate, again=again)
-    output.line(json, found, f"{found.copied} tasks are put back, and run as they fall due")
+    if found.copied.n or json:
+        output.line(json, found, f"{found.copied} tasks are put back, and run as they fall due")
+    else:
+        say_kept(found.kept_us, found.since_us)
+        output.line(False, {}, "nothing is put back: there is no ended task of the window")
 
 
 def _carry_out(
@@ -86,17 +90,23 @@ def _rehearsed(found: WindowReplay) -> None:
         [*found.queues.items(), ("all", found.copied)],
     )
     output.line(False, {}, f"enqueued from {since} until before {until}")
-    if found.kept_us is None:
-        output.line(False, {}, "the log keeps no task: there is nothing to run again")
-    elif found.since_us < found.kept_us:
-        kept = output.moment(found.kept_us)
-        output.line(False, {}, f"the log begins at {kept}: what is older is not kept any more")
+    say_kept(found.kept_us, found.since_us)
     if found.cancelled:
         output.line(False, {}, f"{found.cancelled:,} are left out: they were cancelled")
     if found.copied.n:
         least = "at least " if found.copied.capped else ""
         took = output.age(found.copied.n / found.rate)
         output.line(False, {}, f"at a rate of {found.rate:g}/s it takes {least}{took}")
+
+
+def say_kept(kept_us: int | None, since_us: int) -> None:
+    """Say what of the log before `since_us` is not there, and how it keeps more."""
+    keep = "`late retention 7d` keeps more from now on"
+    if kept_us is None:
+        output.line(False, {}, f"the log keeps no task that has ended; {keep}")
+    elif since_us < kept_us:
+        since = output.moment(kept_us)
+        output.line(False, {}, f"the log begins at {since}: what is older is not kept; {keep}")
 
 
 def _exact(us: int) -> str:

@@ -42,7 +42,7 @@ def test_a_replay_is_rehearsed_and_then_has_its_rate(cli: Cli) -> None:
         shown = cli.fine(*asked, "--dry-run").out
         assert "Would reset group default" in shown
         assert "orders" in shown
-        assert "what is older is not kept any more" in shown
+        assert "what is older is not kept; `late retention 7d`" in shown
         assert "at a rate of 0.5/s it takes 6.0s" in shown
         unasked = cli(*asked)
         assert (unasked.code, "this resets group default" in unasked.err) == (2, True)
@@ -87,7 +87,7 @@ def test_a_window_is_rehearsed_and_then_replayed(cli: Cli) -> None:
     shown = " ".join(cli.fine(*command, "--dry-run").out.split())
     assert "Would run again in group default" in shown
     assert "orders" in shown
-    assert "what is older is not kept any more" in shown
+    assert "what is older is not kept; `late retention 7d`" in shown
     assert "at a rate of 100/s it takes" in shown
     assert cli.fine(*command, "--dry-run", "--json").json["copied"]["n"] == 3
     assert "this replays 3: give --yes" in cli(*command).err
@@ -100,6 +100,16 @@ def test_a_window_is_rehearsed_and_then_replayed(cli: Cli) -> None:
     assert sorted(ran) == [0, 0, 1, 1, 2, 2]
     words = ("group", "reset", "default", "--to", "now", "--again")
     assert "give --until" in cli.refused(*words)
+
+
+def test_a_log_that_keeps_nothing_names_the_remedy(cli: Cli) -> None:
+    app = late.App(cli.url)
+    drain(app)
+    ended = cli.fine("group", "reset", "default", "--from", "1h", "--until", "now", "--rate", "1",
+                     "--yes")  # fmt: skip
+    shown = " ".join(ended.out.split())
+    assert "keeps no task that has ended; `late retention 7d` keeps more from now on" in shown
+    assert "nothing is put back" in shown
 
 
 async def test_a_window_over_http(tmp_path: Path) -> None:
