@@ -319,6 +319,7 @@ def of_database(
         yield "late_queue_in_flight", labels, queue.in_flight.n
         yield "late_queue_parked", labels, queue.parked.n
         yield "late_queue_dead", labels, queue.dead.n
+        yield "late_queue_killed", labels, queue.killed.n
     limited: Counter[tuple[str, str]] = Counter(
         {(queue.group, queue.queue): 0 for queue in seen.queues}
     )

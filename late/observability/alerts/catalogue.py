@@ -102,8 +102,10 @@ ALERTS: tuple[Alert, ...] = (
           "- scalar(sum(late_slots_busy) or vector(0)) > 100",
           "1m", "The tenant {{ $labels.tenant }} sends {{ $value | humanizePercentage }} of the "
           "tasks of {{ $labels.queue }}, and tasks wait."),
-    Alert("LateWorkersDie", "ticket", "max by (group) (late_suspect_deaths) > 1", "0m",
-          "{{ $value }} workers of the group {{ $labels.group }} died under one task."),
+    Alert("LateWorkersDie", "ticket",
+          # A task that kills quickly is a dead letter before anybody has seen it on trial.
+          "max by (group) (late_suspect_deaths) > 1 or max by (group) (late_queue_killed) > 0",
+          "0m", "Workers of the group {{ $labels.group }} died under a task."),
     Alert("LateDeadLetters", "ticket",
           "max by (group, queue) (late_queue_dead{{{queues}}}) > 0", "1m",
           "{{ $value }} tasks of {{ $labels.queue }} are dead letters, and wait for somebody.",

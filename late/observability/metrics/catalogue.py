@@ -271,6 +271,7 @@ _look("database", "late_tenant_share", "Part of a queue's arrivals in the last m
 _look("database", "late_queue_limited", "Of the parked, those that a limit or a target holds back.",
       _QUEUE)  # fmt: skip
 _look("database", "late_queue_dead", "Dead letters.", _QUEUE)
+_look("database", "late_queue_killed", "Dead letters under which workers died.", _QUEUE)
 _look("database", "late_unhandled_tasks", "Parked tasks that no live worker can run. handlers: "
       "none, if no live worker has declared one; some, if they did not fit or refused; unknown, "
       "if not all workers have declared theirs.", "group queue task handlers")  # fmt: skip
