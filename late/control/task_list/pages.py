@@ -81,7 +81,7 @@ def _waiting(
     connection: Connection, state: State, which: TaskFilter, reads: Reads,
     fair_keys: Mapping[str, str], after: Key | None, now: int, limit: int,
 ) -> TaskPage:  # fmt: skip
-    """Put the rows of all shards in order, as far as each shard has come, and filter them."""
+    """Read the rows of all shards, and put them in order."""
     seen = {
         shard_id: each
         for (name, shard_id), each in journals(connection).items()
@@ -91,12 +91,26 @@ def _waiting(
     most = max(LOOKED_MIN, LOOKED // max(1, len(shards)))
     if which.plain:
         most = min(most, limit + 1)
-    if state == "logged":
-        found = rows.logged(connection, which, shards, seen, after, most)
-    elif state == "open":
-        found = rows.opened(connection, which, seen, after, most)
-    else:
-        found = rows.parked(connection, which, shards, after, most)
+    # Mostly the shards are alike, and twice the share of each is a page; else it is read again.
+    few = 2 * (limit // max(1, len(shards)) + 4) if which.plain else most
+    for share in sorted({min(few, most), most}):
+        if state == "logged":
+            found = rows.logged(connection, which, shards, seen, after, share)
+        elif state == "open":
+            found = rows.opened(connection, which, seen, after, share)
+        else:
+            found = rows.parked(connection, which, shards, after, share)
+        page = _merged(found, state, which, reads, fair_keys, now, limit, share)
+        if not page.stopped:
+            break
+    return page
+
+
+def _merged(
+    found: Iterable[ListedTask], state: State, which: TaskFilter, reads: Reads,
+    fair_keys: Mapping[str, str], now: int, limit: int, most: int,
+) -> TaskPage:  # fmt: skip
+    """Put the rows in order, and filter them, as far as each shard has come with `most` rows."""
     of_shard: dict[int, list[ListedTask]] = {}
     for task in found:
         of_shard.setdefault(task.shard_id, []).append(task)
