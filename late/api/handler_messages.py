@@ -59,7 +59,8 @@ def response_of(verdict: Verdict) -> Any:
             return handler_pb2.ExecuteResponse(retry=message)
         case "failed":
             return handler_pb2.ExecuteResponse(fail=task_pb2.Fail(reason=reason))
-    return handler_pb2.ExecuteResponse(done=task_pb2.Done(result=verdict.result or b""))
+    done = task_pb2.Done(result=verdict.result or b"", counts=dict(verdict.counts))
+    return handler_pb2.ExecuteResponse(done=done)
 
 
 def _us(moment: Timestamp) -> int:

@@ -24,6 +24,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import grpc
+import msgspec
 from google.protobuf.wrappers_pb2 import Int32Value
 
 from late.api import limits
@@ -33,7 +34,7 @@ from late.api.handler_messages import attempt_of, response_of
 from late.dispatcher.handler import Bound
 from late.dispatcher.local.threads import Threads
 from late.errors import ConfigError, DecodeError
-from late.handler.classify import DONE, Verdict, raised, returned
+from late.handler.classify import Verdict, raised, returned
 from late.handler.context import AsyncContext, Context
 from late.handler.outcomes import Signal
 from late.model.targets import address, is_loopback, resolve
@@ -204,6 +205,7 @@ class _Servicer:
             attempt = attempt_of(task)
             kind = AsyncContext if bound.is_async else Context
             call: Callable[..., Any] = partial(bound.fn, **arguments)
+            about: AsyncContext | Context | None = None
             if bound.wants_context:
                 about = kind(
                     attempt,
@@ -215,11 +217,11 @@ class _Servicer:
                 )
                 call = partial(bound.fn, about, **arguments)
             if bound.is_async:
-                return _judged(await call(), task.keeps_result)
+                return _judged(await call(), task.keeps_result, about)
             # A thread that outlives its call still counts against `concurrency`.
             inside, leave = leave, _nothing
             value = await self._threads.run(partial(_and_then, call, inside))
-            return _judged(value, task.keeps_result)
+            return _judged(value, task.keeps_result, about)
         except DecodeError as error:
             if error.elsewhere:
                 return Verdict("not_capable", str(error), reason=error.reason)
@@ -276,13 +278,13 @@ def _nothing() -> None:
     pass
 
 
-def _judged(value: object, keep: bool) -> Verdict:
-    """Make the verdict of a returned value.
+def _judged(value: object, keep: bool, context: AsyncContext | Context | None) -> Verdict:
+    """Make the verdict of a returned value, with what the handler has counted.
 
     Raises:
         DecodeError: the result is to be kept, but is not JSON or is too large.
     """
-    verdict = returned(value)
-    if keep and verdict is DONE and not isinstance(value, Signal):
-        return Verdict("done", result=payloads.result(value))
+    verdict = returned(value if context is None else context.counted(value))
+    if keep and verdict.kind == "done" and not isinstance(value, Signal):
+        return msgspec.structs.replace(verdict, result=payloads.result(value))
     return verdict

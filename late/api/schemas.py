@@ -24,6 +24,7 @@ AfterS = Annotated[float, Meta(ge=0, le=limits.AFTER_S_MAX)]
 Text = Annotated[str, Meta(max_length=4_096)]
 ReceiptText = Annotated[str, Meta(min_length=1, max_length=1_024)]
 Names = Annotated[list[Annotated[str, Meta(max_length=128)]], Meta(max_length=100)]
+CountsGiven = Annotated[dict[str, int], Meta(max_length=16)]
 OutcomeWord = Literal["done", "retry", "snooze", "discard", "fail", "not_capable"]
 
 
@@ -68,6 +69,7 @@ class Ack(msgspec.Struct, forbid_unknown_fields=True):
 
     receipt: ReceiptText
     result: msgspec.Raw | msgspec.UnsetType = msgspec.UNSET
+    counts: CountsGiven = {}
 
 
 class Extend(msgspec.Struct, forbid_unknown_fields=True):

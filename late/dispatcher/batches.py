@@ -82,7 +82,13 @@ class BatchHandler:
 
     async def fn(self, context: AsyncContext, *, item: Any) -> object:
         """Run as part of a batch, and return or raise the outcome of this item."""
-        mine = Item(item, task_id=context.task_id, attempt=context.attempt, headers=context.headers)
+        mine = Item(
+            item,
+            task_id=context.task_id,
+            attempt=context.attempt,
+            headers=context.headers,
+            name=self.name,
+        )
         call = self._join(mine, alone=context.attempt > 1)
         call.shadow = context.shadow  # A worker serves shadows alone, or none.
         assert call.run is not None
@@ -102,6 +108,8 @@ class BatchHandler:
             call.waiting -= 1
         if mine.failure is not None:
             raise mine.failure
+        for name, number in mine.counts:
+            context.count(name, number)
         return None
 
     def _join(self, item: Item[Any], *, alone: bool) -> _Gathering:

@@ -5,6 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Generic, TypeVar, overload
 
+from late.handler import counts
+from late.model.task import Counts
+
 T = TypeVar("T")
 
 BATCH_MAX = 1_000
@@ -13,7 +16,7 @@ BATCH_MAX = 1_000
 class Item(Generic[T]):
     """One task of a batch. It ends as done unless `fail` is called."""
 
-    __slots__ = ("attempt", "failure", "headers", "task_id", "value")
+    __slots__ = ("_counts", "_name", "attempt", "failure", "headers", "task_id", "value")
 
     def __init__(
         self,
@@ -22,8 +25,9 @@ class Item(Generic[T]):
         task_id: str = "",
         attempt: int = 1,
         headers: Mapping[str, str] | None = None,
+        name: str = "batch",
     ) -> None:
-        """Make an item. A test needs the value only."""
+        """Make an item. A test needs the value only. `name` is the task's, for messages."""
         self.value = value
         """The task's argument."""
         self.task_id = task_id
@@ -33,6 +37,8 @@ class Item(Generic[T]):
         """The producer's headers; empty if there are none."""
         self.failure: BaseException | None = None
         """The error that `fail` was given."""
+        self._name = name
+        self._counts: dict[str, int] = {}
 
     def __repr__(self) -> str:
         return f"<Item {self.task_id} attempt {self.attempt}>"
@@ -43,6 +49,23 @@ class Item(Generic[T]):
         It is an exception, or one of `Retry`, `Snooze`, `Discard` and `Nack`.
         """
         self.failure = error
+
+    def count(self, name: str, number: int = 1) -> None:
+        """Count something that the business knows for this task; see `Context.count`.
+
+        It counts if this task is done.
+
+        Raises:
+            ConfigError: a wrong name or number, or too many names.
+        """
+        counts.check(self._name, name, number)
+        if number:
+            self._counts[name] = self._counts.get(name, 0) + number
+
+    @property
+    def counts(self) -> Counts:
+        """What was counted for this task, ascending by name."""
+        return tuple(sorted(self._counts.items()))
 
 
 class Batch(Sequence[Item[T]]):

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Mapping
 
 from late.errors import ConfigError
+from late.model.task import Counts
 
 NAMES_MAX = 16
 """Names that one task may count in a process. Each is in every row of usage that has it."""
@@ -14,6 +16,11 @@ _NAME = re.compile(r"[A-Za-z][A-Za-z0-9_-]{0,25}\Z")
 
 _known: dict[str, set[str]] = {}
 """The names that each task has counted so far."""
+
+
+def given(numbers: Mapping[str, int]) -> Counts:
+    """Return the counts of an answer, ascending by name; `check` has not seen them yet."""
+    return tuple(sorted(numbers.items()))
 
 
 def check(task: str, name: str, number: int) -> None:

@@ -26,7 +26,7 @@ from google.protobuf import duration_pb2 as google_dot_protobuf_dot_duration__pb
 from google.protobuf import timestamp_pb2 as google_dot_protobuf_dot_timestamp__pb2
 
 
-DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\x12late/v1/task.proto\x12\x07late.v1\x1a\x1egoogle/protobuf/duration.proto\x1a\x1fgoogle/protobuf/timestamp.proto\"\xad\x03\n\x04Task\x12\x0f\n\x07task_id\x18\x01 \x01(\t\x12\r\n\x05group\x18\x02 \x01(\t\x12\r\n\x05queue\x18\x03 \x01(\t\x12\x0c\n\x04name\x18\x04 \x01(\t\x12\x0f\n\x07payload\x18\x05 \x01(\x0c\x12\r\n\x05\x63odec\x18\x06 \x01(\t\x12+\n\x07headers\x18\x07 \x03(\x0b\x32\x1a.late.v1.Task.HeadersEntry\x12\x0f\n\x07\x61ttempt\x18\x08 \x01(\x05\x12\x14\n\x0cmax_attempts\x18\t \x01(\x05\x12\x0e\n\x06\x64\x65\x61ths\x18\n \x01(\x05\x12\x11\n\tis_replay\x18\x0b \x01(\x08\x12/\n\x0b\x65nqueued_at\x18\x0c \x01(\x0b\x32\x1a.google.protobuf.Timestamp\x12*\n\x06\x64ue_at\x18\r \x01(\x0b\x32\x1a.google.protobuf.Timestamp\x12.\n\nexpires_at\x18\x0e \x01(\x0b\x32\x1a.google.protobuf.Timestamp\x12\x14\n\x0ckeeps_result\x18\x0f \x01(\x08\x1a.\n\x0cHeadersEntry\x12\x0b\n\x03key\x18\x01 \x01(\t\x12\r\n\x05value\x18\x02 \x01(\t:\x02\x38\x01\"\x16\n\x04\x44one\x12\x0e\n\x06result\x18\x01 \x01(\x0c\"A\n\x05Retry\x12(\n\x05\x61\x66ter\x18\x01 \x01(\x0b\x32\x19.google.protobuf.Duration\x12\x0e\n\x06reason\x18\x02 \x01(\t\"B\n\x06Snooze\x12(\n\x05\x61\x66ter\x18\x01 \x01(\x0b\x32\x19.google.protobuf.Duration\x12\x0e\n\x06reason\x18\x02 \x01(\t\"\x19\n\x07\x44iscard\x12\x0e\n\x06reason\x18\x01 \x01(\t\"\x16\n\x04\x46\x61il\x12\x0e\n\x06reason\x18\x01 \x01(\t\"\x1c\n\nNotCapable\x12\x0e\n\x06reason\x18\x01 \x01(\tb\x06proto3')
+DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\x12late/v1/task.proto\x12\x07late.v1\x1a\x1egoogle/protobuf/duration.proto\x1a\x1fgoogle/protobuf/timestamp.proto\"\xad\x03\n\x04Task\x12\x0f\n\x07task_id\x18\x01 \x01(\t\x12\r\n\x05group\x18\x02 \x01(\t\x12\r\n\x05queue\x18\x03 \x01(\t\x12\x0c\n\x04name\x18\x04 \x01(\t\x12\x0f\n\x07payload\x18\x05 \x01(\x0c\x12\r\n\x05\x63odec\x18\x06 \x01(\t\x12+\n\x07headers\x18\x07 \x03(\x0b\x32\x1a.late.v1.Task.HeadersEntry\x12\x0f\n\x07\x61ttempt\x18\x08 \x01(\x05\x12\x14\n\x0cmax_attempts\x18\t \x01(\x05\x12\x0e\n\x06\x64\x65\x61ths\x18\n \x01(\x05\x12\x11\n\tis_replay\x18\x0b \x01(\x08\x12/\n\x0b\x65nqueued_at\x18\x0c \x01(\x0b\x32\x1a.google.protobuf.Timestamp\x12*\n\x06\x64ue_at\x18\r \x01(\x0b\x32\x1a.google.protobuf.Timestamp\x12.\n\nexpires_at\x18\x0e \x01(\x0b\x32\x1a.google.protobuf.Timestamp\x12\x14\n\x0ckeeps_result\x18\x0f \x01(\x08\x1a.\n\x0cHeadersEntry\x12\x0b\n\x03key\x18\x01 \x01(\t\x12\r\n\x05value\x18\x02 \x01(\t:\x02\x38\x01\"p\n\x04\x44one\x12\x0e\n\x06result\x18\x01 \x01(\x0c\x12)\n\x06\x63ounts\x18\x02 \x03(\x0b\x32\x19.late.v1.Done.CountsEntry\x1a-\n\x0b\x43ountsEntry\x12\x0b\n\x03key\x18\x01 \x01(\t\x12\r\n\x05value\x18\x02 \x01(\x03:\x02\x38\x01\"A\n\x05Retry\x12(\n\x05\x61\x66ter\x18\x01 \x01(\x0b\x32\x19.google.protobuf.Duration\x12\x0e\n\x06reason\x18\x02 \x01(\t\"B\n\x06Snooze\x12(\n\x05\x61\x66ter\x18\x01 \x01(\x0b\x32\x19.google.protobuf.Duration\x12\x0e\n\x06reason\x18\x02 \x01(\t\"\x19\n\x07\x44iscard\x12\x0e\n\x06reason\x18\x01 \x01(\t\"\x16\n\x04\x46\x61il\x12\x0e\n\x06reason\x18\x01 \x01(\t\"\x1c\n\nNotCapable\x12\x0e\n\x06reason\x18\x01 \x01(\tb\x06proto3')
 
 _globals = globals()
 _builder.BuildMessageAndEnumDescriptors(DESCRIPTOR, _globals)
@@ -35,20 +35,24 @@ if not _descriptor._USE_C_DESCRIPTORS:
   DESCRIPTOR._loaded_options = None
   _globals['_TASK_HEADERSENTRY']._loaded_options = None
   _globals['_TASK_HEADERSENTRY']._serialized_options = b'8\001'
+  _globals['_DONE_COUNTSENTRY']._loaded_options = None
+  _globals['_DONE_COUNTSENTRY']._serialized_options = b'8\001'
   _globals['_TASK']._serialized_start=97
   _globals['_TASK']._serialized_end=526
   _globals['_TASK_HEADERSENTRY']._serialized_start=480
   _globals['_TASK_HEADERSENTRY']._serialized_end=526
   _globals['_DONE']._serialized_start=528
-  _globals['_DONE']._serialized_end=550
-  _globals['_RETRY']._serialized_start=552
-  _globals['_RETRY']._serialized_end=617
-  _globals['_SNOOZE']._serialized_start=619
-  _globals['_SNOOZE']._serialized_end=685
-  _globals['_DISCARD']._serialized_start=687
-  _globals['_DISCARD']._serialized_end=712
-  _globals['_FAIL']._serialized_start=714
-  _globals['_FAIL']._serialized_end=736
-  _globals['_NOTCAPABLE']._serialized_start=738
-  _globals['_NOTCAPABLE']._serialized_end=766
+  _globals['_DONE']._serialized_end=640
+  _globals['_DONE_COUNTSENTRY']._serialized_start=595
+  _globals['_DONE_COUNTSENTRY']._serialized_end=640
+  _globals['_RETRY']._serialized_start=642
+  _globals['_RETRY']._serialized_end=707
+  _globals['_SNOOZE']._serialized_start=709
+  _globals['_SNOOZE']._serialized_end=775
+  _globals['_DISCARD']._serialized_start=777
+  _globals['_DISCARD']._serialized_end=802
+  _globals['_FAIL']._serialized_start=804
+  _globals['_FAIL']._serialized_end=826
+  _globals['_NOTCAPABLE']._serialized_start=828
+  _globals['_NOTCAPABLE']._serialized_end=856
 # @@protoc_insertion_point(module_scope)

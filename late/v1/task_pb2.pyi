@@ -52,10 +52,19 @@ class Task(_message.Message):
     def __init__(self, task_id: _Optional[str] = ..., group: _Optional[str] = ..., queue: _Optional[str] = ..., name: _Optional[str] = ..., payload: _Optional[bytes] = ..., codec: _Optional[str] = ..., headers: _Optional[_Mapping[str, str]] = ..., attempt: _Optional[int] = ..., max_attempts: _Optional[int] = ..., deaths: _Optional[int] = ..., is_replay: bool = ..., enqueued_at: _Optional[_Union[datetime.datetime, _timestamp_pb2.Timestamp, _Mapping]] = ..., due_at: _Optional[_Union[datetime.datetime, _timestamp_pb2.Timestamp, _Mapping]] = ..., expires_at: _Optional[_Union[datetime.datetime, _timestamp_pb2.Timestamp, _Mapping]] = ..., keeps_result: bool = ...) -> None: ...
 
 class Done(_message.Message):
-    __slots__ = ("result",)
+    __slots__ = ("result", "counts")
+    class CountsEntry(_message.Message):
+        __slots__ = ("key", "value")
+        KEY_FIELD_NUMBER: _ClassVar[int]
+        VALUE_FIELD_NUMBER: _ClassVar[int]
+        key: str
+        value: int
+        def __init__(self, key: _Optional[str] = ..., value: _Optional[int] = ...) -> None: ...
     RESULT_FIELD_NUMBER: _ClassVar[int]
+    COUNTS_FIELD_NUMBER: _ClassVar[int]
     result: bytes
-    def __init__(self, result: _Optional[bytes] = ...) -> None: ...
+    counts: _containers.ScalarMap[str, int]
+    def __init__(self, result: _Optional[bytes] = ..., counts: _Optional[_Mapping[str, int]] = ...) -> None: ...
 
 class Retry(_message.Message):
     __slots__ = ("after", "reason")

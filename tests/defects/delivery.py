@@ -95,7 +95,7 @@ def retention_ignored() -> None:
 
 def unasked_results() -> None:
     """What a target answers is kept, whether the task asks for it or not."""
-    replace(responses, "as_result", lambda verdict, wanted: verdict)
+    replace(responses, "as_recorded", lambda verdict, attempt: verdict)
 
 
 def steps_begin_anew() -> None:

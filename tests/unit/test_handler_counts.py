@@ -12,8 +12,13 @@ import pytest
 from sqlalchemy import select
 
 import late
+from late.api.grpc import convert
+from late.api.handler_messages import response_of
+from late.dispatcher.push import grpc_caller, responses
 from late.errors import ConfigError
 from late.handler import counts
+from late.handler.batch import Item
+from late.handler.classify import Verdict
 from late.handler.context import Context
 from late.handler.outcomes import AlreadyDone, Discard, Retry
 from late.model.offers import answer_of, outcome_of
@@ -22,6 +27,7 @@ from late.schema.engine import make_engine, reading
 from late.schema.migrate import upgrade
 from late.schema.tables import settlement
 from late.testing import drain
+from late.v1 import queue_pb2
 from tests.integration.shared_kit import enqueue
 from tests.unit.dispatcher_kit import NOW_US, attempt
 
@@ -172,3 +178,55 @@ def test_a_child_process_brings_its_counts_back() -> None:
 
     sent = Reply(Verdict("done", counts=(("orders", 3),)))
     assert decode_from_child(frame(sent)[4:]) == sent
+
+
+@pytest.mark.parametrize("is_async", [False, True])
+def test_a_batch_counts_for_each_item_that_is_done(app: late.App, is_async: bool) -> None:
+    def work(batch: late.Batch[int]) -> None:
+        for item in batch:
+            item.count("rows", item.value)
+            if item.value == 3 and item.attempt == 1:
+                item.fail(ValueError("counted, and then failed"))
+
+    async def work_async(batch: late.Batch[int]) -> None:
+        work(batch)
+
+    task = app.task(name="load", batch=10, retry=SOON)(work_async if is_async else work)
+    enqueue(app, [task.call(n) for n in range(8)])
+    assert drain(app, wait_s=5.0) == {"done": 8}
+    assert counted(app) == {("done", "rows"): sum(range(8))}
+
+
+def test_an_item_refuses_what_cannot_be_added_up() -> None:
+    item = Item(1, name="items")
+    with pytest.raises(ConfigError, match=r"^items: ctx\.count\('a b'\): a name has a letter"):
+        item.count("a b")
+
+
+def push(numbers: dict[str, int], **more: Any) -> Any:
+    answer = responses.http_status(200, msgspec.json.encode({"outcome": "done", "counts": numbers}),
+                                   None, "target")  # fmt: skip
+    return responses.as_recorded(answer, msgspec.structs.replace(attempt("push"), **more))
+
+
+def test_the_answer_of_a_called_service_carries_counts() -> None:
+    assert push({"orders": 2, "items": 5}).counts == (("items", 5), ("orders", 2))
+    assert push({"orders": 2}, shadow=True) == responses.DONE
+    assert push({}) == responses.DONE
+    # A body of the service's own, which happens to have the word, says nothing.
+    own = responses.http_status(200, b'{"counts": {"orders": 2}}', None, "target")
+    assert own == responses.DONE
+
+
+@pytest.mark.parametrize("numbers", [{"a b": 1}, {"orders": -1}, {"orders": 10**13}])
+def test_a_wrong_count_of_an_answer_fails_the_attempt(numbers: dict[str, int]) -> None:
+    verdict = push(numbers)
+    assert (verdict.kind, verdict.reason) == ("failed", "bad_answer")
+
+
+def test_an_answer_over_grpc_carries_counts() -> None:
+    numbers = (("items", 5), ("orders", 2))
+    response = response_of(Verdict("done", counts=numbers))
+    assert grpc_caller._judge(response, "target", None).counts == numbers
+    answer = queue_pb2.Answer(receipt="r", done=response.done)
+    assert convert.verdict_of(answer).counts == numbers

@@ -137,7 +137,7 @@ class Executor:
             _, receipt = self._held.pop(id(outcome.attempt))
             verdict = Verdict(
                 outcome.kind, outcome.error, outcome.reason, outcome.after_us,
-                outcome.retryable, outcome.overloaded, outcome.result,
+                outcome.retryable, outcome.overloaded, outcome.result, counts=outcome.counts,
             )  # fmt: skip
             task = asyncio.ensure_future(self._answer(receipt, verdict))
             self._answering.add(task)

@@ -97,7 +97,7 @@ def verdict_of(answer: Any) -> Verdict:
     """Convert one `Answer` to the verdict of an attempt."""
     word = answer.WhichOneof("outcome")
     if word is None or word == "done":
-        return responses.done(answer.done.result)
+        return responses.done(answer.done.result, answer.done.counts)
     found = getattr(answer, word)
     after_s = seconds(found, "after") if word in ("retry", "snooze") else None
     if after_s is not None and not 0 <= after_s <= limits.AFTER_S_MAX:

@@ -205,7 +205,7 @@ class _Api:
     async def ack(self, request: Request, caller: Caller) -> Response:
         asked = schemas.parse(await self._body(request, caller, limits.BODY_BYTES), schemas.Ack)
         result = b"" if isinstance(asked.result, msgspec.UnsetType) else bytes(asked.result)
-        await self._service.answer(caller, asked.receipt, responses.done(result))
+        await self._service.answer(caller, asked.receipt, responses.done(result, asked.counts))
         return Response(status_code=204, headers=HEADERS)
 
     async def nack(self, request: Request, caller: Caller) -> Response:

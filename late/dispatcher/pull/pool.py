@@ -169,7 +169,7 @@ class PullPool:
             return True
         if verdict.kind != "interrupted":
             self._refusals.forget(hold.attempt)
-        verdict = responses.as_result(verdict, hold.attempt.keeps_result)
+        verdict = responses.as_recorded(verdict, hold.attempt)
         self._finished.add(hold.attempt, verdict, hold.started_us, hold.begun)
         self._note_quiet()
         return True

@@ -133,7 +133,7 @@ def _set(field: Any, moment: datetime) -> None:
 def _judge(response: Any, where: str, scrub: Scrub | None) -> Verdict:
     word = response.WhichOneof("outcome")
     if word is None or word == "done":
-        return responses.done(response.done.result)
+        return responses.done(response.done.result, response.done.counts)
     found = getattr(response, word)
     after_s = None
     if word in ("retry", "snooze") and found.HasField("after"):

@@ -72,7 +72,7 @@ class RemoteHandler:
         if context.shadow:
             return DONE
         verdict = await self._caller.call(job_of(context, payload, codec))
-        return responses.as_result(verdict, context.keeps_result)
+        return responses.as_recorded(verdict, context.own)
 
 
 class RemoteHandlers(Mapping[str, Handler]):

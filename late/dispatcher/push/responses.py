@@ -20,13 +20,17 @@ task; the first and the last that it has too much to do.
 from __future__ import annotations
 
 import math
+from collections.abc import Mapping
 from email.utils import parsedate_to_datetime
+from types import MappingProxyType
 from typing import Any, Literal
 
 import msgspec
 
-from late.errors import DecodeError
+from late.errors import ConfigError, DecodeError
+from late.handler import counts
 from late.handler.classify import DONE, Scrub, Verdict, clean, raised
+from late.model.task import Attempt
 from late.payload import values as payloads
 
 OVERLOADED = "overloaded"
@@ -41,6 +45,7 @@ SNOOZE_US, SNOOZE_US_LEAST = 1_000_000, 100_000
 """A snooze costs no attempt, so one without a wait would go round for ever."""
 TEXT_CHARS_MAX = 1_000
 ANSWER_BYTES_MAX = 1024 * 1024
+NO_COUNTS: Mapping[str, int] = MappingProxyType({})
 
 _GRPC: dict[str, tuple[bool, str | None]] = {
     # Whether it may be repeated, and the word for it.
@@ -71,6 +76,8 @@ class Outcome(msgspec.Struct):
     reason: str | None = None
     result: msgspec.Raw = msgspec.Raw(b"")
     """JSON, of "done"; empty for none."""
+    counts: dict[str, int] = {}
+    """What the service counts, if it is "done": as `ctx.count` does."""
 
 
 class JsonReply(msgspec.Struct):
@@ -89,7 +96,7 @@ def parse_reply(answer: Outcome, where: str, scrub: Scrub | None = None) -> Verd
     after_us = wait_us(answer.after_s)
     match answer.outcome:
         case "done":
-            return done(bytes(answer.result))
+            return done(bytes(answer.result), answer.counts)
         case "retry":
             return Verdict("failed", f"{where}: {reason or 'asked for a retry'}", after_us=after_us)
         case "snooze":
@@ -104,23 +111,31 @@ def parse_reply(answer: Outcome, where: str, scrub: Scrub | None = None) -> Verd
             return Verdict("failed", text, reason=REFUSED, retryable=False)
 
 
-def done(result: bytes) -> Verdict:
-    """Return "done" with `result`, which is JSON as it came, empty for none."""
-    return Verdict("done", result=result) if result else DONE
-
-
-def as_result(verdict: Verdict, wanted: bool) -> Verdict:
-    """Return `verdict` as it is recorded: with its result only if the task keeps one, and as a dead
-    letter if the result cannot be kept."""
-    if verdict.result is None:
-        return verdict
-    if not wanted:
+def done(result: bytes, numbers: Mapping[str, int] = NO_COUNTS) -> Verdict:
+    """Return "done" with `result`, which is JSON as it came, empty for none, and with counts."""
+    if not result and not numbers:
         return DONE
+    return Verdict("done", result=result or None, counts=counts.given(numbers))
+
+
+def as_recorded(verdict: Verdict, attempt: Attempt) -> Verdict:
+    """Return `verdict` as it is recorded: with its result only if the task keeps one, and as a dead
+    letter if the result cannot be kept; without counts in a shadow, and as a failed attempt if they
+    cannot be added up."""
+    if verdict.result is None and not verdict.counts:
+        return verdict
     try:
-        payloads.given_result(verdict.result)
+        for name, number in verdict.counts:
+            counts.check(f"queue {attempt.record.queue}", name, number)
+        if verdict.result is not None and attempt.keeps_result:
+            payloads.given_result(verdict.result)
+    except ConfigError as error:
+        return Verdict("failed", clean(str(error)), reason=BAD_ANSWER)
     except DecodeError as error:
         return raised(error, None)
-    return verdict
+    result = verdict.result if attempt.keeps_result else None
+    kept = () if attempt.shadow else verdict.counts
+    return Verdict("done", result=result, counts=kept) if result is not None or kept else DONE
 
 
 def grpc_status(
