@@ -9,11 +9,15 @@ from __future__ import annotations
 
 import json
 import os
-from collections.abc import Iterable
+import re
+import shutil
+from collections.abc import Callable, Iterable
 from dataclasses import replace
 from datetime import date, datetime, timedelta
 from pathlib import Path
+from threading import Lock
 from typing import TYPE_CHECKING, Any
+from zoneinfo import ZoneInfo
 
 import msgspec
 
@@ -41,6 +45,13 @@ if TYPE_CHECKING:
 
 FILE = "live.json"
 STATE = "_stream"
+_ENDED = "_ended"
+"""The state of a day that is over, on its way out."""
+_LOOK_S = 1.0
+_DAY = re.compile(r"\d{4}-\d\d-\d\d\.json")
+
+Now = Callable[[ZoneInfo], datetime]
+"""The time of a zone."""
 
 
 class State(msgspec.Struct, frozen=True):
@@ -54,11 +65,10 @@ class State(msgspec.Struct, frozen=True):
     used: tuple[dict[str, Any], ...] = ()
 
 
-def today(asked: Asked) -> Asked:
-    """Return the question of the local day that runs now."""
+def today(asked: Asked, now: Now = datetime.now) -> str:
+    """Return the local day that runs now."""
     book = pricebook.load(asked.prices)
-    now = datetime.now(calendar.zone(asked.tz or book.time_zone, "--tz"))
-    return of_day(asked, str(now.date()))
+    return str(now(calendar.zone(asked.tz or book.time_zone, "--tz")).date())
 
 
 def of_day(asked: Asked, day: str) -> Asked:
@@ -72,6 +82,32 @@ def of_day(asked: Asked, day: str) -> Asked:
     except ValueError:
         raise ConfigError(f"--day {day[:64]!r} is no day such as 2026-10-01") from None
     return replace(asked, from_=str(first), to=str(first + timedelta(days=1)))
+
+
+@session.explained()
+def follow(asked: Asked, by: str, every_s: float, now: Now = datetime.now) -> CostReport:
+    """Do as `run` for the day that runs, and go on with the next one at midnight, until the process
+    is ended. The day in the folder comes first.
+
+    At midnight the lake is looked at once more, and `live.json` becomes that of the day's name.
+
+    Raises:
+        ConfigError: bad input, or the folder is of another lake.
+    """
+    spark = session.start()
+    while True:
+        day = _begun(asked.out) or today(asked, now)
+        live = Live(of_day(asked, day), by)
+        query = live.start(spark, every_s)
+        try:
+            while today(asked, now) <= day:
+                if query.awaitTermination(_LOOK_S):
+                    return live.publish()
+        finally:
+            query.stop()
+        live.start(spark, None).awaitTermination()
+        live.publish()
+        live.end()
 
 
 @session.explained()
@@ -106,6 +142,7 @@ class Live:
             raise ConfigError("late report live reads a lake: give --lake DIR")
         self._lake = str(folder.absolute())
         self._place = asked.out / STATE
+        self._adding = Lock()
         self._state = self._opened()
 
     def start(self, spark: SparkSession, every_s: float | None) -> StreamingQuery:
@@ -121,13 +158,21 @@ class Live:
 
     def add(self, rows: DataFrame, batch: int) -> None:
         """Add the work of a batch, once, and write the cost."""
-        if batch <= self._state.batch:
-            return
-        without = set() if "tenant" in self._by else {"tenant"}
-        more = drivers.collect(drivers.daily(OnSpark(rows), self._days, without))
-        used = merged([*_used(self._state), *more])
-        self._keep(msgspec.structs.replace(self._state, batch=batch, used=tuple(map(_plain, used))))
-        self.publish()
+        with self._adding:  # A query that was stopped may still be here when the next one comes.
+            if batch <= self._state.batch:
+                return
+            without = set() if "tenant" in self._by else {"tenant"}
+            more = drivers.collect(drivers.daily(OnSpark(rows), self._days, without))
+            used = tuple(map(_plain, merged([*_used(self._state), *more])))
+            self._keep(msgspec.structs.replace(self._state, batch=batch, used=used))
+            self.publish()
+
+    def end(self) -> None:
+        """Keep the cost of the day under its name, and make room for the next one."""
+        out = self._asked.out
+        (out / FILE).replace(out / f"{self._asked.from_}.json")
+        self._place.replace(out / _ENDED)
+        shutil.rmtree(out / _ENDED)
 
     def publish(self) -> CostReport:
         """Write the cost of the work so far, by the formulas of the batch report."""
@@ -147,15 +192,13 @@ class Live:
         """Read the state, or begin one."""
         new = State(self._asked.from_, self._days.tz.key, self._lake)
         path, out = self._place / "state.json", self._asked.out
+        shutil.rmtree(out / _ENDED, ignore_errors=True)
         if not path.exists():
-            if out.exists() and any(out.iterdir()):
+            if out.exists() and not all(_DAY.fullmatch(each.name) for each in out.iterdir()):
                 raise ConfigError(f"--out {out} exists and is no live report: choose another name")
             self._keep(new)
             return new
-        try:
-            found = msgspec.json.decode(path.read_bytes(), type=State)
-        except (OSError, msgspec.MsgspecError):
-            raise ConfigError(f"{path} cannot be read: begin in another folder") from None
+        found = _read(path)
         if (found.day, found.time_zone, found.lake) != (new.day, new.time_zone, new.lake):
             raise ConfigError(
                 f"--out {out} has {found.day} ({found.time_zone}) of the lake {found.lake}: choose"
@@ -167,6 +210,19 @@ class Live:
         self._place.mkdir(parents=True, exist_ok=True)
         _write(self._place / "state.json", msgspec.json.encode(state))
         self._state = state
+
+
+def _begun(out: Path) -> str | None:
+    """Return the day that the folder has; None if it has none."""
+    path = out / STATE / "state.json"
+    return _read(path).day if path.exists() else None
+
+
+def _read(path: Path) -> State:
+    try:
+        return msgspec.json.decode(path.read_bytes(), type=State)
+    except (OSError, msgspec.MsgspecError):
+        raise ConfigError(f"{path} cannot be read: begin in another folder") from None
 
 
 def merged(rows: Iterable[Used]) -> list[Used]:

@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
+from datetime import datetime
 from pathlib import Path
+from zoneinfo import ZoneInfo
 
 import pytest
 from late_spark import command_live, lake_files, session
@@ -93,6 +96,46 @@ def test_a_stream_in_several_batches_is_the_batch_report(
     # And the folder is of this day alone
     with pytest.raises(ConfigError, match=r"--out live has 2026-09-21 .* choose another name"):
         Live(asked(day="2026-09-22"), "owner")
+
+
+def test_at_midnight_it_goes_on_with_the_new_day(
+    cli: Cli, spark: SparkSession, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    # Given work of two days, in a lake that has the first one's
+    monkeypatch.setattr(session, "start", lambda **_: spark)
+    monkeypatch.setattr(command_live, "_LOOK_S", 0.05)
+    Path("prices.yaml").write_text(PRICES)
+    kit.write(cli.url, [kit.settled(1, [kit.done(7)], at_us=MIDNIGHT_US - 2)])
+    export(cli.url, Path("lake"))
+    live, first, over = Path("live/live.json"), Path(f"live/{DAY}.json"), []
+
+    class Ended(Exception):
+        """The process is ended."""
+
+    def now(zone: ZoneInfo) -> datetime:
+        """Show the minute before midnight until the first day's work is in its file."""
+        if not over:
+            if live.exists() and rows(str(live)):
+                # What an export brings in the last moment is in it too.
+                kit.write(cli.url, [kit.settled(2, [kit.done(4)], at_us=MIDNIGHT_US - 1),
+                                    kit.settled(3, [kit.done(5)], at_us=MIDNIGHT_US)])  # fmt: skip
+                export(cli.url, Path("lake"))
+                over.append(True)
+            else:
+                return datetime(2026, 9, 21, 23, 59, tzinfo=zone)
+        if first.exists() and live.exists() and rows(str(live)):
+            raise Ended
+        return datetime(2026, 9, 22, tzinfo=zone)
+
+    # When midnight passes
+    plain = replace(asked(), from_="", to="")
+    with pytest.raises(Ended):
+        command_live.follow(plain, "queue", 0.1, now)
+    # Then each day has its own work, and the next start goes on with the second
+    assert [row["tasks"] for row in rows(str(first))] == [11]
+    assert [row["tasks"] for row in rows(str(live))] == [5]
+    assert command_live._begun(Path("live")) == "2026-09-22"
+    assert not Path("live/_ended").exists()
 
 
 def test_a_lake_that_was_made_anew_is_refused(tmp_path: Path) -> None:

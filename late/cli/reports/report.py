@@ -116,8 +116,11 @@ def live(
     question = asked("", "", prices, out, lake=lake, owners=owners, tz=tz)
     from late_spark import command_live, values
 
-    question = command_live.today(question) if day is None else command_live.of_day(question, day)
-    found = command_live.run(question, by, every_s=every)
+    if day is None and every is not None:
+        found = command_live.follow(question, by, every)
+    else:
+        question = command_live.of_day(question, day or command_live.today(question))
+        found = command_live.run(question, by, every_s=every)
     if json:
         output.as_json(values.cost(found))
     else:
