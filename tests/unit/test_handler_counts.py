@@ -12,6 +12,8 @@ import pytest
 from sqlalchemy import select
 
 import late
+from late.api import handler_server, schemas
+from late.api.errors import BadRequest
 from late.api.grpc import convert
 from late.api.handler_messages import response_of
 from late.dispatcher.push import grpc_caller, responses
@@ -230,3 +232,20 @@ def test_an_answer_over_grpc_carries_counts() -> None:
     assert grpc_caller._judge(response, "target", None).counts == numbers
     answer = queue_pb2.Answer(receipt="r", done=response.done)
     assert convert.verdict_of(answer).counts == numbers
+
+
+@pytest.mark.parametrize("keep", [False, True])
+def test_a_service_of_our_own_sends_what_its_handler_counts(keep: bool) -> None:
+    ctx = context("served")
+    ctx.count("orders", 2)
+    verdict = handler_server._judged({"id": 7}, keep, ctx)
+    assert (verdict.counts, verdict.result) == ((("orders", 2),), b'{"id":7}' if keep else None)
+    assert handler_server._judged(Retry(after_s=1.0), keep, ctx).counts == ()
+
+
+def test_an_ack_over_http_carries_counts_of_a_bound() -> None:
+    body = {"receipt": "r", "counts": {"orders": 2}}
+    assert schemas.parse(msgspec.json.encode(body), schemas.Ack).counts == {"orders": 2}
+    body["counts"] = {f"n{n}": 1 for n in range(17)}
+    with pytest.raises(BadRequest, match="counts"):
+        schemas.parse(msgspec.json.encode(body), schemas.Ack)
