@@ -218,7 +218,8 @@ def _attention(model: Overview, *, whole: bool) -> list[RenderableType]:
     from rich.text import Text
 
     if not model.attention:
-        return [Text("Nothing needs attention.", "green")]
+        text = f"Nothing needs attention. {model.backlog}".strip()
+        return [Text(text, "" if model.still else "green", overflow="fold")]
     lines: list[RenderableType] = []
     most = len(model.attention) if whole else ATTENTION
     for each in model.attention[:most]:
@@ -226,7 +227,8 @@ def _attention(model: Overview, *, whole: bool) -> list[RenderableType]:
         line.append("● ", COLORS[each.level]).append(plain(each.what), "bold")
         lines.append(line.append(f"  {plain(each.detail)}"))
         if each.command:
-            lines.append(Text(f"  run: {plain(each.command)}", "cyan", no_wrap=True))
+            command = f"  run: {plain(each.command)}"
+            lines.append(Text(command, "cyan", no_wrap=not whole, overflow="fold"))
     more = len(model.attention) - most + model.more
     return [*lines, Text(f"  and {more} more", "dim")] if more > 0 else lines
 

@@ -150,6 +150,8 @@ class ScheduleSlips(msgspec.Struct, frozen=True, omit_defaults=True):
     """The policy of the schedule."""
     open_task_id: str = ""
     """The earlier task, if it had not ended."""
+    rule: str = ""
+    """The times of the schedule: a cron expression, or `every 90s`."""
 
 
 class ConflictReport(msgspec.Struct, frozen=True, omit_defaults=True):

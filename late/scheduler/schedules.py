@@ -85,6 +85,7 @@ class ShardSchedules:
             late_us=late_us,
             overlap=schedule.overlap,
             open_task_id=schedule.open_task_id or "",
+            rule=schedule.rule,
         )
 
     def ended(self, name: str, task_id: TaskId) -> None:

@@ -13,7 +13,7 @@ from starlette.responses import HTMLResponse, RedirectResponse, Response
 
 from late.concurrency import in_thread
 from late.control.dead_letters.dry_run import LOOKED
-from late.control.findings.targets import parked_by_task, targets_of
+from late.control.findings.targets import parked_by_task, targets_of, waits
 from late.control.findings.workers import standing
 from late.control.schedule_view import ScheduleView
 from late.errors import ConfigError, StoreError
@@ -131,6 +131,9 @@ class Screens:
         model["objectives"] = [o for o in seen.status.objectives if o.queue == name]
         if model["preview"] is None:
             model |= await history_of(context, visitor, seen, kind, name, request.query_params)
+        told = targets_of(seen.reports, parked_by_task(seen)) if kind == "target" else []
+        model["target"] = next((each for each in told if each.name == name), None)
+        model["target_waits"] = waits(model["target"]) if model["target"] else ""
         model["limited_keys"] = [key for key in seen.status.limited_keys if key.queue == name]
         return context.page(
             request, visitor, "queue.html", f"{kind.capitalize()} {name}", kind=kind, name=name,

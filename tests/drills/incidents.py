@@ -217,7 +217,7 @@ DRILLS = (
     Drill(
         "a target fails 100 %", lambda on: target_fails(on, 1.0),
         (r"Target bank is away", r"100% of its last \d+ calls failed", r"500",
-         r"circuit is open for", r"[1-9][\d,]* tasks wait for it", r"late target list --check"),
+         r"circuit is open for", r"[1-9][\d,]* tasks wait for it: \d", r"late target list --check"),
         "LateBreakerOpen", "breaker-open",
     ),
     Drill(
@@ -229,7 +229,8 @@ DRILLS = (
     Drill(
         "a schedule skips", schedule_overlaps,
         (r"Schedule minutely skips ticks", r"[1-9]\d* were left out, the last",
-         r"of an earlier tick had not ended \(overlap=skip\)", r"late show [0-9a-f-]{36}"),
+         r"of an earlier tick had not ended \(overlap=skip\)",
+         r"It fires every 2\.0 s, and that task has run for", r"late show [0-9a-f-]{36}"),
         "LateTicksSlip", "ticks-slip",
     ),
     Drill(
@@ -241,17 +242,17 @@ DRILLS = (
     Drill(
         "a lock on the journal, writes wait", lambda on: table_is_locked(on, "exclusive"),
         (r"Process \d+ of the database holds a lock on late_settlement",
-         r"It is migration, idle in transaction, its transaction open for",
+         r"It is migration of user \w+, idle in transaction, its transaction open for",
          r"\d+ sessions of late wait for it", r"not recorded",
-         r"select pg_terminate_backend\(\d+\)"),
+         r"psql '?postgresql://\S+ -c 'select pg_terminate_backend\(\d+\)'"),
         "LateSettlementUnanswered", "settlement-unanswered",
     ),
     Drill(
         "a lock on the journal, reads wait too", lambda on: table_is_locked(on, "access exclusive"),
         (r"Process \d+ of the database holds a lock on late_settlement",
-         r"It is migration, idle in transaction, its transaction open for",
+         r"It is migration of user \w+, idle in transaction, its transaction open for",
          r"\d+ sessions of late wait for it", r"not recorded",
-         r"select pg_terminate_backend\(\d+\)"),
+         r"psql '?postgresql://\S+ -c 'select pg_terminate_backend\(\d+\)'"),
         "LateSettlementUnanswered", "settlement-unanswered",
     ),
     Drill(
@@ -295,8 +296,9 @@ DRILLS = (
     ),
     Drill(
         "the disk is nearly full", disk_is_full,
-        (r"The disk of the database is nearly full", r"0\.0 of 0\.1 GiB are free",
-         r"late retention"),
+        (r"The disk of the database is nearly full",
+         r"[KM]iB of 64\.0 MiB are free \(\d\.\d%\) on /\S+\.", r"other files take 6\d\.\d MiB",
+         r"The biggest tables of late: late_\w+ \d", r"du -xah /\S+ \| sort -h \| tail"),
         "LateDiskNearlyFull", "disk-nearly-full", database=small_disk,
     ),
     Drill(

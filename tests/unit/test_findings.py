@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import shlex
 from typing import Any
 
@@ -10,7 +11,7 @@ import pytest
 
 from late.autoscaler.keda.demand import Signals, TenantPace
 from late.control.findings.findings import BURNS, findings
-from late.control.findings.targets import parked_by_task, targets_of
+from late.control.findings.targets import parked_by_task, targets_of, waits
 from late.control.status.disk import Disk
 from late.control.status.locks import LockHolder
 from late.control.status.snapshot import Snapshot
@@ -69,8 +70,8 @@ def test_a_target_that_fails_is_named_with_its_rate_and_its_last_error() -> None
     assert (found.level, found.what) == ("bad", "Target bank fails")
     assert found.detail == (
         "60% of its last 40 calls failed. The last error, 2.0 s ago: HttpError: target bank: 500. "
-        "7 tasks wait for it. What helps: mend it, or tell those who run it; late then goes on by "
-        "itself."
+        "7 tasks wait for it: 7 in workers' memory, 0 parked. What helps: mend it, or "
+        "tell those who run it; late then goes on by itself."
     )
     assert found.command == "late target list --check"
 
@@ -87,9 +88,13 @@ def test_an_open_circuit_says_since_when_where_and_what_waits_in_the_database_to
     [found] = findings(look)
     assert found.what == "Target bank is away"
     assert "Its circuit is open for 1.5 min, in 1 of 2 workers" in found.detail
-    assert ">= 1,014 tasks wait for it and lose no attempt. What helps" in found.detail
+    assert (
+        "1,014+ tasks wait for it: 14 in workers' memory, 1,000+ parked. They lose no attempt. "
+        "What helps"
+    ) in found.detail
     [view] = targets_of(look.reports, parked_by_task(look))
     assert (view.workers, view.open_in, view.tasks) == (2, 1, ("charge",))
+    assert waits(view) in found.detail, "the screens say the same as the finding"
 
 
 @pytest.mark.parametrize(
@@ -259,12 +264,12 @@ def test_a_consumer_that_never_answers_is_named_with_what_it_has() -> None:
     [(80, 1_000, None), (9, 1_000, "warn"), (9, 20, None), (1, 1_000, "bad"), (1, 20, "warn")],
 )
 def test_a_disk_that_is_nearly_full_is_told(free: int, total: int, level: str | None) -> None:
-    disk = Disk(free * 2**30, total * 2**30)
+    disk = Disk(free * 2**30, total * 2**30, "/data", "/data/late.db")
     found = findings(msgspec.structs.replace(seen(), disk=disk))
     assert [each.level for each in found] == ([level] if level else [])
     for each in found:
         assert each.what == "The disk of the database is nearly full"
-        assert f"{free}.0 of {total}.0 GiB are free" in each.detail
+        assert re.search(rf"^{free}\.0 GiB of [\d.,]+ GiB are free \(.*\) on /data\.", each.detail)
 
 
 def test_shards_without_an_owner_a_fleet_without_a_worker_and_a_group_behind_are_named() -> None:
@@ -351,17 +356,22 @@ def test_a_lone_tenant_and_a_short_queue_are_no_flood() -> None:
 
 def test_who_holds_a_lock_is_named_and_what_a_death_would_repeat() -> None:
     holder = LockHolder(
-        4711, "migration", "idle in transaction", 180.0, "late_settlement", 4, 120.0
-    )
+        4711, "migration", "idle in transaction", 180.0, "late_settlement", 4, 120.0,
+        "admin", "postgresql://late@db/shop",
+    )  # fmt: skip
     waits = reported(settling_since_us=NOW_US - 40_000_000, unrecorded=12)
     look = msgspec.structs.replace(seen(), holders=(holder,), reports=(waits,))
     first, second = findings(look)
     assert first.what == "Process 4711 of the database holds a lock on late_settlement"
     assert first.detail == (
-        "It is migration, idle in transaction, its transaction open for 3.0 min. 4 sessions of "
-        "late wait for it, the longest for 2.0 min."
+        "It is migration of user admin, idle in transaction, its transaction open for 3.0 min. "
+        "4 sessions of late wait for it, the longest for 2.0 min. What helps: end its transaction "
+        "in the program that began it. Else the command ends its session, and what it has not "
+        "committed is rolled back; it takes the role admin, or pg_signal_backend."
     )
-    assert first.command == "psql -c 'select pg_terminate_backend(4711)'"
+    assert first.command == (
+        "psql postgresql://late@db/shop -c 'select pg_terminate_backend(4711)'"
+    )
     assert second.what == "Settlements of 1 workers are not answered"
     assert second.detail == (
         "host:1 waits for 40 s for the answer. 12 ends of tasks are not recorded: the death of a "

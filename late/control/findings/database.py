@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 from collections.abc import Iterator
 
 from late.control.findings.model import Finding, before, following
@@ -26,6 +27,7 @@ def _holders(seen: Snapshot) -> Iterator[Finding]:
         if holder.waits_s < WAITS_S:
             continue
         who = holder.application or "a session"
+        who += f" of user {holder.user}" if holder.user else ""
         state = f", {holder.state}" if holder.state else ""
         opened = "" if holder.open_s is None else f", its transaction open for {age(holder.open_s)}"
         what = f"Process {holder.pid} of the database holds a lock on {holder.table or 'rows'}"
@@ -33,8 +35,14 @@ def _holders(seen: Snapshot) -> Iterator[Finding]:
             f"It is {who}{state}{opened}. {holder.waiting} sessions of late wait for it, the "
             f"longest for {age(holder.waits_s)}."
         )
-        yield Finding("bad", what, text, "",
-                      f"psql -c 'select pg_terminate_backend({holder.pid})'")  # fmt: skip
+        text += (
+            " What helps: end its transaction in the program that began it. Else the command ends"
+            f" its session, and what it has not committed is rolled back; it takes the role"
+            f" {holder.user or 'of that session'}, or pg_signal_backend."
+        )
+        query = f"select pg_terminate_backend({holder.pid})"
+        where = shlex.quote(holder.database) if holder.database else '"$LATE_URL"'
+        yield Finding("bad", what, text, "", f"psql {where} -c '{query}'")
 
 
 def _unread(seen: Snapshot) -> Iterator[Finding]:

@@ -2,31 +2,22 @@
 
 from __future__ import annotations
 
+import shlex
 from collections.abc import Iterator
 
 from late.control.findings.model import Finding
-from late.control.findings.phrases import age
+from late.control.findings.phrases import age, size
+from late.control.status.disk import GIB, Disk
 from late.control.status.snapshot import Snapshot
 
-GIB = 1024**3
-FREE, FREE_GIB = 0.1, 10.0
-"""With less free, as a part of the disk and in GiB, it is a warning."""
 BAD, BAD_GIB = 0.03, 2.0
-"""With less it is an outage that is near."""
+"""With less free, as a part of the disk and in GiB, it is an outage that is near."""
 
 
 def find(seen: Snapshot) -> Iterator[Finding]:
     """Yield what is wrong with the disk of the database and the clocks of the workers."""
-    disk = seen.disk
-    if disk is not None and disk.free < min(FREE * disk.total, FREE_GIB * GIB):
-        part = disk.free / disk.total
-        text = (
-            f"{disk.free / GIB:.1f} of {disk.total / GIB:.1f} GiB are free ({part:.1%}). When it is"
-            " full nothing can be enqueued or recorded. What a group has not read stays in the log."
-        )
-        near = disk.free < min(BAD * disk.total, BAD_GIB * GIB)
-        what = "The disk of the database is nearly full"
-        yield Finding("bad" if near else "warn", what, text, "groups", "late retention")
+    if seen.disk is not None and seen.disk.nearly_full:
+        yield _full(seen.disk)
     for each in seen.reports:
         off_s = each.report.clock_off_s
         if each.fresh and off_s:
@@ -38,3 +29,32 @@ def find(seen: Snapshot) -> Iterator[Finding]:
             )
             what = f"The clock of {each.report.address} is wrong"
             yield Finding("warn", what, text, "workers", "late doctor")
+
+
+def _full(disk: Disk) -> Finding:
+    """Say which disk it is, how much room it has, and what takes it."""
+    text = (
+        f"{size(disk.free)} of {size(disk.total)} are free ({disk.free / disk.total:.1%})"
+        f" on {disk.mount}. When it is full nothing can be enqueued or recorded."
+    )
+    used = disk.total - disk.free
+    others = disk.file_bytes is not None and disk.file_bytes < used / 2
+    if disk.file_bytes is not None:
+        text += (
+            f" The database {disk.file} takes {size(disk.file_bytes)},"
+            f" other files take {size(max(0, used - disk.file_bytes))}."
+        )
+    if disk.tables:
+        biggest = ", ".join(f"{name} {size(n)}" for name, n in disk.tables)
+        text += f" The biggest tables of late: {biggest}."
+    if others:
+        text += " What helps: delete or move other files; the command lists the biggest."
+    else:
+        text += (
+            " What a group has not read stays in the log, and so does what a retention keeps: the"
+            " command says how long that is."
+        )
+    near = disk.free < min(BAD * disk.total, BAD_GIB * GIB)
+    command = f"du -xah {shlex.quote(disk.mount)} | sort -h | tail" if others else "late retention"
+    what = "The disk of the database is nearly full"
+    return Finding("bad" if near else "warn", what, text, "groups", command)

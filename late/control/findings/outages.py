@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from urllib.parse import urlencode
 
 from late.control.findings.model import Finding
-from late.control.findings.phrases import age
+from late.control.findings.phrases import age, count
 from late.control.status.snapshot import Snapshot
 from late.control.views import Count
 from late.model.worker_report import OutageReport
@@ -29,7 +29,9 @@ def find(seen: Snapshot) -> Iterator[tuple[str, Finding]]:
         if last.error:
             error = last.error.replace("\\n", " ")  # of a text within a text
             parts.append(f"The last error: {error}.")
-        parts.append(f"{waiting} wait and lose no attempt: one at a time tries whether it is over.")
+        parts.append(
+            f"{count(waiting)} wait and lose no attempt: one at a time tries whether it is over."
+        )
         given = {"group": group, "queue": queue, "name": task}
         options = " ".join(f"--{name} {shlex.quote(value)}" for name, value in given.items())
         yield task, Finding(

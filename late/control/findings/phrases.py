@@ -6,6 +6,7 @@ from late.control.views import Count
 
 NOTHING = "–"
 _STEPS = ((86_400.0, "d"), (3_600.0, "h"), (60.0, "min"), (1.0, "s"))
+_SIZES = ((1024, "KiB"), (1024**2, "MiB"), (1024**3, "GiB"))
 
 
 def age(seconds: float | None) -> str:
@@ -31,3 +32,11 @@ def number(value: float | None) -> str:
     if value == int(value) or abs(value) >= 100:
         return f"{value:,.0f}"
     return f"{value:,.1f}" if abs(value) >= 10 else f"{value:,.2f}"
+
+
+def size(n: int) -> str:
+    """Format bytes as `64.0 MiB`, `3.2 GiB`."""
+    if n < 1024:
+        return f"{n} bytes"
+    unit, name = next((each for each in _SIZES if n < 1024 * each[0]), _SIZES[-1])
+    return f"{n / unit:,.0f} {name}" if n >= 100 * unit else f"{n / unit:,.1f} {name}"

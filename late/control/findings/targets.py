@@ -7,7 +7,7 @@ from collections.abc import Iterable, Iterator
 import msgspec
 
 from late.control.findings.model import Finding
-from late.control.findings.phrases import age
+from late.control.findings.phrases import age, count
 from late.control.status.snapshot import Snapshot
 from late.control.views import Count, Reported
 from late.model.worker_report import TargetReport
@@ -37,9 +37,16 @@ class TargetView(msgspec.Struct, frozen=True):
     """Workers in which its circuit is open."""
     open_since_us: int | None
     """The time since when it is open somewhere."""
-    waiting: Count
-    """Tasks that wait for it: in workers' memory, and parked because it fails."""
+    in_memory: int
+    """Tasks that wait for it in workers' memory: they have started, or are due within seconds."""
+    parked: Count
+    """Tasks that wait for it in the database, because it fails or has its limit."""
     tasks: tuple[str, ...]
+
+    @property
+    def waiting(self) -> Count:
+        """Return all tasks that wait for it, without those that no worker has read yet."""
+        return Count(self.in_memory) + self.parked
 
     @property
     def share(self) -> float:
@@ -73,7 +80,6 @@ def _join(name: str, told: list[TargetReport], parked: dict[str, Count]) -> Targ
     last = max(told, key=lambda each: each.error_at_us)
     opened = [each.open_since_us for each in told if each.open_since_us is not None]
     tasks = sorted({task for each in told for task in each.tasks})
-    in_memory = Count(sum(each.waiting for each in told))
     return TargetView(
         name=name,
         kind=last.kind,
@@ -85,7 +91,8 @@ def _join(name: str, told: list[TargetReport], parked: dict[str, Count]) -> Targ
         error_at_us=last.error_at_us,
         open_in=len(opened),
         open_since_us=min(opened, default=None),
-        waiting=sum((parked.get(task, Count()) for task in tasks), in_memory),
+        in_memory=sum(each.waiting for each in told),
+        parked=sum((parked.get(task, Count()) for task in tasks), Count()),
         tasks=tuple(tasks),
     )
 
@@ -107,7 +114,7 @@ def find(seen: Snapshot) -> Iterator[Finding]:
                 f"Its circuit is open for {age(since_s)}, in {each.open_in} of {each.workers}"
                 " workers: single calls find out whether it is back."
             )
-        parts.append(f"{each.waiting} tasks wait for it{' and lose no attempt' if opened else ''}.")
+        parts.append(f"{waits(each)}{' They lose no attempt.' if opened else ''}")
         parts.append(HELPS)
         away = opened and each.share >= AWAY
         what = f"Target {each.name} is away" if away else f"Target {each.name} fails"
@@ -116,6 +123,14 @@ def find(seen: Snapshot) -> Iterator[Finding]:
             "targets", "late target list --check",
             each.open_since_us,
         )  # fmt: skip
+
+
+def waits(each: TargetView) -> str:
+    """Say how many tasks wait for a target, and where."""
+    text = f"{count(each.waiting)} tasks wait for it"
+    if each.waiting.n:
+        text += f": {each.in_memory:,} in workers' memory, {count(each.parked)} parked"
+    return f"{text}."
 
 
 def parked_by_task(seen: Snapshot) -> dict[str, Count]:

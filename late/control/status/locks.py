@@ -10,7 +10,7 @@ from __future__ import annotations
 import msgspec
 from sqlalchemy import Engine, text
 
-from late.schema.engine import reading
+from late.schema.engine import reading, shown
 
 # `pg_blocking_pids` takes locks of the server for a moment, so it is asked for those who wait only.
 # A session that waits for a row waits for its writer's transaction, which names no table.
@@ -28,12 +28,13 @@ with waiting as (
   select w.*, unnest(pg_blocking_pids(w.pid)) as holder from waiting w
 )
 select p.holder as pid, coalesce(a.application_name, '') as application,
+       coalesce(a.usename, '') as "user",
        coalesce(a.state, '') as state,
        extract(epoch from clock_timestamp() - a.xact_start)::float8 as open_s,
        max(p.relname) as table, count(distinct p.pid) as waiting, max(p.waits_s) as waits_s
   from pairs p left join pg_stat_activity a on a.pid = p.holder
  where p.holder not in (select pid from waiting)
- group by p.holder, a.application_name, a.state, a.xact_start
+ group by p.holder, a.application_name, a.usename, a.state, a.xact_start
  order by waits_s desc limit 20
 """)
 
@@ -54,6 +55,10 @@ class LockHolder(msgspec.Struct, frozen=True):
     """The number of sessions that wait for it."""
     waits_s: float
     """The longest of these waits."""
+    user: str = ""
+    """The role of its session."""
+    database: str = ""
+    """The address of the database, without a password."""
 
 
 def holders(engine: Engine) -> tuple[LockHolder, ...]:
@@ -62,4 +67,5 @@ def holders(engine: Engine) -> tuple[LockHolder, ...]:
         return ()
     with reading(engine) as connection:
         rows = connection.execute(_BLOCKED).all()
-    return tuple(LockHolder(**row._mapping) for row in rows)
+    where = shown(engine.url._replace(password=None).render_as_string(hide_password=False))
+    return tuple(LockHolder(**row._mapping, database=where) for row in rows)

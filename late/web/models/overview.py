@@ -44,6 +44,10 @@ class Overview(msgspec.Struct, frozen=True):
     since_us: int | None
     """Since when there is something of the worst level, as far as that is known."""
     busiest: tuple[QueueStatus, ...]
+    backlog: str
+    """A sentence on the tasks that wait and how fast they end; empty if none waits."""
+    still: bool
+    """True if something waits and nothing has ended in the last minute."""
 
 
 def overview(seen: Snapshot, *, most: int | None = SHOWN) -> Overview:
@@ -58,7 +62,29 @@ def overview(seen: Snapshot, *, most: int | None = SHOWN) -> Overview:
         critical=sum(each.level == "bad" for each in found),
         since_us=_since(found),
         busiest=tuple(busiest[:BUSIEST]),
+        backlog=_backlog(seen),
+        still=_still(seen),
     )
+
+
+def _waiting(seen: Snapshot) -> Count:
+    return sum((each.depth + each.in_flight for each in seen.status.queues), start=Count())
+
+
+def _still(seen: Snapshot) -> bool:
+    return _waiting(seen).n > 0 and not any(each.rate > 0 for each in seen.signals.values())
+
+
+def _backlog(seen: Snapshot) -> str:
+    """Say how many tasks wait or run, and how fast they end."""
+    waits = _waiting(seen)
+    if not waits.n:
+        return ""
+    text = f"{count(waits)} {'task waits or runs' if waits.n == 1 else 'tasks wait or run'}"
+    if _still(seen):
+        return f"{text}, and no attempt ended in the last minute."
+    rate = sum(each.rate for each in seen.signals.values())
+    return f"{text}; {number(rate)} attempts/s end: {_drained(seen) or 'gone at once'}."
 
 
 def _since(found: Sequence[Finding]) -> int | None:
