@@ -243,7 +243,7 @@ def _queues(rows: Sequence[Row]) -> RenderableType:
     made = Table(box=box.SIMPLE_HEAD, pad_edge=False, show_edge=False, expand=True)
     made.add_column("queue", overflow="ellipsis", no_wrap=True, ratio=2)
     made.add_column("group", overflow="ellipsis", no_wrap=True, ratio=1)
-    for name in ("pace", "waiting", "with workers", "parked", "dead", "oldest"):
+    for name in ("pace", "waiting", "in progress", "parked", "dead", "oldest"):
         made.add_column(name, justify="right", no_wrap=True)
     made.add_column("state", no_wrap=True)
     for row in rows:

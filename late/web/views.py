@@ -14,7 +14,6 @@ from starlette.responses import HTMLResponse, RedirectResponse, Response
 from late.concurrency import in_thread
 from late.control.dead_letters.dry_run import LOOKED
 from late.control.findings.targets import parked_by_task, targets_of, waits
-from late.control.findings.workers import standing
 from late.control.schedule_view import ScheduleView
 from late.errors import ConfigError, StoreError
 from late.model.access.rules import check_queue, seen_by
@@ -27,6 +26,7 @@ from late.web.models import (
     overview,
     queues,
     task,
+    workers,
 )
 from late.web.models import (
     dead_letters as dead,
@@ -257,10 +257,11 @@ class Screens:
 
     async def workers(self, request: Request, visitor: Visitor) -> Response:
         seen = await self._context.seen(visitor)
+        found = workers.rows(seen)
         return self._context.page(
             request, visitor, "workers.html", "Workers", live=True,
-            workers=seen.status.workers[:LINES], others=seen.status.workers[LINES:],
-            vanished=places.vanished(seen)[:LINES], still=standing(seen)[:LINES], **seen_at(seen),
+            workers=found[:LINES], others=len(found[LINES:]),
+            vanished=places.vanished(seen)[:LINES], **seen_at(seen),
         )  # fmt: skip
 
     async def conflicts(self, request: Request, visitor: Visitor) -> Response:

@@ -291,7 +291,8 @@ DRILLS = (
         "a group falls behind", group_falls_behind,
         (r"Group search is stale", r"Only what is older than",
          r"wait, and [\d.]+/s end: that takes",
-         r"late autoscale workers --show --group search"),
+         r"What helps: more workers, or more tasks at once in each",
+         r"late worker MODULE:APP --group search"),
         "LateGroupFallsBehind", "group-falls-behind", group="search",
     ),
     Drill(

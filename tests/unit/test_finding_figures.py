@@ -8,13 +8,14 @@ from pathlib import Path
 import msgspec
 import pytest
 
+from late.autoscaler.keda.demand import Signals
 from late.control.findings.findings import findings
 from late.control.findings.phrases import size
 from late.control.status.disk import Disk, disk_of
 from late.model.worker_report import ScheduleSlips
 from late.schema.engine import make_engine
 from tests.unit.test_findings import STUCK, TASK, reported, with_reports
-from tests.unit.test_web_views import NOW_US, seen
+from tests.unit.test_web_views import NOW_US, group, seen
 
 
 def test_a_full_disk_says_what_fills_it_and_advises_by_that() -> None:
@@ -75,3 +76,17 @@ def test_sizes_are_short() -> None:
     assert [size(n) for n in sizes] == [
         "0 bytes", "1023 bytes", "1.0 KiB", "64.0 MiB", "100 MiB", "2.4 GiB", "3,072 GiB",
     ]  # fmt: skip
+
+
+def test_more_workers_are_the_advice_only_where_they_help() -> None:
+    free = Signals(900, 90.0, 2.0, 0.5, 1, 8)
+    full = msgspec.structs.replace(free, workers=8)
+    texts = []
+    for pace in (free, full):
+        look = seen(groups=(group(stale_s=90.0),))
+        [found] = findings(msgspec.structs.replace(look, signals={"default": pace}))
+        texts.append((found.detail.partition("What helps: ")[2][:12], found.command))
+    assert texts == [
+        ("more workers", "late worker MODULE:APP --group default"),
+        ("more tasks a", "late group show default"),
+    ]

@@ -422,9 +422,10 @@ def test_a_group_that_is_stale_says_what_waits_and_how_fast_it_goes() -> None:
     [found] = findings(look)
     assert found.detail == (
         "Only what is older than 1.5 min is done. 900 wait, and 2/s end: that takes 7.5 min."
-        " It is limited: queue mail has concurrency=1."
+        " It is limited: queue mail has concurrency=1. More workers do not help: what helps is to"
+        " raise or mend that limit."
     )
-    assert found.command == "late autoscale workers --show --group default"
+    assert found.command == "late group show default"
 
 
 def objective(**burns: float) -> ObjectiveView:

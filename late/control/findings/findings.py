@@ -157,8 +157,8 @@ def _of_group(group: GroupView, seen: Snapshot, cause: Finding | None) -> Iterat
         yield _after(cause, lags, sure=False)
     elif group.stale_s is not None and group.stale_s > FRESHNESS_S:
         text = f"Only what is older than {age(group.stale_s)} is done.{_pace(group.name, seen)}"
-        stale = Finding("warn", f"Group {group.name} is stale", text, where,
-                        f"late autoscale workers --show --group {group.name}",
+        helps, command = _cure(group, seen)
+        stale = Finding("warn", f"Group {group.name} is stale", text + helps, where, command,
                         before(seen.status.now_us, group.stale_s))  # fmt: skip
         yield _after(cause, stale, sure=False)
 
@@ -177,6 +177,20 @@ def _skips(group: GroupView, seen: Snapshot) -> Iterator[Finding]:
         yield Finding("warn", f"Group {group.name} skips tasks", text,
                       f"groups/{quote(group.name, safe='')}",
                       f"late group show {group.name}")  # fmt: skip
+
+
+def _cure(group: GroupView, seen: Snapshot) -> tuple[str, str]:
+    """Return what helps a group that falls behind, and its command: workers only where they do."""
+    pace, look = seen.signals.get(group.name), f"late group show {group.name}"
+    if pace is None or not pace.backlog:
+        return "", look
+    if pace.helped == 0 or (pace.helped is None and pace.limits):
+        return " More workers do not help: what helps is to raise or mend that limit.", look
+    if pace.shards and pace.workers >= pace.shards:
+        text = " What helps: more tasks at once in each worker (--concurrency); each shard has one."
+        return text, look
+    text = " What helps: more workers, or more tasks at once in each (--concurrency)."
+    return text, f"late worker MODULE:APP --group {group.name}"
 
 
 def _pace(group: str, seen: Snapshot) -> str:

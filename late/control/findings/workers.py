@@ -92,7 +92,7 @@ def reported(seen: Snapshot) -> Iterator[Finding]:
 def _still(each: Reported, now_us: int) -> str:
     """Describe one worker that stands still."""
     told = each.report
-    why = ", ".join(DUTIES.get(duty, f"it owes {duty}") for duty in told.stalled)
+    why = ", ".join(DUTIES.get(duty, f"it does not {duty}") for duty in told.stalled)
     since_s = max(0.0, (now_us - (told.stalled_since_us or now_us)) / 1e6)
     text = f"{told.address}: {why} ({' '.join(told.stalled)}), for {age(since_s)}."
     if told.stuck:
