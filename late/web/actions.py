@@ -1,8 +1,9 @@
 """The actions of the page.
 
-An action on many tasks shows a preview, and is done on a second press. An action that cannot be
-undone needs a name to be typed. A form that was made before something changed is refused, with a
-message.
+An action on many tasks shows a preview that says what it does to how many, and is done on a second
+press; so is the retry of a task that has killed workers. An action that cannot be undone needs a
+name to be typed. No other action asks. A form that was made before something changed is refused,
+with a message.
 """
 
 from __future__ import annotations
@@ -11,12 +12,14 @@ from collections.abc import Awaitable, Callable, Mapping
 from typing import Any, TypeVar
 from urllib.parse import quote
 
+import msgspec
 from starlette.requests import Request
 from starlette.responses import Response
 
 from late.concurrency import in_thread
 from late.control import Filter, audit
 from late.control.queue_settings import SettingsChange
+from late.control.views import Count
 from late.errors import ConfigError, InvalidTask
 from late.model.access.rights import Role
 from late.model.access.rules import check_queue, check_workflow
@@ -34,6 +37,8 @@ T = TypeVar("T")
 Fields = Mapping[str, str]
 Action = Callable[[Request, Visitor, Fields], Awaitable[Response]]
 RESET_FIELDS = ("place", "moment")
+KILLED = "killed_worker"
+"""The reason of a dead letter under which workers died: a retry may kill others."""
 MOVE_FIELDS = (*dead.FIELDS, "before", "limit", "rate")
 
 
@@ -143,12 +148,17 @@ class Actions:
                     return back("dead", word, count=moved.count, rate=rate)
             # Tasks that die while somebody reads the preview are not part of it.
             sent.setdefault("before", str(await in_thread(self._context.control.now)))
-            rehearsal = await in_thread(call, dead.which(sent), dry_run=True, **how)
+            which = dead.which(sent)
+            rehearsal = await in_thread(call, which, dry_run=True, **how)
+            killers = Count()
+            if command == "redrive" and which.reason in (None, KILLED):
+                poison = msgspec.structs.replace(which, reason=KILLED)
+                killers = (await in_thread(call, poison, dry_run=True, **how)).counted
         except ConfigError as error:
             return await screen(request, visitor, problem=str(error), status=400, sent=sent)
         return await screen(
             request, visitor, rehearsal=rehearsal, command=command, sent=sent, problem=problem,
-            status=400 if problem else 200,
+            killers=killers, status=400 if problem else 200,
         )  # fmt: skip
 
     # --- tasks
@@ -170,8 +180,13 @@ class Actions:
         return back(f"tasks/{task_id}", "cancelled")
 
     async def redrive_one(self, request: Request, visitor: Visitor, fields: Fields) -> Response:
-        task_id = await self._task(request, visitor)
-        which = Filter(task_id=task_id, group=fields.get("group") or None)
+        task_id, group = await self._task(request, visitor), fields.get("group") or None
+        which = Filter(task_id=task_id, group=group)
+        if fields.get("do") != "apply":
+            found = await in_thread(self._context.control.tasks.show, task_id)
+            for each in found.groups:
+                if each.reason == KILLED and each.state == "dead" and group in (None, each.group):
+                    return await self._screens.task(request, visitor, ask=each)
         moved = await self._do(visitor, self._context.control.dead_letters.redrive, which)
         if not moved.count:
             raise Stale("it is no dead letter any more")

@@ -15,6 +15,7 @@ from late.concurrency import in_thread
 from late.control.dead_letters.dry_run import LOOKED
 from late.control.findings.targets import parked_by_task, targets_of, waits
 from late.control.schedule_view import ScheduleView
+from late.control.views import Count
 from late.errors import ConfigError, StoreError
 from late.model.access.rules import check_queue, seen_by
 from late.model.queue_settings import LOCAL, REMOTE, Kind, QueueSettings, encode
@@ -185,7 +186,8 @@ class Screens:
     async def task(self, request: Request, visitor: Visitor, **more: Any) -> Response:
         """Show one task; its payload only when asked for, and only to callers that may `operate`.
 
-        `more` is the text that was typed as its new payload, and the problem with it.
+        `more` is the text that was typed as its new payload, and the problem with it, or the group
+        in which a retry is asked for once more.
         """
         show, task_id = self._context.control.tasks.show, request.path_params["task_id"]
         wants = request.query_params.get("payload") == "1"
@@ -199,7 +201,7 @@ class Screens:
         begun = any(each.state == "open" for each in found.groups)
         reports = await in_thread(self._context.control.reports.all) if begun else ()
         payload, whole = task.payload(found)
-        model = {"payload": payload, "whole": whole, **more}
+        model = {"payload": payload, "whole": whole, "ask": None, **more}
         return self._context.page(
             request, visitor, "task.html", f"Task {found.name or found.task_id}", live=not wants,
             task=found, workflow=task.workflow(found), **model,
@@ -211,7 +213,9 @@ class Screens:
 
     async def dead(self, request: Request, visitor: Visitor, **more: Any) -> Response:
         """Show dead letters by cause; `more` is a rehearsal, or the problem of an action."""
-        model: dict[str, Any] = {"rehearsal": None, "command": "", "sent": {}, **more}
+        model: dict[str, Any] = {
+            "rehearsal": None, "command": "", "sent": {}, "killers": Count(), **more,
+        }  # fmt: skip
         asked = model["sent"] or request.query_params
         chosen = dead.which(asked)
         if chosen.queue is None and not visitor.sees_all:
