@@ -20,7 +20,7 @@ from late.concurrency import in_thread
 from late.control import Filter, audit
 from late.control.queue_settings import SettingsChange
 from late.control.views import Count
-from late.errors import ConfigError, InvalidTask
+from late.errors import ConfigError, Conflict, InvalidTask
 from late.model.access.rights import Role
 from late.model.access.rules import check_queue, check_workflow
 from late.model.queue_settings import Kind, encode
@@ -36,6 +36,7 @@ from late.web.views import Screens
 T = TypeVar("T")
 Fields = Mapping[str, str]
 Action = Callable[[Request, Visitor, Fields], Awaitable[Response]]
+REPLAY_FIELDS = ("since", "until", "rate")
 RESET_FIELDS = ("place", "moment")
 KILLED = "killed_worker"
 """The reason of a dead letter under which workers died: a retry may kill others."""
@@ -60,6 +61,8 @@ class Actions:
             "tasks/{task_id:text}/redrive": self.redrive_one,
             "tasks/{task_id:text}/edit": self.edit,
             "groups/{group:text}/reset": self.reset,
+            "groups/{group:text}/replay": self.replay,
+            "groups/{group:text}/stop-replay": self.stop_replay,
         }
         for kind in ("queue", "target"):
             actions[f"{kind}s/{{name:text}}/knobs"] = _bound(self.settings, kind)
@@ -235,6 +238,47 @@ class Actions:
             request, visitor, reset=found, reset_shown=shown, totals=shards.totals(rows), sent=sent,
             problem=problem, status=400 if problem else 200,
         )  # fmt: skip
+
+    async def replay(self, request: Request, visitor: Visitor, fields: Fields) -> Response:
+        """Replay a window: a preview, and then the deed, with which this process carries on."""
+        name, groups = request.path_params["group"], self._context.control.groups
+        asked = {field: fields.get(field, "") for field in REPLAY_FIELDS}
+        try:
+            span = shards.moment(asked["since"], "From"), shards.moment(asked["until"], "Until")
+            rate = real_of(asked, "rate")
+            if rate is None:
+                raise ConfigError("a replay has a rate: give the tasks a second")
+            last = await in_thread(groups.window_state, name)
+            again = last is not None and last.finished_us is not None
+            unfinished = None if again else last
+            if unfinished and (unfinished.since_us, unfinished.until_us) != span:
+                raise ConfigError("a replay of another window is under way: cancel it first")
+            found = await in_thread(
+                groups.replay_window, name, *span, rate=rate, dry_run=True, again=again
+            )
+            if fields.get("do") == "apply":
+                if fields.get("before") != shards.mark_of(last):
+                    raise Stale("a replay has begun or ended since this page was made")
+                total = found.copied + Count(unfinished.copied if unfinished else 0)
+                await self._context.replays.begin(
+                    name, *span, rate, again=again, actor=visitor.caller.actor, total=total
+                )
+                self._context.snapshots.forget()
+                return back(f"groups/{quote(name, safe='')}", "replayed")
+        except (ConfigError, Conflict) as error:
+            return await self._screens.group(
+                request, visitor, problem=str(error), status=400, asked=asked
+            )
+        return await self._screens.group(request, visitor, replay=found, asked=asked)
+
+    async def stop_replay(self, request: Request, visitor: Visitor, fields: Fields) -> Response:
+        name = request.path_params["group"]
+        try:
+            await self._do(visitor, self._context.control.groups.cancel_window, name)
+        except Conflict as error:
+            raise Stale(str(error)) from None
+        self._context.replays.leave(name)
+        return back(f"groups/{quote(name, safe='')}", "replay_stopped")
 
     async def schedule(self, request: Request, visitor: Visitor, fields: Fields) -> Response:
         name, command = request.path_params["schedule"], request.path_params["command"]

@@ -21,6 +21,7 @@ from late.web.access.csrf import Gate
 from late.web.access.rules import narrowed
 from late.web.formats import age, short
 from late.web.render import Renderer
+from late.web.replays import Replays
 from late.web.snapshot import Snapshot, SnapshotReader
 from late.web.usage.cost_report import Reports
 from late.web.usage.last_hour import LastHour
@@ -43,6 +44,8 @@ DONE: Mapping[str, str] = {
     "resumed": "It goes on.",
     "ran": "Enqueued.",
     "reset": "The group begins anew.",
+    "replayed": "The replay has begun. Below is how far it is.",
+    "replay_stopped": "The replay is cancelled. What was put back already runs within seconds.",
     "cancelled": "No attempt of it will start any more.",
     "edited": "Retried with the new payload.",
 }
@@ -112,6 +115,7 @@ class PageContext:
         self.today = Today(control)
         self.last_hour = LastHour(control)
         self.past_week = PastWeek(control)
+        self.replays = Replays(control)
         self.stopping = asyncio.Event()
         self.files, names = files.load()
         self._renderer = Renderer(names, ROOT)

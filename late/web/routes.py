@@ -60,6 +60,7 @@ class OperatorPage:
 
     async def close(self) -> None:
         """Wait for running reads of the database."""
+        await self._context.replays.close()
         await self._context.snapshots.close()
         await self._context.today.close()
         await self._context.last_hour.close()

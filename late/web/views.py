@@ -172,13 +172,19 @@ class Screens:
         if group is None:
             raise ConfigError(f"no consumer group {name[:128]!r}")
         past = await history_of(self._context, visitor, seen, "group", name, request.query_params)
+        window = None
+        with suppress(StoreError):  # what the look knows is shown all the same
+            window = await in_thread(self._context.control.groups.window_state, name)
         model: dict[str, Any] = {
             "reset": None, "reset_shown": "", "totals": (), "sent": {"place": "", "moment": ""},
-            **more,
+            "replay": None, "asked": {"since": "", "until": "", "rate": ""},
+            "before": places.mark_of(window), "window": window,
+            "total": self._context.replays.total(name), **more,
         }  # fmt: skip
         return self._context.page(
-            request, visitor, "group.html", f"Group {name}", live=model["reset"] is None,
-            group=group, level=places.group_level, may_change=visitor.may_administer,
+            request, visitor, "group.html", f"Group {name}", group=group,
+            live=model["reset"] is None and model["replay"] is None,
+            level=places.group_level, may_change=visitor.may_administer,
             objectives=[o for o in seen.status.objectives if (o.group, o.queue) == (name, "")],
             signals=seen.signals, kind="group", name=name, **past, **seen_at(seen), **model,
         )  # fmt: skip

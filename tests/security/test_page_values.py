@@ -33,6 +33,8 @@ FORMS = {
     "tasks/reschedule": ("state", "group", "name", "at", "rate"),
     "tasks/redrive": ("state", "group", "id.x"),
     "groups/default/reset": ("place", "moment", "confirm"),
+    "groups/default/replay": ("since", "until", "rate", "before"),
+    "groups/{}/stop-replay": (),
     "queues/mail/undo": ("audit",),
     "queues/mail/knobs": ("knob.rate", "knob.max_concurrency", "before"),
     "tasks/x/redrive": ("group",),

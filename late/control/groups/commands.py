@@ -18,6 +18,7 @@ from late.control.groups import settings as group_settings
 from late.control.groups import shadow as shadows
 from late.control.groups import wait as waits
 from late.control.groups import window as windows
+from late.control.groups import window_state as window_states
 from late.control.sql import positions
 from late.control.views import GroupView, Status
 from late.model.shadow import KEEP_S
@@ -111,6 +112,8 @@ class GroupControl(Part):
     reset = on_engine(resets.reset)
     replays = on_engine(replays.all_of)
     replay_window = on_engine(windows.replay_window)
+    window_state = on_engine(window_states.window_state)
+    cancel_window = on_engine(window_states.cancel_window)
     begin_shadows = on_engine(shadows.begin)
     shadows = on_engine(shadows.names)
     compare = on_engine(comparisons.compare)

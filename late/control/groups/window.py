@@ -81,6 +81,9 @@ class Progress(msgspec.Struct):
     done: set[int] = set()
     """Shards that were looked at to their end."""
     finished_us: int | None = None
+    rate: float = 0.0
+    cancelled: bool = False
+    """An operator has ended it before its end."""
 
 
 class _Changed(Exception):
@@ -193,9 +196,13 @@ def _begun(name: str, kept: str | None, window: Progress, *, again: bool) -> Pro
     last = msgspec.json.decode(kept, type=Progress)
     same = (last.since_us, last.until_us) == (window.since_us, window.until_us)
     if same and last.finished_us is not None:
+        ended = (
+            "had the replay of this window cancelled after"
+            if last.cancelled
+            else "has replayed this window,"
+        )
         raise Conflict(
-            f"group {name!r} has replayed this window, {last.copied} tasks: give --again to do it"
-            " once more"
+            f"group {name!r} {ended} {last.copied} tasks: give --again to do it once more"
         )
     if same or last.finished_us is not None:
         return last if same else window
@@ -273,7 +280,7 @@ def _copy(connection: Connection, *, name: str, found: _Slice, rate: float) -> P
     if (row.from_us, row.replay_us) != found.reset or kept != found.kept:
         raise _Changed
     before = found.progress
-    after = msgspec.structs.replace(before, copied=before.copied + len(found.rows))
+    after = msgspec.structs.replace(before, copied=before.copied + len(found.rows), rate=rate)
     step_us = 1_000_000 / rate
     first_us = max(now_us(connection), before.due_us)
     rows = sorted(found.rows, key=lambda each: (each["created_at_us"], each["sequence"]))

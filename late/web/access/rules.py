@@ -63,6 +63,8 @@ RULES: Mapping[str, Rule] = {
     "groups/{group:text}/pause": ADMIN_WHOLE,
     "groups/{group:text}/resume": ADMIN_WHOLE,
     "groups/{group:text}/reset": ADMIN_WHOLE,
+    "groups/{group:text}/replay": ADMIN_WHOLE,
+    "groups/{group:text}/stop-replay": ADMIN_WHOLE,
     "schedules/{schedule:text}/pause": OPERATE,
     "schedules/{schedule:text}/resume": OPERATE,
     "schedules/{schedule:text}/run": OPERATE,

@@ -9,6 +9,7 @@ from typing import Literal
 
 import msgspec
 
+from late.control.groups.window_state import WindowState
 from late.control.views import Count, GroupView, ShardStatus
 from late.errors import ConfigError
 from late.web.snapshot import Snapshot
@@ -100,6 +101,26 @@ def reset_to(place: str, moment: str) -> str | int:
             if at.tzinfo is not None:
                 return (at - EPOCH) // timedelta(microseconds=1)
     raise ConfigError("begin at the beginning, now, or a moment such as 2026-05-01T12:00:00Z")
+
+
+def moment(text: str, what: str) -> int:
+    """Parse a time of a form, a date and time with its zone; in microseconds.
+
+    Raises:
+        ConfigError: it is none; the message has `what` it is for.
+    """
+    try:
+        found = reset_to("moment", text.strip())
+    except ConfigError:
+        found = ""
+    if isinstance(found, int):
+        return found
+    raise ConfigError(f"{what} takes a time such as 2026-05-01T12:00:00Z")
+
+
+def mark_of(window: WindowState | None) -> str:
+    """Return a text that is another one once another replay of a window has begun or ended."""
+    return "" if window is None else f"{window.since_us}-{window.until_us}-{window.finished_us}"
 
 
 def confirmed(name: str, typed: str) -> None:
