@@ -80,8 +80,9 @@ type Pulled struct {
 
 // Ack: the task is done.
 type Ack struct {
-	Receipt string `json:"receipt"`
-	Result  any    `json:"result,omitempty"`
+	Counts  map[string]string `json:"counts,omitempty"`
+	Receipt string            `json:"receipt"`
+	Result  any               `json:"result,omitempty"`
 }
 
 // Nack: the task is not done, or done with something to say.
