@@ -64,7 +64,7 @@ class Item(Generic[T]):
 
     @property
     def counts(self) -> Counts:
-        """What was counted for this task, ascending by name."""
+        """The counts of this task, ascending by name."""
         return tuple(sorted(self._counts.items()))
 
 

@@ -101,7 +101,8 @@ def follow(asked: Asked, by: str, every_s: float, now: Now = datetime.now) -> Co
         query = live.start(spark, every_s)
         try:
             while today(asked, now) <= day:
-                if query.awaitTermination(_LOOK_S):
+                # It takes parts of a second, too, whatever its annotation says.
+                if query.awaitTermination(_LOOK_S):  # type: ignore[arg-type]
                     return live.publish()
         finally:
             query.stop()

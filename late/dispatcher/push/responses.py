@@ -77,7 +77,7 @@ class Outcome(msgspec.Struct):
     result: msgspec.Raw = msgspec.Raw(b"")
     """JSON, of "done"; empty for none."""
     counts: dict[str, int] = {}
-    """What the service counts, if it is "done": as `ctx.count` does."""
+    """The counts of the service, if it is "done", as those of `ctx.count`."""
 
 
 class JsonReply(msgspec.Struct):
