@@ -71,7 +71,26 @@ class KeyConflict(InvalidTask):
 
 
 class QueueFull(TaskError):
-    """The queue's last published depth is at its bound; nothing was written."""
+    """The queue, or a limit key of it, takes no new tasks; nothing was written.
+
+    Attributes:
+        queue: the queue.
+        limit_key: the limit key that is full; None if it is the queue.
+        held: the number of tasks that it held when they were counted, some seconds ago.
+        bound: the most that it may hold; 0 if an operator has closed the queue.
+    """
+
+    def __init__(
+        self,
+        message: str,
+        *,
+        queue: str = "",
+        limit_key: str | None = None,
+        held: int = 0,
+        bound: int = 0,
+    ) -> None:
+        super().__init__(message)
+        self.queue, self.limit_key, self.held, self.bound = queue, limit_key, held, bound
 
 
 class SubjectDropped(TaskError):

@@ -45,7 +45,11 @@ def name_of(queue: str, limit_key: str) -> str:
 
 def refusal(full: Iterable[Full]) -> QueueFull:
     """Return the error for the first of `full` by name."""
-    return QueueFull(min(full).text)
+    first = min(full)
+    queue, _, key = first.name.partition(" ")
+    return QueueFull(
+        first.text, queue=queue, limit_key=key or None, held=first.held, bound=first.bound
+    )
 
 
 def over(held: Mapping[str, int], bounds: Mapping[str, int]) -> dict[str, Full]:

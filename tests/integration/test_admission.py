@@ -87,8 +87,10 @@ def test_a_closed_queue_takes_nothing_until_it_is_opened(shop: Shop, control: Co
 def test_the_caller_may_go_on_in_its_transaction(shop: Shop, control: Control) -> None:
     close(control)
     with connect(shop.url) as tx:
-        with pytest.raises(QueueFull):
+        with pytest.raises(QueueFull) as refused:
             shop.send.enqueue(tx, 1)
+        error = refused.value
+        assert (error.queue, error.limit_key, error.bound) == ("mail", None, 0)
         with pytest.raises(QueueFull):
             shop.app.enqueue_many(tx, [shop.sweep.call(1), shop.send.call(1)])
         shop.sweep.enqueue(tx, 2)

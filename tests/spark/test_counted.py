@@ -9,10 +9,12 @@ from pathlib import Path
 
 import pyarrow.parquet as pq
 import pytest
-from late_spark import lake, lake_files
+from late_spark import lake, lake_files, money
 from late_spark.calendar import Calendar
-from late_spark.close import counted
+from late_spark.close import command, counted
+from late_spark.commands import Asked
 from late_spark.export import export
+from late_spark.place import Source
 from sqlalchemy import update
 
 import late
@@ -101,6 +103,16 @@ def test_handlers_count_and_the_close_says_what_an_order_costs(cli: Cli) -> None
     again = cli(*asked, "--lake", "lake", "--out", "again")
     assert again.code == 0, again.err
     assert Path("again/business.csv").read_bytes() == Path("close/business.csv").read_bytes()
+    # In a month that runs, the days to come are no cost of an order yet, and are forecast
+    running = command.run(
+        Asked(source=Source(url=cli.url), from_="", to="", prices=Path("prices.yaml"),
+              out=Path("running")),
+        "2026-10", "owner", counted=["orders"],
+        now=lambda zone: datetime(2026, 10, 6, 9, tzinfo=zone),
+    )  # fmt: skip
+    [(_, (orders,))] = running.close.business
+    assert (orders.amount, orders.counted) == (2 * 24 * money.ONE, Fraction(12))
+    assert running.close.outlook.end is not None
     # A file that counts the same is refused
     Path("orders.csv").write_text("day,orders\n2026-10-05,1\n")
     both = cli(*asked, "--business", "orders.csv", "--out", "both")

@@ -7,6 +7,7 @@ import contextlib
 import threading
 from collections.abc import AsyncIterator, Callable, Iterable, Mapping
 from contextlib import asynccontextmanager
+from itertools import dropwhile
 from typing import Any
 
 from late.config import Members
@@ -183,8 +184,14 @@ async def test_a_look_up_that_hangs_costs_one_thread_and_no_answer() -> None:
 
     names.answers = [lambda: ["a"], hang, lambda: ["a", "b"]]
     members = names.members(deadline_s=1.0)
+
+    def texts() -> list[str]:
+        # On a slow machine the thread of the first answer may end late: the next look says so.
+        heard = [str(values["error"]) for _, values in names.heard]
+        return list(dropwhile(lambda text: "still under way" in text, heard))
+
     async with looking(members):
-        await until(lambda: len(names.heard) >= 3)
+        await until(lambda: len(texts()) >= 3)
         assert members.names == {"a"}
         assert names.asked.acquire(timeout=1)
         assert names.asked.acquire(timeout=1)
@@ -193,5 +200,5 @@ async def test_a_look_up_that_hangs_costs_one_thread_and_no_answer() -> None:
         assert members._asking.daemon, "it keeps no process from its end"
         names.more.set()
         await until(lambda: members.names == {"a", "b"})
-    assert names.heard[0][1]["error"].startswith("no answer within")
-    assert "still under way" in names.heard[1][1]["error"]
+    assert texts()[0].startswith("no answer within")
+    assert "still under way" in texts()[1]

@@ -85,6 +85,8 @@ EXPECTED: dict[str, tuple[int, ...]] = {
     "POST groups/{group:text}/pause": ADMIN,
     "POST groups/{group:text}/resume": ADMIN,
     "POST groups/{group:text}/reset": ADMIN,
+    "POST groups/{group:text}/replay": ADMIN,
+    "POST groups/{group:text}/stop-replay": ADMIN,
     "POST schedules/{schedule:text}/pause": OPERATE,
     "POST schedules/{schedule:text}/resume": OPERATE,
     "POST schedules/{schedule:text}/run": OPERATE,

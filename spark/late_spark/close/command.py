@@ -5,9 +5,9 @@ from __future__ import annotations
 import re
 import shutil
 import tempfile
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from datetime import date
+from datetime import date, datetime, tzinfo
 from fractions import Fraction
 from pathlib import Path
 
@@ -70,6 +70,7 @@ def months(month: str) -> tuple[str, str]:
 def run(
     asked: Asked, month: str, by: str, budget: Path | None = None, *,
     releases: Path | None = None, business: Sequence[Path] = (), counted: Sequence[str] = (),
+    now: Callable[[tzinfo], datetime] = datetime.now,
 ) -> Done:  # fmt: skip
     """Write the close of a month, or find that it is there already.
 
@@ -112,7 +113,7 @@ def run(
 
     last = report(last_billed, earlier) if last_billed is not None and not no_last else None
     this = report(billed, days)
-    known = outlook.known(this, billed)
+    known = outlook.known(this, billed, now(days.tz).date())
     of_last = [day for day in earlier.days if day not in last.without_bill] if last else []
     look = outlook.make(this, last, known, limit, released)
     spans = [] if "tenant" in columns else outlook.by_number(look)

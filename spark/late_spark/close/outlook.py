@@ -114,10 +114,11 @@ def told(look: Outlook, tenants: Mapping[Span, str]) -> Outlook:
     ))  # fmt: skip
 
 
-def known(report: CostReport, billed: Sequence[Charge]) -> list[date]:
+def known(report: CostReport, billed: Sequence[Charge], today: date) -> list[date]:
     """Return the days whose cost is known. The last day of a bill that ends within the month is not
-    where the bill ends in the course of it: it was made before the day was over."""
-    days = [day for day in report.calendar.days if day not in report.without_bill]
+    where the bill ends in the course of it: it was made before the day was over. A price book
+    covers all days, but what comes after today is known of none."""
+    days = [day for day in report.calendar.days if day not in report.without_bill and day <= today]
     if not days or days[-1] == report.calendar.days[-1]:
         return days
     end_us = next(end for day, _, end in report.calendar.bounds if day == days[-1])
