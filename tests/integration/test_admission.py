@@ -244,8 +244,10 @@ def test_each_limit_key_has_a_bound(shop: Shop, control: Control) -> None:
     publish(control, control.queues.live(), ["default"])
     why = "limit key 'a' of queue 'mail' holds 3 tasks, its bound is 3"
     for calls in ([of["a"].call(9)], [of["b"].call(9), of["a"].call(9), shop.send.call(9)]):
-        with pytest.raises(QueueFull, match=why):
+        with pytest.raises(QueueFull, match=why) as refused:
             shop.put(*calls)
+        error = refused.value
+        assert (error.queue, error.limit_key, error.held, error.bound) == ("mail", "a", 3, 3)
     shop.put(shop.sweep.options(limit_key="a").call(1))
     shop.put(of["b"].call(9), shop.send.call(9))
     publish(control, control.queues.live(), ["default"])
