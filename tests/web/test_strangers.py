@@ -27,7 +27,7 @@ HOSTILE = (
     "<script>alert('script')</script>",
     "\"><img src=x onerror=alert('attribute')>",
     "'-alert('quote')-'</pre></td><svg onload=alert('svg')>",
-    "javascript:alert('link')//{{7*191}}${alert(1)}",
+    "javascript:alert('link')//{{'oops' * 3}}${alert(1)}",
 )
 
 
@@ -72,7 +72,7 @@ def test_no_script_of_others_runs(tab: Tab, tmp_path: Path) -> None:
             # A script that was taken for one, and held up by the policy, is a fault as well.
             told = [fault for fault in tab.faults if "status of 40" not in fault]
             assert (told, tab.dialogs) == ([], []), path
-            assert "1337" not in tab.text(), path
+            assert "oopsoops" not in tab.text(), path
             assert (
                 tab.count("main img, main svg:not(.axis svg, .past svg, svg.spark), main script")
                 == 0
