@@ -118,10 +118,11 @@ def _backfilled(found: Backfill, json: bool) -> None:
         return
     if found.known:
         output.line(False, {}, f"{found.known} are known: enqueued already")
-    if found.enqueued and found.dry_run:
-        since = output.moment(found.kept_us)
-        tells = "no task of its shard" if found.kept_us is None else f"its shard since {since}"
-        output.line(False, {}, f"the log keeps {tells}: what ran before that runs again")
+    if found.enqueued and (found.kept_us is None or (found.first_us or 0) < found.kept_us):
+        which = "them" if found.kept_us is None else f"those before {output.moment(found.kept_us)}"
+        runs = "would run again" if found.dry_run else "runs again"
+        text = f"the log keeps nothing of {which}: what has run {runs}"
+        output.line(False, {}, f"{text}; `late retention 7d` keeps more from now on")
 
 
 @app.command("remove")
