@@ -37,10 +37,27 @@ def _change(
 ) -> None:
     with options.control_of(url) as control:
         turned = control.queues.change(kind, name, changes, dry_run=dry_run)
-        unknown = _why_unknown(control, turned)
+        notes = _why_unknown(control, turned), _why_uncounted(control, turned)
     say(turned, json, dry_run=dry_run)
-    if unknown is not None:
-        output.note(f"note: {unknown}")
+    for note in notes:
+        if note is not None:
+            output.note(f"note: {note}")
+
+
+def _why_uncounted(control: Control, turned: SettingsChange) -> str | None:
+    """Return why a new bound does not hold yet: workers count what a queue holds."""
+    bounds = {
+        field: getattr(turned.after, field)
+        for field in ("max_backlog", "key_backlog")
+        if getattr(turned.after, field) != getattr(turned.before, field)
+    }
+    named = " and ".join(field for field, bound in bounds.items() if bound is not None)
+    try:
+        if not named or control.status.read(limit=1).workers:
+            return None
+    except LateError:
+        return None
+    return f"no worker is alive, and a worker counts: until one does, {named} cannot refuse"
 
 
 def _why_unknown(control: Control, turned: SettingsChange) -> str | None:

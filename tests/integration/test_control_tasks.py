@@ -135,7 +135,8 @@ async def test_a_filter_takes_those_that_match_and_no_others(
         assert of("parked", key="trip-7") == {"n3"}
         assert of("parked", since_us=2 * SECOND, until_us=3 * SECOND) == {"n2"}
         assert of("parked", queue="q1", header=("shop", "s1")) == {"n3"}
-        assert of("dead", queue="q0", tenant="s1") == set()
+        with pytest.raises(ConfigError, match="queue q0 has no fair_key"):
+            of("dead", queue="q0", tenant="s1")
         assert of("dead", queue="q0", header=("shop", "s1")) == {"n4"}
         for state, wrong in (
             ("lost", TaskFilter()), ("logged", TaskFilter(group="never")),

@@ -87,6 +87,16 @@ def test_a_name_that_nothing_knows_is_doubted(cli: Cli) -> None:
     assert cli.fine("target", "set", "local", "rate=1").err == ""
 
 
+def test_a_bound_that_nobody_counts_for_says_so(cli: Cli) -> None:
+    cli.fine("enqueue", "charge", "--queue", "payments")
+    ended = cli.fine("queue", "set", "payments", "max_backlog=5", "key_backlog=2")
+    assert ended.err == (
+        "note: no worker is alive, and a worker counts: until one does, max_backlog and "
+        "key_backlog cannot refuse\n"
+    )
+    assert cli.fine("queue", "set", "payments", "max_backlog=default").err == ""
+
+
 def test_a_queue_that_never_was_is_not_paused_without_force(cli: Cli) -> None:
     said = cli.refused("queue", "pause", "paymnts")
     assert "no queue 'paymnts'" in said

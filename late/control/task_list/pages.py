@@ -48,7 +48,7 @@ def read_page(
 
     Raises:
         ConfigError: there is no such state or group, the limit is below 1, or the filter asks for
-            what this state keeps nothing of.
+            what this state keeps nothing of, or for a tenant where no queue has any.
     """
     which = which or TaskFilter()
     if state not in STATES:
@@ -61,7 +61,7 @@ def read_page(
         if reads is None:
             raise ConfigError(f"no consumer group {which.group!r:.140}")
         now = now_us(connection)
-        fair_keys = _fair_keys(connection) if which.tenant is not None else {}
+        fair_keys = _fair_keys(connection, which) if which.tenant is not None else {}
         if state == "running":
             return _running(connection, which, after, now, limit)
         if state == "done":
@@ -71,10 +71,21 @@ def read_page(
     return _dead(engine, which, fair_keys, after, now, limit)
 
 
-def _fair_keys(connection: Connection) -> dict[str, str]:
-    """The header that names the tenant, by queue."""
+def _fair_keys(connection: Connection, which: TaskFilter) -> dict[str, str]:
+    """The header that names the tenant, by queue.
+
+    Raises:
+        ConfigError: no queue that is asked for has one, so that nothing could match.
+    """
     known = of_queues(connection).items()
-    return {name: each.fair_key for name, each in known if each.fair_key is not None}
+    found = {name: each.fair_key for name, each in known if each.fair_key is not None}
+    if which.queue not in found if which.queue else not found:
+        subject = f"queue {which.queue[:128]}" if which.queue else "no queue"
+        raise ConfigError(
+            f"{subject} has {'no' if which.queue else 'a'} fair_key, so its tasks have no tenant: "
+            f"late queue set {which.queue or 'QUEUE'} fair_key=HEADER"
+        )
+    return found
 
 
 def _waiting(
