@@ -120,9 +120,8 @@ def table(found: Sequence[GroupView], hide: Collection[str] = ()) -> None:
 
 
 def _state(found: GroupView) -> str:
-    if found.shadow_of is None:
-        return found.state
-    return f"{found.state}, shadow of {found.shadow_of}"
+    state = "nobody works" if found.state == "idle" and found.lag.n else found.state
+    return state if found.shadow_of is None else f"{state}, shadow of {found.shadow_of}"
 
 
 @app.command("shadow")
