@@ -19,7 +19,7 @@ from late.model.ids import new_id, shard_of
 from late.model.task import HELD_US, AttemptError, Cursor, Record, ShardId, Suspect, TaskId
 from late.model.worker_report import Run, WorkerReport
 from late.payload.command import QUEUE
-from late.schema.tables import history
+from late.schema.tables import history, timer
 from late.store import open_store
 from late.store.base import cursor_within
 from tests.conformance.kit import dead, open_of, own, parked, read_all, task
@@ -147,6 +147,28 @@ async def test_a_filter_takes_those_that_match_and_no_others(
                 control.tasks.find(state, wrong)  # type: ignore[arg-type]
         with pytest.raises(ConfigError):
             control.tasks.find("parked", limit=0)
+
+
+def test_a_page_of_many_shards_is_whole_however_they_are_filled(url: str) -> None:
+    # Given 64 shards with four timers each, and one that has the next three hundred to come due
+    due = [(shard, 1_000_000 + n) for shard in range(64) for n in range(4)]
+    due += [(7, n) for n in range(300)]
+    with Control(url) as control:
+        control.lanes.set_shards("default", 64)
+        values = [
+            {"consumer_group": "default", "shard_id": shard, "due_at_us": at,
+             "task_id": str(new_id(shard)), "reason": "delay", "position": 1, "sequence": 1,
+             "queue": "q1", "name": "n", "payload": b"{}", "created_at_us": 1, "attempts": 0,
+             "deaths": 0}
+            for shard, at in due
+        ]  # fmt: skip
+        with transaction(url) as connection:
+            connection.execute(insert_into(timer), values)
+        assert len(control.tasks.find("parked", limit=100).tasks) == 100
+        found = [(each.shard_id, each.due_at_us) for each in every(control, "parked")]
+    assert len(found) == len(due)
+    assert found[:300] == due[-300:]
+    assert sorted(found[300:]) == sorted(due[:-300])
 
 
 async def test_what_runs_is_what_the_workers_last_told(url: str) -> None:

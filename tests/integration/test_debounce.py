@@ -20,6 +20,8 @@ from tests.integration.effects_kit import select
 from tests.support import sqlite
 
 DELAY_S, MOST_S = 5, 60
+SOON_S = 3
+"""A delay of a task that is not due before the next call, on a slow machine either."""
 SECOND_US = 1_000_000
 CHAIN = "select task_id, created_at_us, expires_at_us from late_unique"
 DIES = """
@@ -158,12 +160,12 @@ def test_a_rollback_leaves_the_task_before_it(
 def test_two_calls_of_one_transaction(
     backend: Backend, url: str, index: late.Task[Any, Any], ran: list[str]
 ) -> None:
-    debounced = index.options(unique_key="k", on_conflict="replace", delay=0.1, max_wait=1)
+    debounced = index.options(unique_key="k", on_conflict="replace", delay=SOON_S, max_wait=MOST_S)
     with connect(url) as tx:
         debounced.enqueue(tx, "a")
         last = debounced.enqueue(tx, "b")
     assert chain(backend, url)[0] == last
-    assert drain(index.app, wait_s=5.0)["done"] == 1
+    assert drain(index.app, wait_s=10.0)["done"] == 1
     assert ran == ["b"]
 
 
@@ -171,19 +173,19 @@ def test_a_task_without_a_longest_wait_is_replaced(
     backend: Backend, url: str, index: late.Task[Any, Any], ran: list[str]
 ) -> None:
     with connect(url) as tx:
-        index.options(unique_key="k", delay=0.1).enqueue(tx, "first")
-    call(url, index, "second", delay=0.1)
-    assert drain(index.app, wait_s=5.0)["done"] == 1
+        index.options(unique_key="k", delay=SOON_S).enqueue(tx, "first")
+    call(url, index, "second", delay=SOON_S)
+    assert drain(index.app, wait_s=10.0)["done"] == 1
     assert ran == ["second"]
 
 
 def test_an_ordering_key_and_a_debounce(
     backend: Backend, url: str, index: late.Task[Any, Any], ran: list[str]
 ) -> None:
-    call(url, index, "a", delay=0.1, ordering_key="o")
-    call(url, index, "b", delay=0.1, ordering_key="o")
+    call(url, index, "a", delay=SOON_S, ordering_key="o")
+    call(url, index, "b", delay=SOON_S, ordering_key="o")
     assert len(due_times(backend, url)) == 2
-    assert drain(index.app, wait_s=5.0)["done"] == 1
+    assert drain(index.app, wait_s=10.0)["done"] == 1
     assert ran == ["b"]
 
 

@@ -102,8 +102,10 @@ def _waiting(
     most = max(LOOKED_MIN, LOOKED // max(1, len(shards)))
     if which.plain:
         most = min(most, limit + 1)
-    # Mostly the shards are alike, and twice the share of each is a page; else it is read again.
-    few = 2 * (limit // max(1, len(shards)) + 4) if which.plain else most
+    few = most
+    if which.plain and len(shards) * most > LOOKED // 4:
+        # Mostly the shards are alike, and twice the share of each is a page; else it is read again.
+        few = 2 * (limit // len(shards) + 4)
     for share in sorted({min(few, most), most}):
         if state == "logged":
             found = rows.logged(connection, which, shards, seen, after, share)
