@@ -7,7 +7,7 @@ has short pages, or empty ones, and each page says how many rows it looked at.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from itertools import islice
 
 from sqlalchemy import Connection, Engine
@@ -99,47 +99,65 @@ def _waiting(
         if name == which.group
     }
     shards = sorted(named(connection).known | seen.keys())
-    most = max(LOOKED_MIN, LOOKED // max(1, len(shards)))
-    if which.plain:
-        most = min(most, limit + 1)
-    few = most
-    if which.plain and len(shards) * most > LOOKED // 4:
-        # Mostly the shards are alike, and twice the share of each is a page; else it is read again.
-        few = 2 * (limit // len(shards) + 4)
-    for share in sorted({min(few, most), most}):
+
+    def read(some: Sequence[int], share: int) -> list[ListedTask]:
         if state == "logged":
-            found = rows.logged(connection, which, shards, seen, after, share)
-        elif state == "open":
-            found = rows.opened(connection, which, seen, after, share)
-        else:
-            found = rows.parked(connection, which, shards, after, share)
-        page = _merged(found, state, which, reads, fair_keys, now, limit, share)
-        if not page.stopped:
-            break
-    return page
+            return list(rows.logged(connection, which, some, seen, after, share))
+        if state == "open":
+            of_some = {shard_id: seen[shard_id] for shard_id in some if shard_id in seen}
+            return list(rows.opened(connection, which, of_some, after, share))
+        return list(rows.parked(connection, which, some, after, share))
+
+    if which.plain:
+        # Mostly the shards are alike, and twice the share of each is a page.
+        share = min(limit + 1, 2 * (limit // max(1, len(shards)) + 4))
+    else:
+        share = max(LOOKED_MIN, LOOKED // max(1, len(shards)))
+    found = sorted(read(shards, share), key=_key)
+    reached = _ends(found, share)
+    if which.plain:
+        # Only a shard whose rows end before the page does may have more of the page. These are few:
+        # each has a whole share of the page already.
+        last = found[limit].key if len(found) > limit else None
+        short = [each for each, end in reached.items() if last is None or end < last]
+        if short:
+            others = [task for task in found if task.shard_id not in short]
+            again = read(short, limit + 1)
+            found = sorted((*others, *again), key=_key)
+            reached = {each: end for each, end in reached.items() if each not in short}
+            reached |= _ends(again, limit + 1)
+    return _merged(found, min(reached.values(), default=None),
+                   state, which, reads, fair_keys, now, limit)  # fmt: skip
+
+
+def _ends(found: Iterable[ListedTask], share: int) -> dict[int, Key]:
+    """Return the last key of each shard that has given its whole share, so that it may have more."""
+    of_shard: dict[int, list[Key]] = {}
+    for task in found:
+        of_shard.setdefault(task.shard_id, []).append(task.key)
+    return {shard_id: max(keys) for shard_id, keys in of_shard.items() if len(keys) >= share}
 
 
 def _merged(
-    found: Iterable[ListedTask], state: State, which: TaskFilter, reads: Reads,
-    fair_keys: Mapping[str, str], now: int, limit: int, most: int,
+    found: Sequence[ListedTask], reached: Key | None, state: State, which: TaskFilter,
+    reads: Reads, fair_keys: Mapping[str, str], now: int, limit: int,
 ) -> TaskPage:  # fmt: skip
-    """Put the rows in order, and filter them, as far as each shard has come with `most` rows."""
-    of_shard: dict[int, list[ListedTask]] = {}
-    for task in found:
-        of_shard.setdefault(task.shard_id, []).append(task)
-    reached = min((max(task.key for task in some) for some in of_shard.values()
-                   if len(some) >= most), default=None)  # fmt: skip
-    looked = sorted((task for some in of_shard.values() for task in some), key=_key)
+    """Filter the tasks, as far as each shard has come.
+
+    Args:
+        found: in the order of their keys.
+        reached: the key up to which the tasks of every shard are known; None: all are.
+    """
     tasks = (
         task
-        for task in looked
+        for task in found
         if (reached is None or task.key <= reached)
         and which.takes(task, reads, fair_keys)
         and now - (task.created_at_us or 0) >= which.older_us
         and (state == "parked" or _within(which, task.created_at_us))
     )
     # One more than the limit tells whether there is a next page.
-    return _page(state, islice(tasks, limit + 1), reached, now, limit, len(looked))
+    return _page(state, islice(tasks, limit + 1), reached, now, limit, len(found))
 
 
 def _key(task: ListedTask) -> Key:
