@@ -11,7 +11,9 @@ import asyncio
 import logging
 import time
 from collections import deque
+from collections.abc import Callable
 from contextlib import suppress
+from typing import TypeVar
 
 from late.concurrency import in_thread
 from late.control import Control
@@ -20,14 +22,17 @@ from late.control.status.celery_shares import is_routed
 from late.control.status.snapshot import Snapshot, look
 from late.errors import LateError
 
-__all__ = ["Point", "Snapshot", "SnapshotReader", "point_of"]
+__all__ = ["Point", "Snapshot", "SnapshotReader", "kept", "point_of"]
 
+T = TypeVar("T")
 logger = logging.getLogger("late.web")
 
 EVERY_S = 2.0
 GLANCE_S = 0.1
 """Seconds that a page waits for a newer look when it could show the last one. A quick look is done
-in that time. If looks are slow, the last one is shown: a few seconds change little."""
+in that time. If looks are slow, the last one is shown at once: a few seconds change little."""
+LATER_S = 0.3
+"""Seconds that a slow look lets pass first, so that the page is sent and drawn before it."""
 PATIENCE_S = 1.0
 """The same after a visitor has changed something, or if the last look is old."""
 OLD_S = 60.0
@@ -62,6 +67,9 @@ class SnapshotReader:
         self._looking: asyncio.Task[None] | None = None
         self._failure: Exception | None = None
         self.points: deque[Point] = deque(maxlen=POINTS)
+        self._hurry = asyncio.Event()
+        self.from_celery = False
+        """Tasks were on their way from Celery at the last look."""
         self.version = 0
         """A counter: one more for every look that succeeded or was the first to fail."""
 
@@ -90,27 +98,26 @@ class SnapshotReader:
         told = None if self._seen is None else self._seen.freshness
         return "" if told is None else f", {told}"
 
-    @property
-    def from_celery(self) -> bool:
-        """Tasks were on their way from Celery at the last look."""
-        if self._seen is None:
-            return False
-        names = {*self._seen.queues, *(each.queue for each in self._seen.status.queues)}
-        return any(map(is_routed, names))
-
     async def seen(self) -> Snapshot:
         """The last look, or a new one if that does not take long.
 
         Raises:
             StoreError: the database was never seen.
         """
-        patience_s = PATIENCE_S if self._changed or self._old else GLANCE_S
+        wanted = self._changed or self._old
+        patience_s = PATIENCE_S if wanted else GLANCE_S
+        slow = not wanted and self._took_s > GLANCE_S
         # Twice, because a look that ran while something changed may not contain the change.
         for _ in range(2):
             if not self._due:
                 break
             if self._looking is None or self._looking.done():
-                self._looking = asyncio.create_task(self._look(), name="late-look")
+                self._looking = asyncio.create_task(
+                    self._look(LATER_S if slow else 0.0), name="late-look"
+                )
+            if slow:
+                break
+            self._hurry.set()  # Somebody waits for it.
             waited = None if self._seen is None else patience_s
             await asyncio.wait({self._looking}, timeout=waited)
         if self._seen is None:
@@ -142,7 +149,10 @@ class SnapshotReader:
             with suppress(asyncio.CancelledError):
                 await asyncio.wait({self._looking})
 
-    async def _look(self) -> None:
+    async def _look(self, later_s: float) -> None:
+        self._hurry.clear()
+        with suppress(TimeoutError):
+            await asyncio.wait_for(self._hurry.wait(), later_s)
         began = time.monotonic()
         self._changed = False
         try:
@@ -158,6 +168,9 @@ class SnapshotReader:
             return
         self._seen, self._at, self._failure = seen, began, None
         self._took_s = time.monotonic() - began
+        self.from_celery = any(
+            map(is_routed, {*seen.queues, *(q.queue for q in seen.status.queues)})
+        )
         self.version += 1
         if not seen.partial:
             self._add(point_of(seen))
@@ -171,6 +184,19 @@ class SnapshotReader:
     def _read(self) -> Snapshot:
         fresh = time.monotonic() < self._fresh_until
         return look(self._control, reads=self._reads, fresh=fresh)
+
+
+def kept(make: Callable[[Snapshot], T]) -> Callable[[Snapshot], T]:
+    """Return `make` with a memory of one: the visitors of one look share what it makes."""
+    last: tuple[Snapshot, T] | None = None
+
+    def value(seen: Snapshot) -> T:
+        nonlocal last
+        if last is None or last[0] is not seen:
+            last = seen, make(seen)
+        return last[1]
+
+    return value
 
 
 def point_of(seen: Snapshot) -> Point:

@@ -38,7 +38,7 @@ from late.web.models import (
 from late.web.models.knob_groups import knob_groups
 from late.web.page_context import ROOT, PageContext, Visitor
 from late.web.queries import group_asked, groups_of, seen_at
-from late.web.snapshot import Snapshot
+from late.web.snapshot import Snapshot, kept
 from late.web.usage.cost_report import HEADERS
 
 DECISIONS = 100
@@ -52,6 +52,8 @@ class Screens:
 
     def __init__(self, context: PageContext) -> None:
         self._context = context
+        self._overview = kept(overview.overview)
+        self._queues = kept(queues.rows)
 
     async def overview(self, request: Request, visitor: Visitor) -> Response:
         seen = await self._context.seen(visitor)
@@ -59,7 +61,7 @@ class Screens:
             await self._context.last_hour.look()
         return self._context.page(
             request, visitor, "overview.html", "Overview", live=True, charts=True,
-            model=overview.overview(seen), **self._hour(seen, visitor), **seen_at(seen),
+            model=self._overview(seen), **self._hour(seen, visitor), **seen_at(seen),
         )  # fmt: skip
 
     def _hour(self, seen: Snapshot, visitor: Visitor) -> dict[str, Any]:
@@ -84,7 +86,7 @@ class Screens:
         asked = request.query_params
         text, group = asked.get("text", "")[:128], group_asked(request, seen)
         page = queues.listed(
-            queues.rows(seen), text=text, group=group, after=asked.get("after", "")
+            self._queues(seen), text=text, group=group, after=asked.get("after", "")
         )
         return self._context.page(
             request, visitor, "queues.html", "Queues", live=True, page=page, text=text,
@@ -128,7 +130,7 @@ class Screens:
         )
         defaults = REMOTE if kind == "target" and name != "local" else LOCAL
         model: dict[str, Any] = {"preview": None, "effects": [], "sent": {}, **more}
-        rows = [row for row in queues.rows(seen) if row.status.queue == name]
+        rows = [row for row in self._queues(seen) if row.status.queue == name]
         model["objectives"] = [o for o in seen.status.objectives if o.queue == name]
         if model["preview"] is None:
             model |= await history_of(context, visitor, seen, kind, name, request.query_params)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, cast
@@ -208,6 +209,27 @@ async def test_reading_takes_its_share_of_the_time_alone() -> None:
     await looked(hour)
     await hour.look()
     assert len(journal.asked) == 1
+
+
+async def test_nobody_waits_for_a_slow_read_unless_what_is_known_is_old(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(shared_read, "GLANCE_S", 60.0)
+    monkeypatch.setattr(shared_read, "LATER_S", 600.0)
+    journal = Journal(read(), read(), read())
+    hour = watched(journal)
+    await hour.look()
+    hour._took_s, hour._due_at = 61.0, 0.0
+    await hour.look()
+    await asyncio.sleep(0)
+    assert hour.reading
+    assert len(journal.asked) == 1, "the page is drawn first"
+    assert hour._reading is not None
+    hour._reading.cancel()
+    await asyncio.wait({hour._reading})
+    hour._ended -= shared_read.OLD_S
+    await hour.look()
+    assert len(journal.asked) == 2
 
 
 async def test_the_overview_tells_what_has_changed_and_who_died(

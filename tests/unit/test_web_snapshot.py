@@ -88,6 +88,33 @@ async def test_nobody_waits_for_a_look_of_some_seconds_ago_to_be_a_newer_one(
     await watched.close()
 
 
+async def test_a_slow_look_lets_the_page_be_drawn_first(
+    database: Database, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(look, "GLANCE_S", 2 * PATIENCE_S)
+    monkeypatch.setattr(look, "PATIENCE_S", 2 * PATIENCE_S)
+    monkeypatch.setattr(look, "LATER_S", 2 * PATIENCE_S)
+    monkeypatch.setattr(look, "SHARE", 1e9)  # so the next one is due
+    watched = SnapshotReader(database, every_s=0.0)  # type: ignore[arg-type]
+    first = await number(watched)
+    watched._took_s = look.GLANCE_S + 1
+    assert await number(watched) == first, "nobody waits for the next one"
+    await asyncio.sleep(0)
+    assert database.asked == first, "and it does not begin yet"
+    watched.forget()
+    assert await number(watched) > first, "who waits for it lets it begin"
+    await watched.close()
+
+
+async def test_what_is_made_of_a_look_is_made_once() -> None:
+    made: list[Any] = []
+    kept = look.kept(made.append)
+    first, second = object(), object()
+    for seen in (first, first, second, first):
+        kept(seen)  # type: ignore[arg-type]
+    assert made == [first, second, first]
+
+
 async def test_who_changes_something_sees_what_came_of_it(
     database: Database, monkeypatch: pytest.MonkeyPatch
 ) -> None:

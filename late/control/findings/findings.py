@@ -285,10 +285,14 @@ def _since(kind: str, name: str, status: Status) -> int | None:
 
 
 def _of_queue(queue: QueueStatus, settings: QueueSettings, status: Status) -> Iterator[Finding]:
+    objective_s = settings.objective_s or OBJECTIVE_S
+    if not (settings.paused or settings.closed or queue.dead.n) and (
+        queue.oldest_age_s is None or queue.oldest_age_s <= objective_s
+    ):
+        return  # Most queues of a deployment are well.
     where = f"queues/{quote(queue.queue, safe='')}"
     name = f"{queue.queue} ({queue.group})"
     waits = queue.depth + queue.in_flight
-    objective_s = settings.objective_s or OBJECTIVE_S
     if settings.paused and waits.n:
         text = f"{count(waits)} wait, the oldest for {age(queue.oldest_age_s)}."
         text += _by("queue", queue.queue, status)

@@ -131,7 +131,7 @@ def _waiting(
 
 
 def _ends(found: Iterable[ListedTask], share: int) -> dict[int, Key]:
-    """Return the last key of each shard that has given its whole share, so that it may have more."""
+    """Return the last key of each shard that gave its whole share, so that it may have more."""
     of_shard: dict[int, list[Key]] = {}
     for task in found:
         of_shard.setdefault(task.shard_id, []).append(task.key)

@@ -10,6 +10,10 @@ from late.control import Control
 
 GLANCE_S = 0.1
 """Seconds that a page waits for a read; the rest is read in the background."""
+LATER_S = 0.3
+"""Seconds that a slow read lets pass first, so that the page is sent and drawn before it."""
+OLD_S = 60.0
+"""What was read longer ago is old: a page waits a moment for newer values."""
 EVERY_S = 2.0
 SHARE = 0.1
 """The part of all time that a paced read may take."""
@@ -35,7 +39,8 @@ class SharedRead(ABC):
         return self._reading is not None and not self._reading.done()
 
     async def look(self) -> None:
-        """Read a bounded share more, and wait for it only for a short time.
+        """Read a bounded share more, and wait for it only for a short time, or not at all if what
+        is known will do.
 
         Raises:
             StoreError: the read failed; the values that were read before stay.
@@ -46,7 +51,7 @@ class SharedRead(ABC):
             self._reading.add_done_callback(lambda ended: ended.cancelled() or ended.exception())
         reading = self._reading
         assert reading is not None
-        while not reading.done():
+        while not (reading.done() or self._will_do):
             await asyncio.wait({reading}, timeout=GLANCE_S)
             if self.since_us:
                 break
@@ -59,6 +64,11 @@ class SharedRead(ABC):
         if self._reading is not None:
             await asyncio.wait({self._reading})
 
+    @property
+    def _will_do(self) -> bool:
+        """A page shows what is known, since more would take too long."""
+        return False
+
     @abstractmethod
     async def _read_on(self) -> None:
         """Read the share of one visit."""
@@ -67,19 +77,26 @@ class SharedRead(ABC):
 class PacedRead(SharedRead):
     """Reads no more often than reading may take its share of the time."""
 
-    _due_at = 0.0
+    _due_at = _ended = _took_s = 0.0
 
     async def look(self) -> None:
         if self.reading or time.monotonic() >= self._due_at:
             await super().look()
 
+    @property
+    def _will_do(self) -> bool:
+        return self._took_s > GLANCE_S and time.monotonic() - self._ended < OLD_S
+
     async def _read_on(self) -> None:
+        if self._will_do:
+            await asyncio.sleep(LATER_S)
         began = time.monotonic()
         try:
             await self._read_share()
         finally:
-            ended = time.monotonic()
-            self._due_at = ended + max(EVERY_S, (ended - began) / SHARE)
+            self._ended = time.monotonic()
+            self._took_s = self._ended - began
+            self._due_at = self._ended + max(EVERY_S, self._took_s / SHARE)
 
     @abstractmethod
     async def _read_share(self) -> None:
