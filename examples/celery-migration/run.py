@@ -43,6 +43,15 @@ def late(*command: str) -> None:
     subprocess.run([sys.executable, "-m", "late", *command], check=True, cwd=HERE)
 
 
+def declare() -> None:
+    """Make the queue before several processes do: its table is one file, written in two steps."""
+    from tasks import celery_app
+
+    with celery_app.connection() as connection:
+        for queue in celery_app.amqp.queues.values():
+            queue(connection.default_channel).declare()
+
+
 def stop(process: subprocess.Popen[bytes]) -> None:
     """End a worker with all of its processes. Nothing is left to do, so it need not be gentle."""
     with contextlib.suppress(ProcessLookupError):
@@ -100,6 +109,7 @@ def main() -> int:
     late("migrate")
     with sqlite3.connect(shop / "shop.db") as db:
         db.execute("create table sale (n integer primary key)")
+    declare()
     worker = ("late", "worker", "tasks:router")
     pool = ("celery", "-A", "tasks:celery_app", "worker", "-c", "2", "-P", "prefork",
             "--without-gossip", "--without-mingle", "--without-heartbeat")  # fmt: skip

@@ -9,6 +9,7 @@ import signal
 import time
 from pathlib import Path
 
+import broker
 from celery import Celery, chord
 
 import late
@@ -18,6 +19,7 @@ HERE = Path(os.environ.get("SHOP", ".")).resolve()
 URL = f"sqlite:///{HERE / 'shop.db'}"
 BOX = str(HERE / "broker")
 
+broker.install()
 celery_app = Celery("shop", broker="filesystem://", backend=(HERE / "results").as_uri())
 celery_app.conf.update(
     broker_transport_options={

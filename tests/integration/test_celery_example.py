@@ -2,28 +2,37 @@
 
 from __future__ import annotations
 
+import contextlib
 import importlib.util
 import os
 import re
 import subprocess
 import sys
 from pathlib import Path
+from queue import Empty
 from types import ModuleType
+from typing import Any
 
+import kombu
 import pytest
 
 FOLDER = Path(__file__).resolve().parents[2] / "examples" / "celery-migration"
 PHASE_OF = dict.fromkeys(range(1, 5), 0)
 
 
-@pytest.fixture(scope="module")
-def example() -> ModuleType:
-    spec = importlib.util.spec_from_file_location("celery_migration_run", FOLDER / "run.py")
+def module_of(name: str) -> ModuleType:
+    """Return a module of the example."""
+    spec = importlib.util.spec_from_file_location(f"celery_migration_{name}", FOLDER / f"{name}.py")
     assert spec is not None
     assert spec.loader is not None
     module = importlib.util.module_from_spec(spec)
     spec.loader.exec_module(module)
     return module
+
+
+@pytest.fixture(scope="module")
+def example() -> ModuleType:
+    return module_of("run")
 
 
 @pytest.mark.timeout(1_200)
@@ -48,6 +57,33 @@ def test_each_call_runs_on_one_side_and_none_is_lost(tmp_path: Path) -> None:
     by_share = {percent: (late, celery) for percent, late, celery in sides}
     assert (by_share[0], by_share[100]) == ((0, 36), (36, 0))
     assert min(by_share[50]) > 0
+
+
+def test_no_worker_takes_a_message_that_is_not_whole(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    folders = dict.fromkeys(("data_folder_in", "data_folder_out"), str(tmp_path / "box"))
+    (tmp_path / "box").mkdir()
+    options = {**folders, "control_folder": str(tmp_path / "control")}
+    early: list[object] = []
+
+    def looked(step: str, doing: Any) -> Any:
+        def done(*arguments: Any) -> Any:
+            with contextlib.suppress(Empty):
+                early.append((step, reader._get("celery")))
+            return doing(*arguments)
+
+        return done
+
+    broker = module_of("broker")
+    with kombu.Connection("filesystem://", transport_options=options) as connection:
+        writer, reader = (broker.Channel(connection.transport) for _ in range(2))
+        for step in ("write_text", "rename"):
+            monkeypatch.setattr(Path, step, looked(step, getattr(Path, step)))
+        writer._put("celery", {"n": 1})
+        assert early == []
+        assert reader._get("celery") == {"n": 1}
+        assert list((tmp_path / "box").iterdir()) == []
 
 
 @pytest.mark.parametrize(
