@@ -13,7 +13,7 @@ GLANCE_S = 0.1
 LATER_S = 0.3
 """Seconds that a slow read lets pass first, so that the page is sent and drawn before it."""
 OLD_S = 60.0
-"""What was read longer ago is old: a page waits a moment for newer values."""
+"""Seconds after which a page waits a moment for newer values than those it has."""
 EVERY_S = 2.0
 SHARE = 0.1
 """The part of all time that a paced read may take."""
