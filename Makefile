@@ -106,9 +106,9 @@ test-long: ## run every test with branch coverage, then the storms, 5,000 worlds
 	@$(MAKE) --no-print-directory defects ARGS=
 	@$(MAKE) --no-print-directory mutants ARGS=
 
-coverage: ## run the unit tests and print the branch coverage of late/ (ARGS=tests/integration for more)
+coverage: ## run the tests with the branch coverage of late/, and fail below 90 %
 	$(DEV)
-	@$(BIN)/python -m pytest -q -n 2 --cov --cov-branch --cov-report=term -m "not quiet" tests/unit $(ARGS)
+	@$(BIN)/python scripts/run_tests.py --coverage --workers $(PYTEST_WORKERS) $(ARGS)
 
 test-servers: ## the PostgreSQL store on versions 13 to 18 and behind PgBouncer (ARGS="18 pgbouncer" for some)
 	$(DEV)

@@ -20,6 +20,7 @@ from __future__ import annotations
 import argparse
 import json
 import os
+import shutil
 import subprocess
 import sys
 import tempfile
@@ -76,7 +77,8 @@ def main(arguments: list[str], root: Path = ROOT) -> int:
     parser = argparse.ArgumentParser(prog="run_tests", allow_abbrev=False)
     parser.add_argument("--long", action="store_true", help="run the long tests as well, unbounded")
     parser.add_argument("--only-long", action="store_true", help="run the long tests alone")
-    parser.add_argument("--coverage", action="store_true", help="print the branch coverage")
+    parser.add_argument("--coverage", action="store_true",
+                        help="print the branch coverage; fail if it is below the bound")  # fmt: skip
     parser.add_argument("--workers", type=int, default=3, help="processes; 0 is this one alone")
     asked, others = parser.parse_known_args(arguments)
     length = "1" if asked.long else "only" if asked.only_long else ""
@@ -85,26 +87,45 @@ def main(arguments: list[str], root: Path = ROOT) -> int:
     environment.pop("PYTHONDONTWRITEBYTECODE", None)
     size = "" if asked.long else " and long" if asked.only_long else " and not long"
     codes: list[int] = []
+    traced = root / ".late" / "coverage"
+    if asked.coverage:
+        shutil.rmtree(traced, ignore_errors=True)
+        traced.mkdir(parents=True)
 
     def run_group(group: Group, output: int | None = None) -> int:
         options = ["-m", group.marks + size]
         if workers := min(asked.workers, group.most_workers):
             options += ["-n", str(workers), "--dist", "worksteal"]
-        if asked.coverage:
-            options += ["--cov", "--cov-branch", "--cov-report=term"]
-            options += ["--cov-append"] if group is not PHASES[0][0] else []
         ours = {**environment, "LATE_TEST_GROUP": group.kind}
+        if asked.coverage:  # One group alone is below the bound.
+            options += ["--cov", "--cov-branch", "--cov-report=", "--cov-fail-under=0"]
+            ours["COVERAGE_FILE"] = str(traced / group.kind)
         return Run(group.name, root, ours, output)([*options, *others])
 
     for phase in PHASES:
-        if asked.coverage or not asked.workers:
-            # Coverage is one file, which one process writes at a time.
+        if not asked.workers:
             codes += [run_group(group) for group in phase]
         else:
             codes += run_beside(run_group, phase)
     if all(code == NOTHING_TO_RUN for code in codes):
         return NOTHING_TO_RUN
+    if asked.coverage:
+        codes.append(report(root, traced))
     return next((code for code in codes if code not in (0, NOTHING_TO_RUN)), 0)
+
+
+def report(root: Path, folder: Path) -> int:
+    """Print the coverage of all groups together, and return 2 if it is below the bound.
+
+    Args:
+        root: the folder whose settings say what is counted, and the bound.
+        folder: has a file of each group, and of processes that outlived the group that began them.
+    """
+    ours = {**os.environ, "COVERAGE_FILE": str(folder / "all")}
+    found = [str(each) for each in folder.iterdir()]
+    command = [sys.executable, "-m", "coverage"]
+    subprocess.run([*command, "combine", "--quiet", *found], cwd=root, env=ours, check=True)
+    return subprocess.run([*command, "report"], cwd=root, env=ours).returncode
 
 
 def run_beside(run_group: Callable[..., int], groups: Sequence[Group]) -> list[int]:

@@ -90,6 +90,36 @@ def test_groups_run_side_by_side_and_each_failure_is_said(
     assert "FAILED AGAIN: test_suite.py::test_shared" in capfd.readouterr().out
 
 
+COUNTED = """
+import pytest
+from code_of_two import first, second
+
+def test_plain():
+    assert first(1) == 2
+
+@pytest.mark.quiet
+def test_quiet():
+    assert CALLED(1) == 2
+"""
+
+
+@pytest.mark.parametrize(("quiet", "code"), [("second", 0), ("first", 2)])
+def test_the_coverage_of_all_groups_together_has_a_bound(
+    quiet: str, code: int, tmp_path: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    functions = (f"def {name}(n):\n    n += 1\n    return n\n" for name in ("first", "second"))
+    (tmp_path / "code_of_two.py").write_text("\n".join(functions))
+    (tmp_path / "test_suite.py").write_text(COUNTED.replace("CALLED", quiet))
+    (tmp_path / "pytest.ini").write_text(
+        "[pytest]\nmarkers =\n    quiet\n    long\n    shared\naddopts = -p pytest_cov\n"
+    )
+    (tmp_path / ".coveragerc").write_text(
+        "[run]\nparallel = true\nsource = code_of_two\n[report]\nfail_under = 100\n"
+    )
+    assert run_tests.main(["--workers", "0", "-q", "--coverage"], tmp_path) == code
+    assert f"TOTAL                6      {code}" in capfd.readouterr().out
+
+
 def test_a_run_that_went_wrong_itself_fails(root: Path) -> None:
     (root / "test_suite.py").write_text("import nothing_of_this_name\n")
     assert run_tests.main(["--workers", "0", "-q"], root) == 2
