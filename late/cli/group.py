@@ -14,6 +14,7 @@ if TYPE_CHECKING:
     from late.control import Control
     from late.control.groups.comparison import Comparison, RunCounts
     from late.control.views import GroupView, Reset
+    from late.model.replay import WindowState
 
 app = typer.Typer(
     help="Consumer groups: each runs every task, at its own pace.", no_args_is_help=True
@@ -297,7 +298,7 @@ def reset(
 
     With --until it does not begin anew: tasks of that window that have ended run again, at the
     rate, beside the new ones. The command stays until they are put back. Ctrl-C stops the replay
-    within seconds, and the same command goes on with it.
+    within seconds, and the same command goes on with it; `late group cancel-replay` ends it.
     """
     if until is not None:
         from late.cli.group_window import replay
@@ -313,6 +314,20 @@ def reset(
             options.asked(f"Reset group {name}?", f"this resets group {name}")
         done = control.groups.reset(name, place, rate=rate, dry_run=dry_run)
     output.as_json(done) if json else _effects(done, place)
+
+
+@app.command("cancel-replay")
+def cancel_replay(
+    name: options.Name, url_option: options.Url = None, json: options.Json = False
+) -> None:
+    """End the replay of a window that is under way, whoever carries it on.
+
+    What it has put back already runs within seconds. `late group show NAME` says how far it is.
+    """
+    with options.control_of(url_option) as control:
+        found = control.groups.cancel_window(name)
+    text = f"cancelled: {found.copied:,} tasks are put back, and run as they fall due"
+    output.line(json, found, text)
 
 
 def _effects(found: Reset, place: str | int) -> None:
@@ -371,8 +386,36 @@ def _one(found: GroupView, json: bool) -> None:
             ("alarm", "LAGGING" if found.lagging else None),
             ("objective", output.age(found.objective_s)),
             ("max age", output.age(found.max_age_s)),
+            ("replay", None if found.replay is None else _replay(found.replay)),
         ]
     )
+
+
+def _replay(found: WindowState) -> str:
+    """Say how far the replay of a window is."""
+    span = f"{output.moment(found.since_us)} to {output.moment(found.until_us)}"
+    rate = f" at {found.rate:g}/s" if found.rate else ""
+    due = f", the last falls due {output.moment(found.due_us)}" if found.copied else ""
+    return f"{span}, not ended: {found.copied:,} tasks put back{rate}{due}"
+
+
+def replays(found: Sequence[GroupView]) -> None:
+    """Print the replays of windows that are under way, if there are any."""
+    rows = [
+        (
+            g.name,
+            output.moment(g.replay.since_us),
+            output.moment(g.replay.until_us),
+            f"{g.replay.copied:,}",
+            f"{g.replay.rate:g}" if g.replay.rate else None,
+            output.moment(g.replay.due_us) if g.replay.copied else None,
+        )
+        for g in found
+        if g.replay is not None
+    ]
+    if rows:
+        columns = ("group", "enqueued from", "until", "put back>", "a second>", "the last is due")
+        output.table("Replays of windows that have not ended", columns, rows)
 
 
 def wait(

@@ -124,6 +124,7 @@ def _tables(found: Status, where: str) -> None:
             ],
         )
     group.table(found.groups, output.hidden(as_of, _GROUPS))
+    group.replays(found.groups)
     output.table(
         "Shards",
         ("group", "shard>", "owner", "epoch>", "seq>", "lag>", "lag age>", "in flight>", "settled"),

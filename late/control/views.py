@@ -14,6 +14,7 @@ import msgspec
 from late.control.past.as_of import AsOf
 from late.control.status_views import ObjectiveView, Pause
 from late.control.task_list.model import Enqueued
+from late.model.replay import WindowState
 from late.model.task import AttemptError, StepDetail
 from late.model.worker_report import LimitedKey, WorkerReport
 
@@ -413,6 +414,8 @@ class GroupView(msgspec.Struct, frozen=True):
     """Seconds within which its attempts are to start; None if it has no objective."""
     max_age_s: float | None = None
     """A task that is older when it would begin ends as expired; None: at any age it begins."""
+    replay: WindowState | None = None
+    """The replay of a window that has not ended; None if there is none."""
 
 
 class ShardReset(msgspec.Struct, frozen=True):

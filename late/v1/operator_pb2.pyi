@@ -481,6 +481,12 @@ class ReplayGroupRequest(_message.Message):
     dry_run: bool
     def __init__(self, group: _Optional[str] = ..., since: _Optional[_Union[datetime.datetime, _timestamp_pb2.Timestamp, _Mapping]] = ..., until: _Optional[_Union[datetime.datetime, _timestamp_pb2.Timestamp, _Mapping]] = ..., rate: _Optional[float] = ..., again: bool = ..., dry_run: bool = ...) -> None: ...
 
+class CancelReplayRequest(_message.Message):
+    __slots__ = ("group",)
+    GROUP_FIELD_NUMBER: _ClassVar[int]
+    group: str
+    def __init__(self, group: _Optional[str] = ...) -> None: ...
+
 class DeleteGroupRequest(_message.Message):
     __slots__ = ("group",)
     GROUP_FIELD_NUMBER: _ClassVar[int]
@@ -1161,7 +1167,7 @@ class Groups(_message.Message):
     def __init__(self, groups: _Optional[_Iterable[_Union[GroupView, _Mapping]]] = ...) -> None: ...
 
 class GroupView(_message.Message):
-    __slots__ = ("name", "created_at_us", "state", "queues", "from_us", "replay_us", "workers", "owned", "lag", "lag_s", "lagging", "stale_s", "shadow_of", "until_us", "objective_s", "max_age_s")
+    __slots__ = ("name", "created_at_us", "state", "queues", "from_us", "replay_us", "workers", "owned", "lag", "lag_s", "lagging", "stale_s", "shadow_of", "until_us", "objective_s", "max_age_s", "replay")
     NAME_FIELD_NUMBER: _ClassVar[int]
     CREATED_AT_US_FIELD_NUMBER: _ClassVar[int]
     STATE_FIELD_NUMBER: _ClassVar[int]
@@ -1178,6 +1184,7 @@ class GroupView(_message.Message):
     UNTIL_US_FIELD_NUMBER: _ClassVar[int]
     OBJECTIVE_S_FIELD_NUMBER: _ClassVar[int]
     MAX_AGE_S_FIELD_NUMBER: _ClassVar[int]
+    REPLAY_FIELD_NUMBER: _ClassVar[int]
     name: str
     created_at_us: int
     state: str
@@ -1194,7 +1201,28 @@ class GroupView(_message.Message):
     until_us: int
     objective_s: float
     max_age_s: float
-    def __init__(self, name: _Optional[str] = ..., created_at_us: _Optional[int] = ..., state: _Optional[str] = ..., queues: _Optional[_Iterable[str]] = ..., from_us: _Optional[int] = ..., replay_us: _Optional[int] = ..., workers: _Optional[int] = ..., owned: _Optional[int] = ..., lag: _Optional[_Union[Count, _Mapping]] = ..., lag_s: _Optional[float] = ..., lagging: bool = ..., stale_s: _Optional[float] = ..., shadow_of: _Optional[str] = ..., until_us: _Optional[int] = ..., objective_s: _Optional[float] = ..., max_age_s: _Optional[float] = ...) -> None: ...
+    replay: WindowState
+    def __init__(self, name: _Optional[str] = ..., created_at_us: _Optional[int] = ..., state: _Optional[str] = ..., queues: _Optional[_Iterable[str]] = ..., from_us: _Optional[int] = ..., replay_us: _Optional[int] = ..., workers: _Optional[int] = ..., owned: _Optional[int] = ..., lag: _Optional[_Union[Count, _Mapping]] = ..., lag_s: _Optional[float] = ..., lagging: bool = ..., stale_s: _Optional[float] = ..., shadow_of: _Optional[str] = ..., until_us: _Optional[int] = ..., objective_s: _Optional[float] = ..., max_age_s: _Optional[float] = ..., replay: _Optional[_Union[WindowState, _Mapping]] = ...) -> None: ...
+
+class WindowState(_message.Message):
+    __slots__ = ("group", "since_us", "until_us", "rate", "copied", "due_us", "finished_us", "cancelled")
+    GROUP_FIELD_NUMBER: _ClassVar[int]
+    SINCE_US_FIELD_NUMBER: _ClassVar[int]
+    UNTIL_US_FIELD_NUMBER: _ClassVar[int]
+    RATE_FIELD_NUMBER: _ClassVar[int]
+    COPIED_FIELD_NUMBER: _ClassVar[int]
+    DUE_US_FIELD_NUMBER: _ClassVar[int]
+    FINISHED_US_FIELD_NUMBER: _ClassVar[int]
+    CANCELLED_FIELD_NUMBER: _ClassVar[int]
+    group: str
+    since_us: int
+    until_us: int
+    rate: float
+    copied: int
+    due_us: int
+    finished_us: int
+    cancelled: bool
+    def __init__(self, group: _Optional[str] = ..., since_us: _Optional[int] = ..., until_us: _Optional[int] = ..., rate: _Optional[float] = ..., copied: _Optional[int] = ..., due_us: _Optional[int] = ..., finished_us: _Optional[int] = ..., cancelled: bool = ...) -> None: ...
 
 class Comparison(_message.Message):
     __slots__ = ("shadow", "real", "since_us", "until_us", "tasks", "differences", "capped", "unread")

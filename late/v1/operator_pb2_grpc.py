@@ -219,6 +219,11 @@ class OperatorStub(object):
                 request_serializer=late_dot_v1_dot_operator__pb2.ReplayGroupRequest.SerializeToString,
                 response_deserializer=late_dot_v1_dot_operator__pb2.WindowReplay.FromString,
                 _registered_method=True)
+        self.CancelReplay = channel.unary_unary(
+                '/late.v1.Operator/CancelReplay',
+                request_serializer=late_dot_v1_dot_operator__pb2.CancelReplayRequest.SerializeToString,
+                response_deserializer=late_dot_v1_dot_operator__pb2.WindowState.FromString,
+                _registered_method=True)
         self.DeleteGroup = channel.unary_unary(
                 '/late.v1.Operator/DeleteGroup',
                 request_serializer=late_dot_v1_dot_operator__pb2.DeleteGroupRequest.SerializeToString,
@@ -604,6 +609,14 @@ class OperatorServicer(object):
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
+    def CancelReplay(self, request, context):
+        """End the replay of a window that is under way, whoever carries it on. Takes the role `admin`,
+        for all queues. As `late group cancel-replay`, `POST /v1/groups/{group}/replay/cancel`.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
     def DeleteGroup(self, request, context):
         """Forget a group with its parked tasks and dead letters. Takes the role `admin`, for all queues.
         As `late group delete`, `DELETE /v1/groups/{group}`.
@@ -927,6 +940,11 @@ def add_OperatorServicer_to_server(servicer, server):
                     servicer.ReplayGroup,
                     request_deserializer=late_dot_v1_dot_operator__pb2.ReplayGroupRequest.FromString,
                     response_serializer=late_dot_v1_dot_operator__pb2.WindowReplay.SerializeToString,
+            ),
+            'CancelReplay': grpc.unary_unary_rpc_method_handler(
+                    servicer.CancelReplay,
+                    request_deserializer=late_dot_v1_dot_operator__pb2.CancelReplayRequest.FromString,
+                    response_serializer=late_dot_v1_dot_operator__pb2.WindowState.SerializeToString,
             ),
             'DeleteGroup': grpc.unary_unary_rpc_method_handler(
                     servicer.DeleteGroup,
@@ -2013,6 +2031,33 @@ class Operator(object):
             '/late.v1.Operator/ReplayGroup',
             late_dot_v1_dot_operator__pb2.ReplayGroupRequest.SerializeToString,
             late_dot_v1_dot_operator__pb2.WindowReplay.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def CancelReplay(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/late.v1.Operator/CancelReplay',
+            late_dot_v1_dot_operator__pb2.CancelReplayRequest.SerializeToString,
+            late_dot_v1_dot_operator__pb2.WindowState.FromString,
             options,
             channel_credentials,
             insecure,

@@ -6,17 +6,24 @@ import asyncio
 import json
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 from urllib.parse import quote
 
+import msgspec
 import pytest
+from sqlalchemy import insert as insert_into
 
 from late.api import limits
 from late.api.operator.table import OPERATIONS
 from late.control import Control
+from late.control.groups.groups import WINDOW_KEY
+from late.control.groups.window import Progress
 from late.model.access.rights import Caller
 from late.model.task import Record
+from late.schema.engine import make_engine, write
+from late.schema.tables import meta
 from tests.conformance.kit import task
 from tests.integration.control_kit import insert
 from tests.unit.api_kit import Answer, Served, served
@@ -89,6 +96,7 @@ EXPECTED: dict[str, tuple[tuple[int, ...], dict[str, Any] | None]] = {
             "dry_run": True,
         },
     ),
+    "POST /v1/groups/{group}/replay/cancel": (ADMIN, {}),
     "GET /v1/groups/{group}/wait?until={task_id}&wait_s=0": (WHOLE, None),
     "DELETE /v1/groups/{group}": (ADMIN, None),
     "GET /v1/retention": (WHOLE, None),
@@ -123,11 +131,21 @@ async def filled(folder: Path, **options: Any) -> AsyncIterator[tuple[Served, li
 
 def prepare(url: str) -> None:
     declare_schedule(url)
+    leave_a_replay(url)
     with Control(url) as control:
         control.groups.create("audit", queues=None, start="now")
         control.groups.shadow("trial", of="default", start="now")
         control.queues.change("queue", "mail", {"rate": 1.0})
         control.queues.change("target", "local", {"rate": 1.0})
+
+
+def leave_a_replay(url: str) -> None:
+    """Leave a replay of a window, of which nothing is put back yet, in the group default."""
+    since, until = (datetime(2001, 1, day, tzinfo=UTC) for day in (1, 2))
+    kept = Progress(*(round(at.timestamp() * 1_000_000) for at in (since, until)), rate=1.0)
+    values = {"key": WINDOW_KEY + "default", "value": msgspec.json.encode(kept).decode()}
+    row = insert_into(meta).values(**values)
+    write(make_engine(url), lambda connection: connection.execute(row))
 
 
 def as_person(it: Served, caller: Caller) -> None:

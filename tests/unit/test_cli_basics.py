@@ -27,7 +27,7 @@ COMMANDS = [
     ("check",), ("verify",), ("bench",), ("size",), ("simulate",),
     ("group", "create"), ("group", "list"), ("group", "show"), ("group", "set"), ("group", "pause"),
     ("group", "resume"), ("group", "delete"), ("group", "reset"), ("group", "shadow"),
-    ("group", "compare"), ("wait",),
+    ("group", "compare"), ("group", "cancel-replay"), ("wait",),
     ("retention",), ("knobs", "rollback"),
     ("queue", "show"), ("queue", "set"), ("queue", "pause"), ("queue", "resume"),
     ("queue", "delete"),

@@ -9,6 +9,7 @@ import pytest
 
 import late
 from late.control import Control
+from late.control.groups import window
 from late.outbox import connect
 from late.testing import drain
 from tests.support import sqlite
@@ -64,13 +65,14 @@ async def test_over_http(tmp_path: Path) -> None:
         assert (await it.call("POST", path, body | {"rate": 0})).status == 400
 
 
-def test_a_window_is_rehearsed_and_then_replayed(cli: Cli) -> None:
+def three_that_ended(cli: Cli, ran: list[int] | None = None) -> tuple[late.App, int]:
+    """Run three tasks that the log keeps; return their app, and a time after them."""
     app = late.App(cli.url)
-    ran: list[int] = []
 
     @app.task(queue="orders")
     def ship(n: int) -> None:
-        ran.append(n)
+        if ran is not None:
+            ran.append(n)
 
     with Control(cli.url) as control:
         control.groups.set_retention(3_600)
@@ -80,6 +82,12 @@ def test_a_window_is_rehearsed_and_then_replayed(cli: Cli) -> None:
         until = control.now() + 2_000
         while control.now() <= until:
             pass
+    return app, until
+
+
+def test_a_window_is_rehearsed_and_then_replayed(cli: Cli) -> None:
+    ran: list[int] = []
+    app, until = three_that_ended(cli, ran)
     moment = datetime.fromtimestamp(until / 1e6, UTC).isoformat().replace("+00:00", "Z")
     command = ("group", "reset", "default", "--from", "2001-01-01T00:00:00Z", "--until", moment)
     assert "give --rate" in cli.refused(*command)
@@ -102,6 +110,34 @@ def test_a_window_is_rehearsed_and_then_replayed(cli: Cli) -> None:
     assert "give --until" in cli.refused(*words)
 
 
+def test_a_replay_that_is_under_way_is_shown_and_cancelled(
+    cli: Cli, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    _, until = three_that_ended(cli)
+    assert "no replay of a window under way" in cli.refused("group", "cancel-replay", "default")
+    monkeypatch.setattr(window, "SLICE", 1)
+    with Control(cli.url) as control:
+        first = control.groups.replay_window("default", 0, until, rate=0.01)
+        assert (first.finished, first.copied.n) == (False, 1)
+        assert "default" in {each.name for each in control.groups.all() if each.replay}
+    shown = " ".join(cli.fine("group", "show", "default").out.split())
+    assert "replay 1970-01-01 00:00:00Z to" in shown
+    assert "not ended: 1 tasks put back at 0.01/s, the last falls due" in shown
+    assert "Replays of windows that have not ended" in cli.fine("status").out
+    (seen,) = cli.fine("status", "--json").json["groups"]
+    assert (seen["replay"]["copied"], seen["replay"]["until_us"]) == (1, until)
+    said = cli.fine("group", "cancel-replay", "default").out
+    assert "cancelled: 1 tasks are put back, and run as they fall due" in said
+    assert "no replay of a window under way" in cli.refused("group", "cancel-replay", "default")
+    assert "no consumer group 'nope'" in cli.refused("group", "cancel-replay", "nope")
+    assert "not ended" not in cli.fine("group", "show", "default").out
+    assert "have not ended" not in cli.fine("status").out
+    moment = datetime.fromtimestamp(until / 1e6, UTC).isoformat().replace("+00:00", "Z")
+    ended = cli.refused("group", "reset", "default", "--from", "beginning", "--until", moment,
+                        "--rate", "1", "--yes")  # fmt: skip
+    assert "cancelled after 1 tasks" in ended
+
+
 def test_a_log_that_keeps_nothing_names_the_remedy(cli: Cli) -> None:
     app = late.App(cli.url)
     drain(app)
@@ -122,6 +158,7 @@ async def test_a_window_over_http(tmp_path: Path) -> None:
         assert (done.status, done.json["finished"], done.json["copied"]["n"]) == (200, True, 0)
         assert (await it.call("POST", path, body)).status == 409
         assert (await it.call("POST", path, body | {"again": True})).status == 200
+        assert (await it.call("POST", f"{path}/cancel", {})).status == 409, "it has ended"
         for wrong in ({"rate": 0}, {"until": "2000-01-01T00:00:00Z"}, {"until": "soon"}):
             assert (await it.call("POST", path, body | wrong)).status == 400, wrong
 

@@ -23,6 +23,7 @@ from late.control.groups.retention import MOST_S
 from late.control.groups.window import WindowReplay
 from late.control.views import GroupView, Reset, Waited
 from late.model.access.rules import ADMIN_WHOLE, WHOLE
+from late.model.replay import WindowState
 from late.model.shadow import (
     KEEP_MAX_S,
     KEEP_S,
@@ -204,6 +205,12 @@ def replay_group(ask: Ask[ReplayWindow]) -> WindowReplay:
     )
 
 
+@operation("POST", f"{GROUP}/replay/cancel", ADMIN_WHOLE, "group cancel-replay")
+def cancel_replay(ask: Ask[Nothing]) -> WindowState:
+    """End the replay of a window that is under way, whoever carries it on."""
+    return ask.control.groups.cancel_window(_name(ask))
+
+
 @operation("DELETE", GROUP, ADMIN_WHOLE, "group delete")
 def delete_group(ask: Ask[Nothing]) -> Deleted:
     """Forget a group with its parked tasks and dead letters."""
@@ -233,6 +240,6 @@ def set_retention(ask: Ask[Retention]) -> Retention:
 
 OPERATIONS: tuple[Operation, ...] = (
     list_groups, create_group, create_shadow, compare_group, show_group, set_group, pause_group,
-    resume_group, reset_group, replay_group, delete_group, wait_for_group, show_retention,
-    set_retention,
+    resume_group, reset_group, replay_group, cancel_replay, delete_group, wait_for_group,
+    show_retention, set_retention,
 )  # fmt: skip

@@ -12,8 +12,9 @@ from typing import Any
 
 from sqlalchemy import Connection, Engine, Row, func, select
 
-from late.control.groups.groups import SHADOW_KEY, serving, shown, unknown
+from late.control.groups.groups import WINDOW_KEY, serving, shown, unknown
 from late.control.groups.shadow import shadows_in
+from late.control.groups.window_state import under_way
 from late.control.sql import positions
 from late.control.sql.last_settlement import Journal, journals
 from late.control.sql.rows import now_us, seconds
@@ -63,7 +64,7 @@ def groups(
             raise ConfigError(unknown(name, set(rows)))
         served = serving(connection)
         facts = _facts(connection)
-        shadows, settings = shadows_in(facts), of_meta(facts)
+        shadows, settings, replays = shadows_in(facts), of_meta(facts), under_way(facts)
         if seen is None:
             reads_by = {each: _reads(rows.get(each)) for each in names}
             lags = _lags(connection, reads_by, now, limit)
@@ -98,6 +99,7 @@ def groups(
                     until_us=shadow.until_us if shadow else None,
                     objective_s=chosen.objective_s,
                     max_age_s=chosen.max_age_s,
+                    replay=replays.get(each),
                 )
             )
         return found
@@ -105,7 +107,7 @@ def groups(
 
 def _facts(connection: Connection) -> dict[str, str]:
     """Read the rows of `late_meta` about groups, and what few are between them, in one range."""
-    end = SHADOW_KEY[:-1] + chr(ord(SHADOW_KEY[-1]) + 1)
+    end = WINDOW_KEY[:-1] + chr(ord(WINDOW_KEY[-1]) + 1)
     rows = select(meta.c.key, meta.c.value).where(meta.c.key >= KEY, meta.c.key < end)
     return {row.key: row.value for row in connection.execute(rows)}
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+
 import msgspec
 from sqlalchemy import Connection, Engine, select, update
 
@@ -11,25 +13,9 @@ from late.control.groups.groups import WINDOW_KEY
 from late.control.groups.window import Progress
 from late.control.sql.rows import now_us
 from late.errors import Conflict
+from late.model.replay import WindowState
 from late.schema.engine import reading, write
 from late.schema.tables import meta
-
-
-class WindowState(msgspec.Struct, frozen=True):
-    """The last replay of a window of a group."""
-
-    group: str
-    since_us: int
-    until_us: int
-    rate: float
-    """Tasks that fall due in a second; 0: not known, as an older version has begun it."""
-    copied: int
-    """Tasks that were put back so far."""
-    due_us: int
-    """The time at which the last of them falls due."""
-    finished_us: int | None
-    """The time at which it ended; None while it is under way, or was left."""
-    cancelled: bool
 
 
 def window_state(engine: Engine, name: str) -> WindowState | None:
@@ -64,6 +50,19 @@ def cancel_window(engine: Engine, name: str) -> WindowState:
         return _view(name, kept)
 
     return write(engine, work)
+
+
+def under_way(facts: Mapping[str, str]) -> dict[str, WindowState]:
+    """Return the replays of windows that have not ended, from the rows of `late_meta`, by group.
+    Pure."""
+    found = {}
+    for key, text in facts.items():
+        if key.startswith(WINDOW_KEY):
+            kept = msgspec.json.decode(text, type=Progress)
+            if kept.finished_us is None:
+                name = key.removeprefix(WINDOW_KEY)
+                found[name] = _view(name, kept)
+    return found
 
 
 def _kept(connection: Connection, name: str) -> Progress | None:

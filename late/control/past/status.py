@@ -27,7 +27,7 @@ UNKNOWN = Count(0, capped=True)
 PRESENT = (
     *("workers", "unhandled", "limited", "queues.held", "shards.owner_live", "shards.stale_s"),
     *("shards.old", "groups.state", "groups.workers", "groups.owned", "groups.lagging"),
-    "groups.stale_s",
+    *("groups.stale_s", "groups.replay"),
 )
 """Parts of which only the present is kept."""
 _GONE = "some of the records of then have left the log"

@@ -9,9 +9,9 @@ from typing import Literal
 
 import msgspec
 
-from late.control.groups.window_state import WindowState
 from late.control.views import Count, GroupView, ShardStatus
 from late.errors import ConfigError
+from late.model.replay import WindowState
 from late.web.snapshot import Snapshot
 
 PAGE = 64
