@@ -66,6 +66,16 @@ async def test_a_window_is_rehearsed_and_replayed_once(tmp_path: Path) -> None:
         assert entry.action == "group.replayed"
 
 
+@pytest.mark.parametrize("tasks", [0, 3])
+async def test_a_log_that_does_not_reach_back_names_the_remedy(tmp_path: Path, tasks: int) -> None:
+    async with page(tmp_path) as it:
+        until = await filled(it) if tasks else str(it.control.now())
+        seen = await it.post(PATH, {"since": SINCE, "until": until, "rate": "1", "do": "preview"})
+        said = "what is older is not kept" if tasks else "The log keeps no task that has ended"
+        assert said in seen.text
+        assert "<code>late retention 7d</code> keeps more from now on" in seen.text
+
+
 async def test_a_replay_is_carried_on_slice_by_slice(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
