@@ -21,7 +21,7 @@ pytestmark = pytest.mark.usefixtures("fsync_not_asked")
 
 FAR_US = 4_000_000_000_000_000
 NAMES = {
-    "groups", "releases", "workers", "lanes", "handlers", "knobs", "schedules", "tokens",
+    "groups", "releases", "workers", "lanes", "handlers", "knobs", "bounds", "schedules", "tokens",
 }  # fmt: skip
 
 
@@ -58,7 +58,7 @@ async def test_each_mistake_is_found_and_named(url: str) -> None:
     with connect(url) as tx:
         app.enqueue_many(tx, [note.call() for _ in range(8)])
     with Control(url) as control:
-        control.queues.change("queue", "payments", {"paused": True})
+        control.queues.change("queue", "payments", {"paused": True, "max_backlog": 9})
     engine = make_engine(url)
 
     def spoil(tx: object) -> None:
@@ -87,8 +87,42 @@ async def test_each_mistake_is_found_and_named(url: str) -> None:
     assert "late shards --set 8" in checks["lanes"].detail
     assert "@app.task(aliases=" in checks["handlers"].detail
     assert "queue payments is paused" in checks["knobs"].detail
+    assert "max_backlog of queue payments in group forgotten" in checks["bounds"].detail
     assert "nightly will never fire" in checks["schedules"].detail
     assert "shop expired" in checks["tokens"].detail
+
+
+async def test_a_bound_that_nobody_counts_for_is_named_with_the_command(url: str) -> None:
+    with Control(url) as control:
+        control.queues.change("queue", "mail", {"max_backlog": 10, "key_backlog": 2})
+        control.queues.change("queue", "bulk", {"max_backlog": 5, "rate": 1.0})
+        control.groups.create("audit", queues=["bulk"], start="now")
+        control.groups.create("other", queues=["pay"], start="now")
+        control.groups.shadow("trial", of="default", start="now")
+        # `other` reads no such queue, and a shadow counts for nobody.
+        assert found(url)["bounds"].detail == (
+            "no live worker counts for max_backlog of queue bulk in group audit, max_backlog of "
+            "queue bulk in group default, max_backlog and key_backlog of queue mail in group "
+            "default: what waits there is not counted, and more tasks come in than the bound lets. "
+            "Run: late worker MODULE:APP --group audit; late worker MODULE:APP"
+        )
+        store = open_store(url)
+        await store.open()
+        await own(store, 1)
+        said = found(url)["bounds"].detail
+        assert "mail in group default" in said, "a live worker that does not own the lowest shard"
+        await own(store, 0)
+        control.groups.pause("audit")
+        assert found(url)["bounds"].detail.endswith("Run: late group resume audit")
+        control.groups.resume("audit")
+        await own(store, 0, name="w2", group="audit")
+        await store.close()
+        assert found(url)["bounds"].result == "warning", "w2 says that it serves default alone"
+        execute(url, """update late_worker set consumer_groups = '["audit"]'"""
+                     " where worker_id = 'w2'")  # fmt: skip
+        assert found(url)["bounds"] == Check(
+            "bounds", "ok", "of 2 queues, and a worker counts for each"
+        )
 
 
 def test_a_knob_of_another_release_is_a_fault(url: str) -> None:

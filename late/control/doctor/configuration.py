@@ -11,6 +11,7 @@ from collections.abc import Iterator
 
 from sqlalchemy import Connection, func, select, text
 
+from late.control.doctor import bounds
 from late.control.groups.lag import unread
 from late.control.schedule_rows import jitters, schedule_of
 from late.control.sql.last_settlement import Journal, journals
@@ -41,6 +42,7 @@ def examine(connection: Connection) -> Iterator[Check]:
     yield _lanes(connection)
     yield _handlers(connection)
     yield _held_back(connection)
+    yield bounds.check(connection)
     yield _schedules(connection)
     yield _tokens(connection)
     if connection.dialect.name == "postgresql":
