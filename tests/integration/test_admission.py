@@ -12,10 +12,14 @@ import late
 from late.app.backpressure import publish
 from late.control import Control
 from late.errors import QueueFull
+from late.model.admission import Full
 from late.outbox import admission, connect, connect_async
 from late.schema.engine import make_engine
+from late.store import open_store
+from late.store.base import cursor_within
+from tests.conformance.kit import dead, open_of, own, parked, task
 from tests.databases import PRESENT
-from tests.integration.control_kit import execute, rows
+from tests.integration.control_kit import execute, insert, rows
 
 TWO_AT_ONCE = [backend for backend in PRESENT if backend.name in ("sqlite", "postgres")]
 """The emulator of Spanner has one transaction at a time."""
@@ -234,6 +238,34 @@ def test_an_older_schema_refuses_nothing(shop: Shop) -> None:
         shop.app.enqueue_many(tx, [shop.send.call(n) for n in range(3)])
         shop.send.options(unique_key="a", ordering_key="k").enqueue(tx, 3)
     assert shop.count() == 6
+
+
+@pytest.mark.parametrize("knob", ["max_backlog", "key_backlog"])
+async def test_what_is_open_or_parked_counts_and_a_dead_letter_does_not(
+    shop: Shop, control: Control, knob: str
+) -> None:
+    mine = [task(3, queue="mail", name="send", headers='{"limit_key":"a"}') for _ in range(6)]
+    insert(shop.url, *mine)
+    store = open_store(shop.url)
+    await store.open()
+    owner = await own(store, 3)
+    (page,) = await store.read({3: ""}, 100)
+    read, due = page.records, await store.now() + 10**9
+    await owner.settle(
+        cursor=cursor_within(page.window, read[4]),
+        open=(open_of(read[0]),),
+        parked=(parked(due, of=read[1]), parked(due, of=read[2], reason="retry")),
+        dead=(dead(of=read[3]),),  # and the next one is done
+    )
+    await store.close()
+    name = "mail" if knob == "max_backlog" else "mail a"
+    for bound, full in ((5, False), (4, True)):
+        control.queues.change("queue", "mail", {knob: bound})
+        publish(control, control.queues.live(), ["default"])
+        held = [Full(name, 4, 4)] if full else []
+        assert control.queues.full() == held, "one waits, one is open, two are parked"
+    with pytest.raises(QueueFull, match="holds 4 tasks"):
+        shop.put(shop.send.options(limit_key="a").call(1))
 
 
 def test_each_limit_key_has_a_bound(shop: Shop, control: Control) -> None:

@@ -184,6 +184,7 @@ def test_a_unique_key(sql: psycopg.Connection[Any]) -> None:
         ("'n', unique_for => '1 h'", "for a unique_key"),
         ("'n', unique_key => 'k', unique_for => '0 s'", "unique_for must be above 0"),
         ("'n', unique_key => 'k', on_conflict => 'ignore'", "on_conflict"),
+        ("'n', unique_key => 'k', on_conflict => 'replace'", "on_conflict is existing or reject"),
         ("'n', lane => 'nowhere'", "there is no lane"),
     ],
 )

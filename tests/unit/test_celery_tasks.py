@@ -148,6 +148,13 @@ def test_a_retry_takes_no_other_options(app: celery.Celery) -> None:
         again.apply((60,)).get()
 
 
+@pytest.mark.parametrize("option", [{"on_conflict": "replace"}, {"max_wait": 60}])
+def test_a_call_takes_no_options_of_a_debounce(app: celery.Celery, option: dict[str, Any]) -> None:
+    task = app.task(name="shop.fail")(fail)
+    with pytest.raises(celery.NotSupported, match=next(iter(option))):
+        task.apply_async((None,), task_id="k", **option)
+
+
 def test_a_task_is_made_once(app: celery.Celery) -> None:
     with pytest.raises(TypeError, match="more than once"):
         app.task(name="other")(app.task(name="shop.fail")(fail))
