@@ -22,6 +22,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Protocol, TypeAlias
 
 from late.errors import (
+    BatchTooLarge,
     InvalidTask,
     KeyConflict,
     QueueFull,
@@ -147,7 +148,7 @@ def _keyed(
         try:
             if (yield from written(fresh, layout if dialect.fences else None, dialect, asked)):
                 return ids
-        except QueueFull:
+        except (QueueFull, BatchTooLarge):  # Nothing was written, and the caller may go on.
             yield _release(rows, dialect)
             raise
         yield _release(rows, dialect)
@@ -300,10 +301,10 @@ def _replace(
             return cancelled
         held = yield from _holders(claims, dialect)
         ours = {row.task_id for row in claims}
-        others = [task_id for task_id, _ in held.values() if task_id not in ours]
+        others = [(key, holds) for key, (holds, _) in held.items() if holds not in ours]
         if others:
             yield dialect.release(others)
-            cancelled += others
+            cancelled += [task_id for _, task_id in others]
         claims = [row for row in claims if held.get(str(row.unique_key), ("",))[0] != row.task_id]
     if claims:
         raise (yield from _give_up(claims, rows, dialect))
@@ -361,4 +362,6 @@ def _conflict(
 
 
 def _release(rows: Sequence[NewTask], dialect: Dialect) -> Statement:
-    return dialect.release([row.task_id for row in rows if row.unique_key is not None])
+    return dialect.release(
+        [(row.unique_key, row.task_id) for row in rows if row.unique_key is not None]
+    )

@@ -87,8 +87,12 @@ class Dialect(Protocol):
     def free(self, keys: Sequence[str]) -> Statement:
         """Delete the keys whose task has ended and whose period is over."""
 
-    def release(self, task_ids: Sequence[str]) -> Statement:
-        """Delete the keys that these tasks hold."""
+    def release(self, held: Sequence[tuple[str, str]]) -> Statement:
+        """Delete each key that its task holds, of pairs (unique_key, task_id).
+
+        A task has one key, so a pair is not confused with another. The key is the primary key of
+        the table, and the id alone has no index.
+        """
 
     def bind(self, text: str, *, fetch: bool = False, **values: Value) -> Statement:
         """Bind a text that is the same for all databases; see `parameters.py`."""
@@ -155,9 +159,12 @@ class Sqlite:
             tuple(keys),
         )
 
-    def release(self, task_ids: Sequence[str]) -> Statement:
-        marks = ", ".join("?" * len(task_ids))
-        return Statement(f"delete from late_unique where task_id in ({marks})", tuple(task_ids))
+    def release(self, held: Sequence[tuple[str, str]]) -> Statement:
+        marks = ", ".join("?" * len(held))
+        return Statement(
+            f"delete from late_unique where unique_key in ({marks}) and task_id in ({marks})",
+            (*(key for key, _ in held), *(task_id for _, task_id in held)),
+        )
 
     def bind(self, text: str, *, fetch: bool = False, **values: Value) -> Statement:
         words = Words(NOW_US["sqlite"])
@@ -279,7 +286,10 @@ class Postgres:
         self._free = (
             f"delete from late_unique where unique_key = any({marks[0]}::text[]) and {over}"
         )
-        self._release = f"delete from late_unique where task_id = any({marks[0]}::uuid[])"
+        self._release = (
+            f"delete from late_unique where unique_key = any({marks[0]}::text[])"
+            f" and task_id = any({marks[1]}::uuid[])"
+        )
 
     def tasks(
         self, rows: Sequence[NewTask], layout: int | None = None, names: Sequence[str] = ()
@@ -336,8 +346,9 @@ class Postgres:
     def free(self, keys: Sequence[str]) -> Statement:
         return Statement(self._free, (list(keys),))
 
-    def release(self, task_ids: Sequence[str]) -> Statement:
-        return Statement(self._release, (list(task_ids),))
+    def release(self, held: Sequence[tuple[str, str]]) -> Statement:
+        keys, task_ids = [key for key, _ in held], [task_id for _, task_id in held]
+        return Statement(self._release, (keys, task_ids))
 
     def bind(self, text: str, *, fetch: bool = False, **values: Value) -> Statement:
         def mark(number: int, kind: str) -> str:
@@ -431,10 +442,11 @@ class GoogleSql:
             {"keys": list(keys)},
         )
 
-    def release(self, task_ids: Sequence[str]) -> Statement:
+    def release(self, held: Sequence[tuple[str, str]]) -> Statement:
         return Statement(
-            "delete from late_unique where task_id in unnest(cast(@ids as array<string>))",
-            {"ids": list(task_ids)},
+            "delete from late_unique where unique_key in unnest(cast(@keys as array<string>))"
+            " and task_id in unnest(cast(@ids as array<string>))",
+            {"keys": [key for key, _ in held], "ids": [task_id for _, task_id in held]},
         )
 
     def bind(self, text: str, *, fetch: bool = False, **values: Value) -> Statement:

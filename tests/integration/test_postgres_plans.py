@@ -12,15 +12,19 @@ import os
 import re
 import time
 from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
+from contextlib import suppress
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 import pytest
 
+import late
 from late.control import Control, Filter
 from late.control.task_list.model import TaskFilter
+from late.errors import KeyConflict
 from late.model.ids import new_id
 from late.model.task import Cursor, OpenTask, ShardId
+from late.outbox import connect
 from late.store.postgres import membership
 from late.store.postgres.store import PostgresStore
 from late.testing.servers.postgres import PostgresServer, find_binaries
@@ -30,7 +34,7 @@ from tests.integration.postgres_kit import Producer, enqueue_many, producer
 
 KEPT = Path(__file__).with_name("postgres_plans.json")
 PARTITION = re.compile(r"_[0-9]+_[0-9]+|_default")
-LARGE = re.compile(r"late_(task|settlement|timer|dead|history)")
+LARGE = re.compile(r"late_(task|settlement|timer|dead|history|unique)")
 SHARDS = 8
 SECOND = 1_000_000
 SETTINGS = {
@@ -63,7 +67,8 @@ def url(server: PostgresServer) -> str:
 
 
 def fill(connection: Producer) -> None:
-    """In each shard 5,000 tasks, 1,000 of a journal, 2,000 that are parked and 2,000 dead."""
+    """In each shard 5,000 tasks, 1,000 of a journal, 2,000 that are parked, with a unique key
+    each, and 2,000 dead."""
     for shard in range(SHARDS):
         for _ in range(5):
             enqueue_many(connection, 1_000, shard=shard)
@@ -83,12 +88,17 @@ def fill(connection: Producer) -> None:
             (shard, str(shard)),
         )
         connection.execute(
+            "insert into late_unique (unique_key, task_id, digest, created_at_us)"
+            " select 'k' || i, i, '', 1 from unnest(%s::uuid[]) i",
+            (ids,),
+        )
+        connection.execute(
             "insert into late_history (consumer_group, task_id, number, at_us, event, worker)"
             " select 'default', i, n, 1, case n when 3 then 'done' else 'retried' end, 'w'"
             " from unnest(%s::uuid[]) i, generate_series(1, 3) n",
             (ids,),
         )
-    for table in ("task", "settlement", "timer", "dead", "history"):
+    for table in ("task", "settlement", "timer", "dead", "history", "unique"):
         connection.execute(f"vacuum (analyze) late_{table}")
 
 
@@ -192,6 +202,28 @@ async def of_the_worker(plans: Plans, url: str, connection: Producer) -> None:
         await store.close()
 
 
+def of_the_producers(plans: Plans, url: str) -> None:
+    """What an enqueue with a unique key sends: the last one of each takes it back."""
+    app = late.App(url)
+
+    @app.task
+    def note(text: str) -> None: ...
+
+    def enqueue(text: str, on_conflict: Literal["existing", "reject", "replace"]) -> None:
+        with connect(url) as tx, suppress(KeyConflict):
+            note.options(unique_key="key", on_conflict=on_conflict).enqueue(tx, text)
+
+    asked: dict[str, Callable[[], object]] = {
+        "enqueue: a free unique key": lambda: enqueue("one", "existing"),
+        "enqueue: a unique key that another body has": lambda: enqueue("another", "reject"),
+        "enqueue: a unique key that is replaced": lambda: enqueue("one more", "replace"),
+    }
+    for name, ask in asked.items():
+        begun = plans.begin()
+        ask()
+        plans.end(name, begun)
+
+
 def of_the_screens(plans: Plans, url: str) -> None:
     """What the control plane sends."""
     with Control(url) as control:
@@ -233,6 +265,7 @@ async def test_plans_are_those_that_are_kept(
     plans = Plans(server.log)
     with producer(url) as connection:
         await of_the_worker(plans, url, connection)
+    of_the_producers(plans, url)
     of_the_screens(plans, url)
     if os.environ.get("KEEP_PLANS"):
         KEPT.write_text(json.dumps(plans.of, indent=2) + "\n")

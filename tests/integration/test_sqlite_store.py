@@ -21,6 +21,7 @@ from late.errors import (
 )
 from late.model.ids import new_id
 from late.model.task import OpenTask, ShardId
+from late.outbox.statements import SQLITE
 from late.schema.engine import make_engine, reading, writing
 from late.store.base import Settlement, SettleResult
 from late.store.sqlite import (
@@ -218,6 +219,18 @@ def test_no_statement_walks_a_log(raw: sqlite3.Connection) -> None:
         scans = [row[3] for row in plan if row[3].startswith("SCAN")]
         big = ("late_task", "late_settlement", "late_timer", "late_dead", " s", " t", " m")
         assert not [scan for scan in scans if scan.endswith(big)], (name, scans)
+
+
+def test_a_unique_key_is_found_by_the_key_and_not_by_its_task(raw: sqlite3.Connection) -> None:
+    statements = (
+        SQLITE.release([("a", "id"), ("b", "another")]), SQLITE.holders(["a", "b"]),
+        SQLITE.free(["a", "b"]),
+    )  # fmt: skip
+    for statement in statements:
+        plan = raw.execute(f"explain query plan {statement.sql}", statement.params).fetchall()
+        assert [row[3] for row in plan] == [
+            "SEARCH late_unique USING INDEX sqlite_autoindex_late_unique_1 (unique_key=?)"
+        ]
 
 
 # --- tampered rows -------------------------------------------------------------------------------

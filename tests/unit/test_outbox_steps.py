@@ -113,7 +113,7 @@ def test_a_key_that_keeps_changing_hands_is_given_up_and_left_clean() -> None:
     with pytest.raises(TransactionAborted) as caught:
         run([row], *answers, release)
     assert caught.value.transient
-    assert released == [row.task_id]
+    assert released == ["a", row.task_id]
 
 
 def test_a_conflict_releases_what_the_batch_has_claimed() -> None:
@@ -126,7 +126,7 @@ def test_a_conflict_releases_what_the_batch_has_claimed() -> None:
 
     def release(statement: Statement) -> Answer:
         statements.append(statement.sql)
-        assert set(statement.params) == {ours.task_id, theirs.task_id}
+        assert statement.params == ("free", "taken", ours.task_id, theirs.task_id)
         return Answer(1)
 
     with pytest.raises(KeyConflict, match="'taken' is held by task their id"):
@@ -167,7 +167,7 @@ def test_a_lane_that_is_resized_between_look_and_insert_is_seen() -> None:
     ids, seen = run(rows, *answers, again=again)
     assert ids == [row.task_id for row in made] != [row.task_id for row in rows]
     assert made[0].layout == 1
-    assert released == [rows[0].task_id], "the key is given back before it is taken anew"
+    assert released == ["u", rows[0].task_id], "the key is given back before it is taken anew"
     assert [words.split()[-1] for words in seen] == [
         "first_shard,", "late_unique", "late_task", "late_unique",
         "first_shard,", "late_unique", "late_task",

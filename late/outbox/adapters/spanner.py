@@ -83,13 +83,12 @@ class _Mutations(GoogleSql):
 class _Buffering:
     """A transaction of the client, to which tasks are mutations."""
 
-    __slots__ = ("_claimed", "_tx")
+    __slots__ = ("_tx",)
     dialect = _Mutations()
     autocommit = False
 
     def __init__(self, tx: Any) -> None:
         self._tx = tx
-        self._claimed = False
 
     @property
     def snapshot(self) -> bool:
@@ -101,14 +100,8 @@ class _Transaction(_Buffering):
 
     def execute(self, statement: Statement) -> Answer:
         if statement.sql == _BUFFER:
-            try:
-                return _buffer(self._tx, statement.params)
-            except BatchTooLarge:
-                if self._claimed:
-                    self.execute(self.dialect.release([row[2] for row in statement.params]))
-                raise
+            return _buffer(self._tx, statement.params)
         assert isinstance(statement.params, dict)
-        self._claimed |= not statement.fetch
         types = dict.fromkeys(statement.params, _STRINGS)
         if statement.fetch:
             rows = list(self._tx.execute_sql(statement.sql, statement.params, types))
@@ -195,14 +188,8 @@ class _ClientsAsync(_Buffering):
 
     async def execute(self, statement: Statement) -> Answer:
         if statement.sql == _BUFFER:
-            try:
-                return _buffer(self._tx, statement.params)
-            except BatchTooLarge:
-                if self._claimed:
-                    await self.execute(self.dialect.release([row[2] for row in statement.params]))
-                raise
+            return _buffer(self._tx, statement.params)
         assert isinstance(statement.params, dict)
-        self._claimed |= not statement.fetch
         types = dict.fromkeys(statement.params, _STRINGS)
         if statement.fetch:
             found = await self._tx.execute_sql(statement.sql, statement.params, types)
