@@ -36,7 +36,7 @@ from late.dispatcher.local.threads import Threads
 from late.errors import ConfigError, DecodeError
 from late.handler.classify import Verdict, raised, returned
 from late.handler.context import AsyncContext, Context
-from late.handler.outcomes import Signal
+from late.handler.outcomes import AlreadyDone, Signal
 from late.model.targets import address, is_loopback, resolve
 from late.payload import values as payloads
 from late.v1 import handler_pb2
@@ -199,13 +199,13 @@ class _Servicer:
 
     async def _run(self, handler: Task[Any, Any], bound: Bound, task: Any, left_s: Any) -> Verdict:
         timeout_s = bound.timeout_s if left_s is None else left_s
+        about: AsyncContext | Context | None = None
         leave = self._enter()
         try:
             arguments = handler.arguments(task.payload, task.codec or "json")
             attempt = attempt_of(task)
             kind = AsyncContext if bound.is_async else Context
             call: Callable[..., Any] = partial(bound.fn, **arguments)
-            about: AsyncContext | Context | None = None
             if bound.wants_context:
                 about = kind(
                     attempt,
@@ -226,6 +226,8 @@ class _Servicer:
             if error.elsewhere:
                 return Verdict("not_capable", str(error), reason=error.reason)
             return Verdict("failed", str(error), retryable=False)
+        except AlreadyDone as signal:  # An earlier run's answer was lost, with its counts.
+            return _judged(signal, task.keeps_result, about)
         except asyncio.CancelledError:
             raise  # The caller is gone, or its deadline is over: nobody would get an answer.
         except BaseException as error:

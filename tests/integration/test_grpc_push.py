@@ -7,6 +7,7 @@ import datetime as dt
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from decimal import Decimal
+from pathlib import Path
 from typing import Any
 
 import grpc
@@ -17,6 +18,7 @@ import late
 from late.errors import ConfigError
 from late.v1 import handler_pb2, handler_pb2_grpc
 from tests.integration.push_kit import pool_of
+from tests.support import sqlite
 from tests.unit.dispatcher_kit import NOW_US, attempt
 from tests.unit.test_retry_info import details
 
@@ -133,6 +135,42 @@ async def test_every_outcome_of_a_handler_comes_back(
         outcome = await pool.one(attempt("answer", how=how))
     assert (outcome.kind, outcome.after_us, outcome.retryable) == (kind, after_us, True)
     assert text in (outcome.error or "")
+
+
+@pytest.mark.parametrize("name", ["place", "place_async", "found_by_itself"])
+async def test_a_repeat_there_brings_the_counts_of_the_run_whose_answer_was_lost(
+    tmp_path: Path, name: str
+) -> None:
+    app = late.App(sqlite.database(tmp_path / "billing.db"))
+    placed: list[int] = []
+
+    @app.task
+    def place(ctx: late.Context) -> None:
+        ctx.count("orders")
+        with ctx.once():
+            placed.append(ctx.attempt)
+
+    @app.task
+    async def place_async(ctx: late.AsyncContext) -> None:
+        ctx.count("orders")
+        async with ctx.once():
+            placed.append(ctx.attempt)
+
+    @app.task
+    def found_by_itself(ctx: late.Context) -> None:
+        ctx.count("orders")
+        if placed:
+            raise late.AlreadyDone
+        placed.append(ctx.attempt)
+
+    first = attempt(name)
+    async with late.serve_handlers(app, "127.0.0.1:0") as server:
+        target = late.GrpcTarget("billing", (f"127.0.0.1:{server.port}",))
+        async with pool_of(target) as pool:
+            lost = await pool.one(first)
+            repeat = await pool.one(msgspec.structs.replace(first, number=2))
+    assert [(each.kind, each.counts) for each in (lost, repeat)] == [("done", (("orders", 1),))] * 2
+    assert placed == [1], "the effects happened once"
 
 
 async def test_what_the_service_gives_up_is_not_repeated() -> None:

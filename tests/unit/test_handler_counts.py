@@ -128,6 +128,17 @@ def test_a_repeat_whose_effects_are_done_counts_for_the_run_that_was_lost() -> N
     assert getattr(verdict, "counts", None) == (("orders", 2),)
 
 
+def test_a_shared_transaction_takes_counts_back_with_the_effects(app: late.App) -> None:
+    @app.task(transaction=True)
+    def shared(ctx: late.Context) -> None:
+        ctx.count("orders")
+        raise AlreadyDone
+
+    enqueue(app, [shared.call()])
+    assert drain(app) == {"done": 1}
+    assert counted(app) == {}
+
+
 @pytest.mark.parametrize("ended", [Retry(after_s=1.0), Discard("no")])
 def test_what_is_not_done_counts_nothing(ended: object) -> None:
     ctx = context("again")
