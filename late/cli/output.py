@@ -18,6 +18,9 @@ if TYPE_CHECKING:
     from late.control.past.as_of import AsOf
 
 
+NOT_CUT: Mapping[str, int] = {}
+
+
 def as_json(value: Any) -> None:
     """Print one JSON document. Times are microseconds since the Unix epoch."""
     import msgspec
@@ -57,6 +60,7 @@ def table(
     rows: Iterable[Sequence[object]],
     *,
     hide: Collection[str] = (),
+    cut: Mapping[str, int] = NOT_CUT,
 ) -> None:
     """Print a table; columns whose name ends in `>` are aligned to the right.
 
@@ -64,13 +68,19 @@ def table(
 
     Args:
         hide: the columns that are left out.
+        cut: the characters that a cell of a column has at most, where every row is one line. A
+            terminal breaks the line.
     """
     from rich import box
     from rich.console import Console
     from rich.table import Table
 
     shown = [place for place, column in enumerate(columns) if column.rstrip(">") not in hide]
-    listed = [[plain(row[place]) for place in shown] for row in rows]
+    piped = not sys.stdout.isatty()
+    most = [cut.get(columns[place].rstrip(">")) if piped else None for place in shown]
+    listed = [
+        [_cut(plain(row[place]), n) for place, n in zip(shown, most, strict=True)] for row in rows
+    ]
     if not listed:
         typer.echo(f"{title}: none")
         return
@@ -80,8 +90,11 @@ def table(
         made.add_column(column.rstrip(">"), justify="right" if right else "left", overflow="fold")
     for row in listed:
         made.add_row(*row)
-    width = None if sys.stdout.isatty() else 1_000
-    Console(highlight=False, markup=False, width=width).print(made)
+    Console(highlight=False, markup=False, width=1_000 if piped else None).print(made)
+
+
+def _cut(text: str, most: int | None) -> str:
+    return text if most is None or len(text) <= most else f"{text[: most - 1]}…"
 
 
 def fields(pairs: Iterable[tuple[str, object]]) -> None:

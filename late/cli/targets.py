@@ -14,6 +14,9 @@ if TYPE_CHECKING:
     from late.control.findings.targets import TargetView
     from late.model.targets import Target
 
+CUT = {"where": 30, "tasks": 20, "last error": 32}
+CUT_REACHED = {"where": 60, "reached": 100}
+"""Characters of cells in a pipe, so that a row has 200 or so. `--json` has all of them."""
 ELSEWHERE = "not configured here"
 """The answer of `--check` for a target of workers that this process has no settings of."""
 
@@ -116,8 +119,6 @@ def _row(
 def _print(rows: list[dict[str, Any]], check: bool) -> None:
     columns = ["name", "kind", "where", "protection", "tasks", "workers>", "failed", "circuit",
                "waiting>", "last error"]  # fmt: skip
-    if check:
-        columns.append("reached")
     cells = []
     for row in rows:
         known = "calls" in row
@@ -134,9 +135,10 @@ def _print(rows: list[dict[str, Any]], check: bool) -> None:
                 row.get("last_error") or "-",
             ]
         )
-        if check:
-            cells[-1].append(row["error"] or "yes")
-    output.table("Targets", columns, cells)
+    output.table("Targets", columns, cells, hide={"where"} if check else (), cut=CUT)
+    if check and rows:
+        answers = [(row["name"], row["where"], row["error"] or "yes") for row in rows]
+        output.table("Reached from here", ("name", "where", "reached"), answers, cut=CUT_REACHED)
 
 
 def _checked(targets: dict[str, Target]) -> dict[str, str | None]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 import json
 import threading
 from collections.abc import Iterator
@@ -9,14 +10,17 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
+import msgspec
 import pytest
 
+from late.cli import output
 from late.control import Control
 from late.errors import ConfigError
 from late.model.targets import HttpTarget
 from late.model.worker_report import TargetReport, WorkerReport
 from tests.drills.kit import Bank
 from tests.unit.cli_kit import Cli
+from tests.unit.test_cli_basics import Terminal
 
 BANK = TargetReport(
     "bank", kind="http", where="https://bank.internal/", calls=20, failed=20,
@@ -62,6 +66,35 @@ def test_targets_that_workers_call_are_listed_though_nobody_configures_them_here
     shown = cli("target", "list").out
     for part in ("open since 2027-01-15 08:00:00Z", "20 of 20", "HTTP 500", "charge"):
         assert part in shown
+
+
+def test_a_row_of_a_pipe_is_not_wider_than_a_wide_terminal(
+    cli: Cli, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    error = f"HTTP 500: {'no lock of the account was to be had; ' * 4}"
+    tasks = ("charge", "charge_again", "close_account", "refund", "statement_of_account")
+    where = "https://bank.internal/late/tasks/of/the/shop"
+    report(cli.url, msgspec.structs.replace(BANK, error=error, tasks=tasks, where=where))
+    path = tmp_path / "targets.toml"
+    ports = ", ".join(f'"127.0.0.1:{port}"' for port in range(1, 12))
+    path.write_text(f'[billing-service]\nkind = "grpc"\nendpoints = [{ports}]\n')
+    monkeypatch.setenv("LATE_TARGETS", str(path))
+    for words in ((), ("--check",)):
+        shown = cli("target", "list", *words).out
+        assert max(map(len, shown.splitlines())) <= 200, shown
+        assert "charge, charge_agai…" in shown
+        assert "HTTP 500: no lock of the accoun…" in shown
+    assert "not configured here" in shown
+    assert "no endpoint is up" in shown
+    assert listed(cli)[0]["last_error"] == error, "nothing is cut for programs"
+
+
+def test_a_terminal_shows_whole_cells(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("COLUMNS", "200")
+    for stream, shown in ((Terminal(), "x" * 50), (io.StringIO(), f" {'x' * 9}… ")):
+        monkeypatch.setattr("sys.stdout", stream)
+        output.table("Targets", ("where", "kind"), [("x" * 50, "http")], cut={"where": 10})
+        assert shown in stream.getvalue()
 
 
 def test_no_address_of_the_database_is_called(cli: Cli) -> None:
