@@ -213,9 +213,9 @@ def test_no_statement_walks_a_log(raw: sqlite3.Connection) -> None:
     statements["TAKE_OVER"] = sqlite_rebase._TAKE_OVER
     assert len(statements) > 30
     for name, statement in statements.items():
-        numbered = re.findall(r"\?(\d+)", statement)
-        count = max(map(int, numbered)) if numbered else statement.count("?")
-        plan = raw.execute(f"explain query plan {statement}", (1,) * count).fetchall()
+        names = re.findall(r":(\w+)", statement)
+        values = dict.fromkeys(names, 1) or (1,) * statement.count("?")
+        plan = raw.execute(f"explain query plan {statement}", values).fetchall()
         scans = [row[3] for row in plan if row[3].startswith("SCAN")]
         big = ("late_task", "late_settlement", "late_timer", "late_dead", " s", " t", " m")
         assert not [scan for scan in scans if scan.endswith(big)], (name, scans)

@@ -75,10 +75,8 @@ EQUIVALENTS: dict[tuple[str, str, str], str] = {
     ): "the commit of this very statement has flushed by then; the next look only checks it",
     (
         "late/store/sqlite/statements.py",
-        '" and settled_at_us >= ?3), (select max(seq) from late_settlement '
-        'where consumer_group = ?1"',
-        '" and settled_at_us > ?3), (select max(seq) from late_settlement '
-        'where consumer_group = ?1"',
+        '" and settled_at_us >= :horizon), (select max(seq) from late_settlement"',
+        '" and settled_at_us > :horizon), (select max(seq) from late_settlement"',
     ): "a row that is as old as the limit to the millisecond goes a millisecond sooner",
     (
         "late/store/sqlite/prune.py",

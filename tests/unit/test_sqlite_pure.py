@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import pkgutil
+import re
 import sqlite3
 from collections.abc import Iterator
+from importlib import import_module
 from pathlib import Path
 from typing import Any
 
@@ -21,6 +24,7 @@ from late.errors import (
 )
 from late.model.ids import new_id
 from late.store import open_store
+from late.store import sqlite as room
 from late.store.sqlite import guard as sqlite_guards
 from late.store.sqlite import prune as sqlite_prune
 from late.store.sqlite.cursor import cursor_at, position_of
@@ -218,3 +222,11 @@ def test_a_file_gives_back_no_more_pages_than_the_next_tasks_leave(
 
 def test_the_log_is_polled_every_few_milliseconds() -> None:
     assert 0 < (FEATURES.poll_stream_s or 0) <= FEATURES.poll_min_s <= 0.01
+
+
+@pytest.mark.parametrize("name", [module.name for module in pkgutil.iter_modules(room.__path__)])
+def test_no_parameter_has_a_number(name: str) -> None:
+    """Python 3.12.0 to 3.12.3 warn of each statement with `?1`, if its values are a tuple."""
+    module = import_module(f"{room.__name__}.{name}")
+    texts = {k: v for k, v in vars(module).items() if isinstance(v, str) and k != "__doc__"}
+    assert not [k for k, text in texts.items() if re.search(r"\?\d", text)]

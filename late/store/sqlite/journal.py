@@ -8,7 +8,7 @@ from __future__ import annotations
 import logging
 import sqlite3
 import uuid
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from operator import attrgetter
 
 import msgspec
@@ -36,6 +36,10 @@ _ROW = (
 )  # fmt: skip
 _more = attrgetter(*[field for field in Settlement.__struct_fields__ if field not in _ROW])
 """Get the other fields of a settlement, later ones included: one left out would be lost."""
+
+
+_Values = Mapping[str, object]
+"""The values of a statement by their names."""
 
 
 class _SeqTaken(Exception):
@@ -165,17 +169,23 @@ def _write_more(
     _many(connection, sql.UNBURY, [(g, i, r.task_id) for g, i, r in revived])
     results = [(g, r.task_id, r.value, now_us + r.ttl_us) for g, _, s in keyed for r in s.results]
     _many(connection, sql.RESULT, results)
-    steps = [
-        (g, t.task_id, t.at_us, t.event, s.owner, t.detail) for g, _, s in keyed for t in s.history
-    ]
+    steps: list[_Values] = [
+        {
+            "group": g, "task": t.task_id, "at": t.at_us, "event": t.event, "worker": s.owner,
+            "detail": t.detail,
+        }
+        for g, _, s in keyed for t in s.history
+    ]  # fmt: skip
     _many(connection, sql.HISTORY, steps)
-    back = [
-        (s.group, r.task_id, now_us, s.owner, s.shard_id, r.due_at_us)
-        for s in settlements
-        for r in s.revived
-    ]
+    back: list[_Values] = [
+        {
+            "group": g, "shard": i, "task": r.task_id, "due": r.due_at_us, "worker": s.owner,
+            "now": now_us,
+        }
+        for g, i, s in keyed for r in s.revived
+    ]  # fmt: skip
     _many(connection, sql.REVIVED, back)
-    _many(connection, stages.REVIVED, [(t, g, i, due) for g, t, _, _, i, due in back])
+    _many(connection, stages.REVIVED, back)
     for settlement in settlements:
         for tick in settlement.ticks:
             _tick(connection, tick, now_us)
@@ -189,7 +199,7 @@ def _write_more(
 
 
 def _many(
-    connection: sqlite3.Connection, statement: str, rows: Sequence[tuple[object, ...]]
+    connection: sqlite3.Connection, statement: str, rows: Sequence[tuple[object, ...] | _Values]
 ) -> None:
     if rows:
         connection.executemany(statement, rows)
@@ -250,7 +260,10 @@ def _take(
         # Left out and not raised: the other shards are unaffected.
         log.error("journal of group %s, shard %s ends in a forged row (seq %s)", *key, seq)
         return None
-    granted = connection.execute(sql.ACQUIRE, (*key, worker_id, last_epoch, now_us)).fetchone()
+    asked = {
+        "group": group, "shard": shard_id, "worker": worker_id, "epoch": last_epoch, "now": now_us
+    }  # fmt: skip
+    granted = connection.execute(sql.ACQUIRE, asked).fetchone()
     if granted is None:
         return None
     epoch, taken_at_us = Epoch(granted[0]), granted[1]

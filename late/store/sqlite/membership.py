@@ -43,7 +43,7 @@ def _membership(connection: sqlite3.Connection, now_us: int, me: str) -> Members
     workers = connection.execute(sql.WORKERS, (now_us,))
     leases = connection.execute(sql.LEASES)
     active = (name for (name,) in connection.execute(ACTIVE))
-    ((offers,),) = connection.execute(sql.OFFERS, (me,)).fetchall()
+    ((offers,),) = connection.execute(sql.OFFERS, {"me": me}).fetchall()
     return membership_of(
         *(now_us, workers, leases, shards, active),
         settings=_settings(connection),

@@ -125,7 +125,8 @@ def old_settlements(
     horizon_us = clock(connection) - round(keep_s * 1_000_000)
     found = []
     for group, shard_id, _, _ in connection.execute(sql.LAST_CHECKPOINTS).fetchall():
-        first, keep = connection.execute(sql.JOURNAL_KEEP, (group, shard_id, horizon_us)).fetchone()
+        key = {"group": group, "shard": shard_id, "horizon": horizon_us}
+        first, keep = connection.execute(sql.JOURNAL_KEEP, key).fetchone()
         if first < keep:
             found.append((group, shard_id, first, keep))
     return found

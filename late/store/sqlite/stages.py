@@ -25,9 +25,9 @@ _CHANGE = (
 )
 # A dead letter that went back is in the timer table: its stage may end once more.
 REVIVED = (
-    "update late_stage set state = 'started', ended_at_us = null where task_id = ?1"
-    " and state = 'dead' and exists (select 1 from late_timer where consumer_group = ?2"
-    " and shard_id = ?3 and due_at_us = ?4 and task_id = ?1)"
+    "update late_stage set state = 'started', ended_at_us = null where task_id = :task"
+    " and state = 'dead' and exists (select 1 from late_timer where consumer_group = :group"
+    " and shard_id = :shard and due_at_us = :due and task_id = :task)"
 )
 # A workflow may go if none of its tasks can end any more. Dead letters may be redriven.
 PRUNE = """

@@ -1,6 +1,7 @@
 """The statements of the SQLite store, over the names of `late.schema.tables`.
 
-`NOW` is read once in a transaction, so that all of its rows have the same time.
+`NOW` is read once in a transaction, so that all of its rows have the same time. A value that is
+used twice has a name. It has no number (`?1`): Python 3.12.0 to 3.12.3 warn of those.
 """
 
 from __future__ import annotations
@@ -91,9 +92,9 @@ BURY = (
 # A dead letter that is to run again; nothing happens where there is none.
 REVIVE = (
     f"insert or replace into late_timer (consumer_group, shard_id, due_at_us, task_id, reason,"
-    f" held_key, {_CARRIED}) select consumer_group, shard_id, ?1, task_id, 'retry', null,"
-    " position, sequence, queue, name, coalesce(?2, payload), headers, options, created_at_us,"
-    " 0, 0, errors from late_dead where consumer_group = ?3 and shard_id = ?4 and task_id = ?5"
+    f" held_key, {_CARRIED}) select consumer_group, shard_id, ?, task_id, 'retry', null,"
+    " position, sequence, queue, name, coalesce(?, payload), headers, options, created_at_us,"
+    " 0, 0, errors from late_dead where consumer_group = ? and shard_id = ? and task_id = ?"
 )
 UNBURY = "delete from late_dead where consumer_group = ? and shard_id = ? and task_id = ?"
 
@@ -105,16 +106,16 @@ RESULT = (
 # The next number of a task is found by one step down the index.
 HISTORY = (
     "insert into late_history (consumer_group, task_id, number, at_us, event, worker, detail)"
-    " select ?1, ?2, 1 + coalesce(max(number), 0), ?3, ?4, ?5, ?6 from late_history"
-    " where consumer_group = ?1 and task_id = ?2"
+    " select :group, :task, 1 + coalesce(max(number), 0), :at, :event, :worker, :detail"
+    " from late_history where consumer_group = :group and task_id = :task"
 )
 
 # A step for a dead letter that went back, if its history is kept.
 REVIVED = (
     "insert into late_history (consumer_group, task_id, number, at_us, event, worker)"
-    " select ?1, ?2, max(number) + 1, ?3, 'redriven', ?4 from late_history"
-    " where consumer_group = ?1 and task_id = ?2 and exists (select 1 from late_timer"
-    " where consumer_group = ?1 and shard_id = ?5 and due_at_us = ?6 and task_id = ?2)"
+    " select :group, :task, max(number) + 1, :now, 'redriven', :worker from late_history"
+    " where consumer_group = :group and task_id = :task and exists (select 1 from late_timer"
+    " where consumer_group = :group and shard_id = :shard and due_at_us = :due and task_id = :task)"
     " having max(number) > 0"
 )
 
@@ -139,8 +140,8 @@ _JOURNAL = (
 _GIVEN = ", ".join([f"json_extract(value, '$[{n}]')" for n in range(10)])
 SETTLE = (
     f"insert into late_settlement ({_JOURNAL}, settled_at_us)"
-    f" with given ({_JOURNAL}) as materialized (select {_GIVEN} from json_each(?1))"
-    f" select {_JOURNAL}, coalesce(?2, ({NOW})) from given"
+    f" with given ({_JOURNAL}) as materialized (select {_GIVEN} from json_each(?))"
+    f" select {_JOURNAL}, coalesce(?, ({NOW})) from given"
     " where not exists (select 1 from given g"
     " where g.seq <> 1 + coalesce((select max(s.seq) from late_settlement s"
     " where s.consumer_group = g.consumer_group and s.shard_id = g.shard_id), 0))"
@@ -179,12 +180,14 @@ PAST_CHECKPOINTS = LAST_CHECKPOINTS.replace(
 # The epoch also stays above that of the journal, should a lease row have been tampered with. When
 # it was taken from an owner who had not given it back is kept: see `store/common/suspects.py`.
 ACQUIRE = (
-    "insert into late_lease (consumer_group, shard_id, owner, epoch) values (?1, ?2, ?3, ?4 + 1)"
+    "insert into late_lease (consumer_group, shard_id, owner, epoch)"
+    " values (:group, :shard, :worker, :epoch + 1)"
     " on conflict (consumer_group, shard_id) do update"
-    " set owner = excluded.owner, epoch = max(epoch, ?4) + 1,"
-    " taken_at_us = case when owner is null or owner = excluded.owner then taken_at_us else ?5 end"
+    " set owner = excluded.owner, epoch = max(epoch, :epoch) + 1,"
+    " taken_at_us ="
+    " case when owner is null or owner = excluded.owner then taken_at_us else :now end"
     " where owner is null or owner = excluded.owner or not exists (select 1 from late_worker w"
-    " where w.worker_id = late_lease.owner and w.expires_at_us > ?5) returning epoch,"
+    " where w.worker_id = late_lease.owner and w.expires_at_us > :now) returning epoch,"
     " taken_at_us"
 )
 READS = "select queues, from_us, replay_us, paused from late_group where name = ?"
@@ -209,7 +212,7 @@ WORKERS = (
 )
 LEASES = "select consumer_group, shard_id, owner, epoch from late_lease order by 1, 2"
 LANES = "select first_shard, shards from late_lane"
-OFFERS = f"select {_OFFERED.format(me='?1')}"
+OFFERS = f"select {_OFFERED.format(me=':me')}"
 # Shards with work that are outside every lane (of one that was made smaller). The log is searched
 # for one shard after the other, one step down the index each; `select distinct` would read it all.
 # Timers exist only where there was a lease.
@@ -243,10 +246,11 @@ FIRST_AFTER = "select min(seq) from late_task where shard_id = ? and seq > ?"
 # The first journal row to keep: the first one young enough, else the last one. Only a prefix goes,
 # whatever the clock did in between: a hole in the journal would look like a free `seq`.
 JOURNAL_KEEP = (
-    "select (select min(seq) from late_settlement where consumer_group = ?1 and shard_id = ?2),"
-    " coalesce((select min(seq) from late_settlement where consumer_group = ?1 and shard_id = ?2"
-    " and settled_at_us >= ?3), (select max(seq) from late_settlement where consumer_group = ?1"
-    " and shard_id = ?2))"
+    "select (select min(seq) from late_settlement where consumer_group = :group"
+    " and shard_id = :shard), coalesce((select min(seq) from late_settlement"
+    " where consumer_group = :group and shard_id = :shard"
+    " and settled_at_us >= :horizon), (select max(seq) from late_settlement"
+    " where consumer_group = :group and shard_id = :shard))"
 )
 DELETE_SETTLEMENTS = (
     "delete from late_settlement where consumer_group = ? and shard_id = ? and seq < ?"
