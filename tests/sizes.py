@@ -67,6 +67,7 @@ LONG: dict[str, tuple[str, ...]] = {
     "test_each_leg_walks_an_index": ("spanner",),
     "test_every_end_is_told_to_who_waits": ("spanner",),
     "test_every_task_is_done_although_a_worker_is_killed": ("spanner",),
+    "test_both_run_tasks_of_both_and_take_over_from_each_other": ("spanner",),
     "test_failures_of_one_group_are_its_own": ("spanner",),
     "test_keys_keep_their_order_4_64_8": ("spanner",),
     "test_p1_p2_nothing_is_lost_and_nothing_aborted_runs": ("spanner",),

@@ -15,14 +15,17 @@ from pathlib import Path
 
 import pytest
 
+from late.config import package_version
+from late.control import Control
 from late.schema import migrate
+from late.schema.tables import SHARDS_DEFAULT
 from late.schema.version import SCHEMA_VERSION
 from tests.databases import PRESENT
 from tests.integration.kill_kit import Fleet, until
 
 RELEASES = Path(__file__).parents[1] / "releases"
 LAST, SCHEMA = "0.2.0", "0015"
-STORES = [backend for backend in PRESENT if backend.name in ("sqlite", "postgres")]
+STORES = [backend for backend in PRESENT if backend.name in ("sqlite", "postgres", "spanner")]
 
 
 @pytest.fixture(scope="module")
@@ -81,9 +84,26 @@ def sides(empty_url: str, tmp_path: Path, code: Path) -> Iterator[tuple[Side, Si
     new.fleet.close()
 
 
+def have_half_each(url: str) -> bool:
+    with Control(url) as control:
+        workers = control.status.read(limit=1).workers
+    return [worker.shards for worker in workers] == [SHARDS_DEFAULT / 2] * 2
+
+
+def has_open(url: str, version: str) -> bool:
+    """Tell whether the journal has open tasks of shards of a worker of this version."""
+    with Control(url) as control:
+        status = control.status.read(limit=1)
+    owners = {worker.worker_id for worker in status.workers if worker.version.startswith(version)}
+    return any(shard.in_flight for shard in status.shards if shard.owner in owners)
+
+
 @pytest.mark.parametrize("backend", STORES, ids=lambda backend: backend.name, indirect=True)
-def test_both_run_tasks_of_both_and_take_over_from_each_other(sides: tuple[Side, Side]) -> None:
+def test_both_run_tasks_of_both_and_take_over_from_each_other(
+    sides: tuple[Side, Side], tmp_path: Path
+) -> None:
     old, new = sides
+    hold = tmp_path / "hold"
 
     def ran(last: int) -> bool:
         return old.fleet.starts().keys() | new.fleet.starts().keys() == set(range(last))
@@ -96,22 +116,27 @@ def test_both_run_tasks_of_both_and_take_over_from_each_other(sides: tuple[Side,
     old.enqueue(0, 100)
     new.late("migrate")
     until(lambda: ran(100), old.fleet)
-    # When a worker of this version comes beside it, and both enqueue, then each runs some
+    # When a worker of this version has half of the shards, and both enqueue, then each runs some
     new.fleet.start()
-    until(lambda: new.fleet.is_up(new.fleet.processes[0]), new.fleet)
+    until(lambda: have_half_each(new.url), new.fleet, every_s=0.5)
     new.enqueue(100, 200)
     old.enqueue(200, 300)
     until(lambda: ran(300), new.fleet)
-    # When the new one is killed with tasks before it, then another takes them over
+    assert all(max(side.fleet.starts(), default=0) >= 100 for side in sides)
+    # When the new one is killed, then the old one reads its journal and runs what it had open
+    hold.touch()
     new.enqueue(300, 500)
+    until(lambda: has_open(new.url, package_version()), new.fleet, every_s=0.5)
     new.fleet.kill()
+    hold.unlink()
     old.enqueue(500, 600)
-    if old.fleet.processes[0].poll() is not None:
-        new.fleet.start()
-    until(lambda: ran(600), old.fleet)
-    # When the old one is killed in its turn, then one of this version does
+    until(lambda: ran(600) and not has_open(new.url, LAST), old.fleet, every_s=0.5)
+    # When the old one is killed in its turn, then another of this version does
+    hold.touch()
     old.enqueue(600, 800)
+    until(lambda: has_open(new.url, LAST), old.fleet, every_s=0.5)
     old.fleet.kill()
+    hold.unlink()
     new.fleet.start()
     until(lambda: ran(800), new.fleet)
     assert set(new.fleet.stop()) == {0}, new.fleet.logs()
