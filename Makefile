@@ -259,7 +259,7 @@ dist: ## wheel and source distribution in dist/: built twice, compared, checked,
 	$(DEV)
 	@$(BIN)/python -m scripts.dist $(ARGS)
 
-# A path or a name each. With none given it looks for python3.12 to python3.14 on PATH.
+# A path or a name each. With none given it looks for python3.12 to python3.14 on PATH, then in pyenv.
 pythons: ## the wheel, the README's code, the demo and the unit tests on other Pythons (PYTHONS="/path/python3.12 python3.14", ARGS="--tests 'tests/unit -k cron'")
 	$(DEV)
 	@$(BIN)/python -m scripts.pythons $(ARGS) $(PYTHONS)

@@ -7,7 +7,8 @@
 3. Each Python that is here makes an empty environment, installs the wheel with what it needs, and
    runs the fifteen lines of the README until their task has run.
 
-`--python NAME` tries these Pythons only, and fails if one is missing.
+`--python NAME` tries these Pythons only, and fails if one is missing. A name is looked for on PATH,
+then among pyenv's versions.
 """
 
 from __future__ import annotations
@@ -191,6 +192,21 @@ def runs(python: str) -> bool:
     return done.returncode == 0
 
 
+def find(python: str) -> str | None:
+    """Return the path or name of a Python that runs: this one, else pyenv's newest of that name.
+
+    A version that is no release (`3.14.0rc1`), or without the GIL (`3.13.0t`), is not looked at.
+    """
+    versions = Path(os.environ.get("PYENV_ROOT") or Path.home() / ".pyenv") / "versions"
+    releases = {
+        tuple(map(int, path.name.split("."))): str(path / "bin" / python)
+        for path in (versions.iterdir() if versions.is_dir() else ())
+        if re.fullmatch(r"\d+\.\d+\.\d+", path.name) and "/" not in python
+    }
+    newest_first = [path for _, path in sorted(releases.items(), reverse=True)]
+    return next(filter(runs, [python, *newest_first]), None)
+
+
 def main(arguments: Sequence[str] | None = None) -> int:
     parser = argparse.ArgumentParser(prog="make dist", description="Build, compare, check, try.")
     parser.add_argument("--python", action="append", help="try this one only (repeat for more)")
@@ -199,11 +215,12 @@ def main(arguments: Sequence[str] | None = None) -> int:
         scratch = Path(name)
         files = build_twice(scratch)
         check(files)
-        for python in given.python or PYTHONS:
-            if not runs(python):
+        for wanted in given.python or PYTHONS:
+            python = find(wanted)
+            if python is None:
                 if given.python:
-                    raise SystemExit(f"{python} does not run here")
-                print(f"not here, so not tried: {python}")
+                    raise SystemExit(f"{wanted} does not run here")
+                print(f"not here, so not tried: {wanted}")
                 continue
             programs = install(python, files[1], scratch / python.replace("/", "_"))
             try_out(programs, scratch / f"try-{python.replace('/', '_')}")

@@ -1,8 +1,9 @@
 """Build the wheel once and try it on each Python: `make pythons`.
 
 Each Python gets an empty environment with the wheel and what it needs, runs the README's code and
-the demo on SQLite, then gets every extra and the unit tests. A Python is a path or a name on PATH;
-where none is given, those of `PYTHONS` are looked for. One that fails does not stop the others.
+the demo on SQLite, then gets every extra and the unit tests. A Python is a path, or a name on PATH
+or among pyenv's versions; where none is given, those of `PYTHONS` are looked for. One that fails
+does not stop the others.
 
     python -m scripts.pythons [--tests ARGUMENTS] [PYTHON ...]
 """
@@ -83,9 +84,10 @@ def prove_each(
     One that is not here is a failure if somebody asked for it, or if no other is here.
     """
     lines, is_well, tried = [], True, 0
-    for python in pythons:
-        if not dist.runs(python):
-            lines.append(f"{python}: not here")
+    for name in pythons:
+        python = dist.find(name)
+        if python is None:
+            lines.append(f"{name}: not here")
             is_well = is_well and not are_given
             continue
         tried += 1
@@ -100,7 +102,7 @@ def prove_each(
 def main(arguments: Sequence[str] | None = None) -> int:
     parser = argparse.ArgumentParser(prog="make pythons", description="Try the wheel on Pythons.")
     parser.add_argument("--tests", help="arguments of pytest, in place of the unit tests")
-    parser.add_argument("pythons", nargs="*", help="paths, or names on PATH")
+    parser.add_argument("pythons", nargs="*", help="paths, or names on PATH or of pyenv's")
     given = parser.parse_args(arguments)
     tests = shlex.split(given.tests) if given.tests else UNIT_TESTS
     with tempfile.TemporaryDirectory(prefix="late-pythons-") as name:

@@ -5,11 +5,27 @@ from __future__ import annotations
 import re
 import sys
 import tomllib
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
 from scripts import dist, pythons
+
+
+@pytest.fixture
+def pyenv(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[..., str]:
+    """Install a version by pyenv, and return the path of its Python."""
+    monkeypatch.setenv("PYENV_ROOT", str(tmp_path))
+
+    def install(version: str, code: int = 0) -> str:
+        path = tmp_path / "versions" / version / "bin" / "python9.9"
+        path.parent.mkdir(parents=True)
+        path.write_text(f"#!/bin/sh\nexit {code}\n")
+        path.chmod(0o755)
+        return str(path)
+
+    return install
 
 
 def prove_well(python: str) -> str:
@@ -28,7 +44,26 @@ def test_one_that_was_asked_for_must_be_here() -> None:
     assert not is_well
 
 
-def test_none_at_all_is_a_failure() -> None:
+def test_pyenvs_newest_release_that_runs_is_taken(pyenv: Callable[..., str]) -> None:
+    assert dist.find("python9.9") is None
+    pyenv("9.9.9")
+    newest = pyenv("9.9.10")
+    pyenv("9.9.11", code=1)
+    pyenv("9.9.12t")
+    pyenv("9.9.13rc1")
+    assert dist.find("python9.9") == newest
+    lines, is_well = pythons.prove_each(["python9.9"], prove_well, are_given=True)
+    assert (lines, is_well) == ([f"{newest}: proved python9.9: all well"], True)
+
+
+def test_what_is_on_path_or_has_a_path_is_not_looked_for(pyenv: Callable[..., str]) -> None:
+    installed = pyenv("9.9.9")
+    assert dist.find(sys.executable) == sys.executable
+    assert dist.find("./python9.9") is None
+    assert dist.find(installed) == installed
+
+
+def test_none_at_all_is_a_failure(pyenv: Callable[..., str]) -> None:
     assert pythons.prove_each(["python9.9"], prove_well, are_given=False) == (
         ["python9.9: not here"],
         False,
