@@ -77,8 +77,7 @@ def main(arguments: list[str], root: Path = ROOT) -> int:
     parser = argparse.ArgumentParser(prog="run_tests", allow_abbrev=False)
     parser.add_argument("--long", action="store_true", help="run the long tests as well, unbounded")
     parser.add_argument("--only-long", action="store_true", help="run the long tests alone")
-    parser.add_argument("--coverage", action="store_true",
-                        help="print the branch coverage; fail if it is below the bound")  # fmt: skip
+    parser.add_argument("--coverage", action="store_true", help="branch coverage, with its bound")
     parser.add_argument("--workers", type=int, default=3, help="processes; 0 is this one alone")
     asked, others = parser.parse_known_args(arguments)
     length = "1" if asked.long else "only" if asked.only_long else ""
