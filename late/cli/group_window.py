@@ -65,7 +65,9 @@ def _carry_out(
             name, since_us, until_us, rate=rate, again=again and not begun
         )
         if not (found.finished or begun):
-            output.note(f"--from {_exact(since_us)} --until {_exact(until_us)} goes on with it")
+            window = f"--from {_exact(since_us)} --until {_exact(until_us)}"
+            output.note(f"if it is stopped, this goes on: late group reset {name} {window}"
+                        f" --rate {rate:g}")  # fmt: skip
         begun = True
         cancelled += found.cancelled
         if found.finished:

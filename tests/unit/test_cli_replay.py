@@ -101,7 +101,7 @@ def test_a_window_is_rehearsed_and_then_replayed(cli: Cli) -> None:
     assert "this replays 3: give --yes" in cli(*command).err
     done = cli.fine(*command, "--yes")
     assert "3 tasks are put back" in done.out
-    assert "goes on with it" not in done.err, "nothing is left"
+    assert "this goes on" not in done.err, "nothing is left"
     assert "has replayed this window, 3 tasks" in cli.refused(*command, "--yes")
     assert cli.fine(*command, "--yes", "--again", "--json").json["copied"]["n"] == 0
     drain(app, wait_s=5.0)
