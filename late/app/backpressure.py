@@ -150,11 +150,12 @@ class BacklogPublisher:
     """Publishes what is full: queues and limit keys that have reached their bound.
 
     One worker counts for all producers, and only while something has a bound or is closed. What it
-    has published counts for ten seconds. If several workers write, the last count is valid.
+    has published counts for ten seconds. Several may count, where workers serve different groups;
+    so each counts for all groups that have a worker, and the last count is as good as the others.
 
     Args:
         control: returns the `Control` to use; it is called in a thread.
-        groups: the groups that the worker serves.
+        groups: the groups that the worker serves. They count even while nobody sees it alive.
         mine: returns True if this worker is the one that counts.
     """
 
@@ -198,12 +199,12 @@ class BacklogPublisher:
 
 
 def publish(control: Control, live: Live, groups: Collection[str]) -> None:
-    """Count what has a bound, and publish what is full.
+    """Count what has a bound in `groups` and in all that have a worker, and publish what is full.
 
     Raises:
         LateError: the database does not answer.
     """
-    bounds = _bounds(live)
+    bounds, groups = _bounds(live), {*groups, *control.groups.served()}
     found = over(held_by(control, bounds, groups), bounds)
     of_keys = {n: s.key_backlog for n, s in live.queues.items() if s.key_backlog is not None}
     held = control.queues.held_by_keys(of_keys, groups, limit=COUNT_MAX)

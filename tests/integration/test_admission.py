@@ -202,6 +202,22 @@ def test_a_commit_in_flight_at_the_count_is_slack(shop: Shop, control: Control) 
         shop.put(shop.send.call(1))
 
 
+async def test_workers_of_different_groups_count_the_same(shop: Shop, control: Control) -> None:
+    control.queues.change("queue", "mail", {"max_backlog": 2})
+    control.groups.create("audit", queues=["bulk"], start="now")
+    shop.put(*[shop.send.call(n) for n in range(2)])
+    live = control.queues.live()
+    publish(control, live, ["audit"])
+    assert control.queues.full() == [], "nobody works the group that reads it"
+    store = open_store(shop.url)
+    await store.open()
+    await own(store, 1)
+    await store.close()
+    for groups in (["default"], ["audit"], ["default"]):
+        publish(control, live, groups)
+        assert [each.held for each in control.queues.full()] == [2], groups
+
+
 def test_knobs_that_older_code_has_changed_are_followed(shop: Shop, control: Control) -> None:
     close(control)
     execute(shop.url, "update late_queue set knobs = '{}' where name = 'mail'")

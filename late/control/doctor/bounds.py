@@ -1,7 +1,7 @@
 """Find bounds of queues that do not bind, for `late doctor`: nobody counts the tasks.
 
-A worker that maintains counts for the groups that it serves, so tasks of a group without such a
-worker are not counted, and no enqueue is refused for them (`late.app.backpressure`).
+A worker that maintains counts for all groups that have a live worker, so tasks of a group without
+one are not counted, and no enqueue is refused for them (`late.app.backpressure`).
 """
 
 from __future__ import annotations
@@ -63,8 +63,8 @@ def _bounds(connection: Connection) -> Iterator[tuple[str, str]]:
 
 
 def _counted(connection: Connection) -> set[str]:
-    """Return the groups of live workers that own the lowest shard of one of their groups: these
-    count."""
+    """Return the groups of live workers, if one of these counts: the owner of the lowest shard of
+    one of its groups."""
     lowest = min(survey(connection).used, default=None)
     held = select(lease.c.owner, lease.c.consumer_group).where(lease.c.shard_id == lowest)
     owners = {(row.owner, row.consumer_group) for row in connection.execute(held)}
@@ -72,11 +72,12 @@ def _counted(connection: Connection) -> set[str]:
         worker.c.expires_at_us > now_us(connection)
     )
     found: set[str] = set()
+    somebody = False
     for worker_id, text in connection.execute(live):
-        names = set(msgspec.json.decode(text, type=list[str]))
-        if any((worker_id, name) in owners for name in names):
-            found |= names
-    return found
+        names = msgspec.json.decode(text, type=list[str])
+        somebody |= any((worker_id, name) in owners for name in names)
+        found.update(names)
+    return found if somebody else set()
 
 
 def _command(name: str, paused: bool) -> str:

@@ -108,6 +108,7 @@ class GroupControl(Part):
         group_settings.change(self._database.engine, name, changes)
         return self.get(name)
 
+    served = on_engine(groups.served)
     delete = on_engine(groups.remove)
     reset = on_engine(resets.reset)
     replays = on_engine(replays.all_of)

@@ -37,7 +37,7 @@ from late.model.task import CONTROL_QUEUE, DEFAULT_GROUP, Reads
 from late.model.validation import NAME_RULE, is_name
 from late.schema.engine import reading, write
 from late.schema.tables import NOW_US, dead, group, lease, meta, settlement, timer, worker
-from late.store.common.groups import PAUSED
+from late.store.common.groups import PAUSED, is_shadow
 
 _GONE = "group_gone/"
 SHADOW_KEY = "shadow/"
@@ -278,6 +278,14 @@ def serving(connection: Connection) -> dict[str, int]:
         for name in msgspec.json.decode(text, type=list[str]):
             found[name] = found.get(name, 0) + 1
     return found
+
+
+def served(engine: Engine) -> frozenset[str]:
+    """Return the groups that have a live worker, without shadows."""
+    with reading(engine) as connection:
+        rows = connection.execute(select(group.c.name, group.c.paused))
+        shadows = {row.name for row in rows if is_shadow(row.paused)}
+        return frozenset(serving(connection)) - shadows
 
 
 def write_checkpoint(
