@@ -16,7 +16,7 @@ from late.control import Control
 from late.outbox import connect
 from late.worker.worker import Worker
 from tests.integration.shared_kit import business, business_file
-from tests.integration.test_worker import until
+from tests.integration.test_worker import until, until_read
 from tests.support.leases import LONG_LEASES
 
 QUICK = WorkerConfig(poll_max_s=0.05, grace_s=60.0, **LONG_LEASES)
@@ -96,7 +96,7 @@ async def test_the_status_names_the_key_that_holds_back(url: str) -> None:
         worker = Worker(app, settings=QUICK)
         await worker.start()
         try:
-            await until(lambda: control.status.read().limited_keys)
+            await until_read(lambda: control.status.read().limited_keys)
             [found] = control.status.read().limited_keys
             assert found.text == "key shop-0, 2 of 2 running, 3 wait"
             assert not control.status.read(queue="other").limited_keys

@@ -16,7 +16,7 @@ from late.model.queue_settings import QueueSettings
 from late.outbox import connect
 from late.worker.worker import Worker
 from tests.integration.control_kit import execute, rows
-from tests.integration.test_worker import until
+from tests.integration.test_worker import until, until_read
 from tests.support.leases import LONG_LEASES
 
 QUICK = WorkerConfig(poll_max_s=0.05, grace_s=60.0, **LONG_LEASES)
@@ -116,7 +116,7 @@ async def test_a_group_skips_what_is_too_old_and_others_run_it(url: str) -> None
         try:
             assert worker.scheduler.limits.max_ages_us == {"quick": 1_000_000}
             await until(lambda: ran["default"] == 5)
-            await until(lambda: not any(each.waiting for each in control.status.read().queues))
+            await until_read(lambda: not any(q.waiting for q in control.status.read().queues))
             assert ran["quick"] == 0
             found = control.status.usage_since(0, {}).usage
             skipped = {group for group, each in found if each.outcome == "expired"}
@@ -229,7 +229,7 @@ async def test_a_time_out_by_knob_ends_what_its_handler_would_not(url: str) -> N
     await worker.start()
     try:
         with Control(url) as control:
-            await until(lambda: len(control.dead_letters.find()) == 1)
+            await until_read(lambda: len(control.dead_letters.find()) == 1)
             [letter] = control.dead_letters.find()
     finally:
         worker.ask_to_stop()

@@ -24,6 +24,7 @@ from tests.integration.effects_kit import do, effects, make_table, select
 from tests.integration.shared_kit import business, business_file, effect, until, working
 from tests.integration.shared_kit import effects as shared_effects
 from tests.integration.test_groups_worker import QUICK
+from tests.integration.test_worker import until_read
 from tests.support import sqlite
 
 FIRST = late.Retry(max_attempts=1)
@@ -234,7 +235,7 @@ async def test_targets_and_consumers_are_answered_by_a_recorder(tmp_path: Path) 
             app.enqueue(tx, app.call("charge", {"n": 1}))
             app.enqueue(tx, app.call("anything", {"n": 1}, queue="pulled"))
         async with working(app):
-            await until(lambda: len(control.groups.compare("try").tasks) == 2)
+            await until_read(lambda: len(control.groups.compare("try").tasks) == 2)
         assert [each.shadow.done for each in control.groups.compare("try").tasks] == [1, 1]
 
 
@@ -351,10 +352,10 @@ async def test_no_lane_waits_for_a_shadow(tmp_path: Path) -> None:
     with Control(url) as control:
         control.groups.shadow("try", of="default", start="beginning")
         async with working(app):
-            await until(lambda: control.groups.get("default").workers == 1)
+            await until_read(lambda: control.groups.get("default").workers == 1)
             control.lanes.resize("default", 4)
             assert control.lanes.layout().extents
-            await until(lambda: not control.lanes.layout().extents)
+            await until_read(lambda: not control.lanes.layout().extents)
 
 
 def test_findings_leave_a_shadow_out(tmp_path: Path) -> None:

@@ -32,6 +32,15 @@ async def until(condition: Callable[[], Any], limit_s: float = 120.0) -> None:
         await asyncio.sleep(0.01)
 
 
+async def until_read(condition: Callable[[], Any], limit_s: float = 120.0) -> None:
+    """Like `until`, for a condition that reads the database: in a thread, as the worker of this
+    loop must not stand still so long."""
+    deadline = time.monotonic() + limit_s
+    while not await asyncio.to_thread(condition):
+        assert time.monotonic() < deadline, "it did not come to pass"
+        await asyncio.sleep(0.01)
+
+
 def test_tasks_run_with_the_transaction_and_not_without_it(url: str) -> None:
     app, ran = late.App(url), []
 
