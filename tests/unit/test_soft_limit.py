@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import asyncio
+import gc
 import subprocess
 import sys
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -23,6 +24,15 @@ from late.model.task import Outcome
 from tests.unit.dispatcher_kit import Task, attempt, rig, task
 
 SOFT: dict[str, Any] = {"soft_timeout_s": 0.05, "timeout_s": 30.0}
+
+
+@pytest.fixture(autouse=True)
+def _no_garbage() -> Iterator[None]:
+    """Leave nothing of other tests to the garbage collector: in a finalizer the limit is lost."""
+    gc.collect()
+    gc.disable()
+    yield
+    gc.enable()
 
 
 async def spin(ctx: AsyncContext) -> None:
