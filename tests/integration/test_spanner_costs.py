@@ -14,6 +14,7 @@ above them does not meet them, and that is what is checked.
 from __future__ import annotations
 
 import asyncio
+import math
 import time
 from collections import Counter
 from collections.abc import AsyncIterator, Iterator
@@ -25,6 +26,7 @@ from google.cloud.spanner_v1 import COMMIT_TIMESTAMP, PartialResultSet
 import late
 from late.config import WorkerConfig
 from late.model.task import HELD_US, Cursor, Record, ShardId
+from late.outbox import admission
 from late.store.base import SettleResult, WorkerInfo, cursor_within
 from late.store.spanner.client import close_database, open_database
 from late.store.spanner.cursor import timestamp
@@ -58,6 +60,14 @@ def upstream() -> Iterator[str]:
 @pytest.fixture
 def url(upstream: str) -> str:
     return spanner.create_database(migrated=True)
+
+
+@pytest.fixture(autouse=True)
+def _one_look(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The app reads what is full once a second, in whichever transaction comes then: the first one
+    of a test does it, and the others are counted without."""
+    monkeypatch.setattr(admission, "LOOK_S", 3_600.0)
+    monkeypatch.setattr(app.admission, "_look_s", -math.inf)
 
 
 @pytest.fixture
