@@ -230,6 +230,12 @@ async def test_nobody_waits_for_a_slow_read_unless_what_is_known_is_old(
     hour._ended -= shared_read.OLD_S
     await hour.look()
     assert len(journal.asked) == 2
+    monkeypatch.setattr(shared_read, "LATER_S", 0.0)
+    journal.away, newest = True, hour._ended
+    hour._took_s, hour._due_at = 61.0, 0.0
+    with pytest.raises(StoreUnavailable):
+        await until_done(hour)
+    assert hour._ended == newest, "a read that fails makes nothing newer"
 
 
 async def test_the_overview_tells_what_has_changed_and_who_died(

@@ -93,10 +93,11 @@ class PacedRead(SharedRead):
         began = time.monotonic()
         try:
             await self._read_share()
+            # A read that fails makes nothing newer: after a minute of these a page says it.
+            self._ended, self._took_s = time.monotonic(), time.monotonic() - began
         finally:
-            self._ended = time.monotonic()
-            self._took_s = self._ended - began
-            self._due_at = self._ended + max(EVERY_S, self._took_s / SHARE)
+            ended = time.monotonic()
+            self._due_at = ended + max(EVERY_S, (ended - began) / SHARE)
 
     @abstractmethod
     async def _read_share(self) -> None:
