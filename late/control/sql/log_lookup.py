@@ -83,7 +83,10 @@ def _places(
 
     def inserted(at: int) -> tuple[int, int] | None:
         """(place, time) of the first row from there on."""
-        query = select(place, log.c.created_at_us).where(log.c.shard_id == shard_id, place >= at)
+        # Up to the last row: else PostgreSQL reads the empty partitions that lie ahead too.
+        query = select(place, log.c.created_at_us).where(
+            log.c.shard_id == shard_id, place.between(at, last)
+        )
         row = connection.execute(query.order_by(place).limit(1)).first()
         return None if row is None else (row[0], row[1])
 
