@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import asyncio
+import threading
+from contextlib import nullcontext
+from typing import Any, cast
 
 import pytest
 from msgspec.structs import replace
@@ -10,7 +13,7 @@ from msgspec.structs import replace
 import late
 from late.dispatcher.transactions.pool import AHEAD_MAX, GRAIN, TransactionPool
 from late.dispatcher.transactions.run import Turn
-from late.dispatcher.transactions.turn_queue import TURNS_MAX, Alone
+from late.dispatcher.transactions.turn_queue import TURNS_MAX, Alone, TurnQueue
 from late.handler.classify import GIVEN_BACK
 from late.handler.context import AsyncContext
 from late.model.task import Options, Outcome
@@ -102,3 +105,68 @@ async def test_the_foreground_goes_first_in_a_transaction_but_for_the_oldest_att
     assert {each.is_background for each in rest[:2]} == {False}
     assert {each.is_background for each in rest[2:]} == {True}
     assert len(rest) == 5
+
+
+class Connection:
+    """A transaction whose handler hangs until its connection is taken from it."""
+
+    one_writer = False
+
+    def __init__(self) -> None:
+        self.steps: list[str] = []
+        self.broken_off, self.cancel_may_end = threading.Event(), threading.Event()
+        self.closed = asyncio.Event()
+
+    def begin(self, is_async: bool, /) -> Any:
+        return self
+
+    def next(self) -> None: ...
+
+    def break_off(self) -> None:
+        self.broken_off.set()
+
+    def cancel(self) -> None:
+        assert self.cancel_may_end.wait(30)
+        self.steps.append("cancelled")
+
+    def roll_back(self) -> None:
+        self.steps.append("rolled back")
+
+    def is_of_database(self, error: BaseException) -> bool:
+        return True
+
+    def close(self, *, committed: bool = False) -> None:
+        self.steps.append("closed")
+        self.closed.set()
+
+    def __getattr__(self, name: str) -> Any:
+        return lambda *args, **options: None
+
+
+async def test_a_connection_is_not_closed_while_another_thread_is_in_its_driver() -> None:
+    connection = Connection()
+    queue = TurnQueue(
+        connection,
+        cast("Alone", lambda attempts: nullcontext()),
+        concurrency=1,
+        may_start=lambda attempt: True,
+        now_us=lambda: 0,
+        report=lambda outcome: None,
+    )
+
+    began = threading.Event()
+
+    def hang(tx: object) -> None:
+        began.set()
+        assert connection.broken_off.wait(30)
+
+    context = AsyncContext(attempt(), 0, 5.0, None, "", lambda attempt: None)
+    turn = Turn(attempt(), context, hang, None, asyncio.get_running_loop().create_future())
+    queue.add(turn)
+    assert await asyncio.to_thread(began.wait, 30)
+    assert await queue.cancel(turn) is None
+    await asyncio.sleep(0.05)
+    assert "closed" not in connection.steps
+    connection.cancel_may_end.set()
+    await asyncio.wait_for(connection.closed.wait(), 30)
+    assert connection.steps[-2:] == ["cancelled", "closed"]

@@ -112,6 +112,8 @@ class Run:
         self.over = False
         """It was given up: it must not commit."""
         self.given_up: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        self.cancelling: asyncio.Task[None] | None = None
+        """Takes the locks of `tx` from a handler that was given up, in another thread."""
         for turn in self.unstarted:
             turn.run = self
 

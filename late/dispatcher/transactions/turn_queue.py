@@ -287,7 +287,7 @@ class TurnQueue:
         self.hanging += 1
         if run.tx is not None:
             run.tx.break_off()
-            task = asyncio.ensure_future(self._threads.run(run.tx.cancel))
+            run.cancelling = task = asyncio.ensure_future(self._threads.run(run.tx.cancel))
             self._tasks.add(task)
             task.add_done_callback(self._tasks.discard)
         run.interrupt()
@@ -327,6 +327,9 @@ class TurnQueue:
         if tx is not None:
             if done and not (run.lost or run.over):
                 fate = await self._settle(run, tx, done, commit)
+            if run.cancelling is not None:
+                # Its thread may be in the driver, which crashes if the connection is closed there.
+                await asyncio.wait([run.cancelling])
             # Not in a `finally`: a thread may be at work on it where this is cancelled.
             tx.close(committed=fate is Fate.COMMITTED)
         for turn in done:
