@@ -84,6 +84,24 @@ async def test_a_visit_reads_its_share_and_no_more() -> None:
         assert (seen.whole, ended(seen)) == (False, visits * today.ROWS)
 
 
+async def test_only_the_first_visit_of_a_long_day_waits_and_the_one_after_a_failure(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(shared_read, "GLANCE_S", 60.0)
+    monkeypatch.setattr(shared_read, "LATER_S", 0.0)
+    journal = Journal(3 * today.ROWS)
+    seen = watched(journal)
+    await seen.look()
+    assert ended(seen) == today.ROWS
+    await seen.look()
+    assert (seen.reading, ended(seen)) == (True, today.ROWS), "the page is drawn before the read"
+    journal.away = True
+    await behind(seen)
+    assert not seen.reading
+    with pytest.raises(StoreUnavailable):
+        await seen.look()
+
+
 async def test_what_went_wrong_is_said_and_what_was_read_stays() -> None:
     journal = Journal(3)
     seen = watched(journal)

@@ -46,7 +46,7 @@ class SharedRead(ABC):
             StoreError: the read failed; the values that were read before stay.
         """
         if not self.reading:
-            self._reading = asyncio.create_task(self._read_on(), name="late-usage")
+            self._reading = asyncio.create_task(self._read_later(), name="late-usage")
             # If nobody waits for this read any more, the next visit reads on and shows the error.
             self._reading.add_done_callback(lambda ended: ended.cancelled() or ended.exception())
         reading = self._reading
@@ -64,10 +64,15 @@ class SharedRead(ABC):
         if self._reading is not None:
             await asyncio.wait({self._reading})
 
+    async def _read_later(self) -> None:
+        if self._will_do:
+            await asyncio.sleep(LATER_S)
+        await self._read_on()
+
     @property
+    @abstractmethod
     def _will_do(self) -> bool:
         """A page shows what is known, since more would take too long."""
-        return False
 
     @abstractmethod
     async def _read_on(self) -> None:
@@ -88,8 +93,6 @@ class PacedRead(SharedRead):
         return self._took_s > GLANCE_S and time.monotonic() - self._ended < OLD_S
 
     async def _read_on(self) -> None:
-        if self._will_do:
-            await asyncio.sleep(LATER_S)
         began = time.monotonic()
         try:
             await self._read_share()

@@ -17,9 +17,23 @@ class Today(SharedRead):
     def __init__(self, control: Control) -> None:
         super().__init__(control)
         self._read: Mapping[Key, int] = {}
+        self._failed = False
+        """The last read has failed: the next visit waits, so that the page says why."""
         self.shares: dict[tuple[str, str], Share] = {}
 
+    @property
+    def _will_do(self) -> bool:
+        return bool(self._read) and not (self.whole or self._failed)
+
     async def _read_on(self) -> None:
+        try:
+            await self._read_share()
+        except BaseException:
+            self._failed = True
+            raise
+        self._failed = False
+
+    async def _read_share(self) -> None:
         if not self.since_us:
             self.since_us = day_of(await in_thread(self._control.now))
         for _ in range(STEPS):
