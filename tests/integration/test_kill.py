@@ -29,7 +29,7 @@ def test_a_stopped_worker_hands_over_at_once_and_a_killed_one_after_its_time(
         with Control(url) as control:
             return {shard.owner or "" for shard in control.status.read().shards}
 
-    # Given two workers that share the shards; in one fleet of 128 one of them gets all eight
+    # Given two workers that share the shards: placement gives neither more than its half
     fleet.start()
     fleet.start()
     until(lambda: all(map(fleet.is_up, fleet.processes)) and "" not in owners(), fleet)

@@ -384,9 +384,11 @@ async def test_a_group_is_paused_resumed_and_reset_by_its_name(tmp_path: Path) -
         assert it.control.groups.get("audit").state != "paused"
         seen = await it.post("groups/audit/reset", {"place": "now", "do": "preview"})
         assert "To begin anew at now" in seen.text
+        assert "The log begins at" not in seen.text
         moment = {"place": "moment", "moment": "2026-05-01T14:00:00+02:00", "do": "preview"}
         seen = await it.post("groups/audit/reset", moment)
         assert "To begin anew at 2026-05-01T12:00:00Z" in seen.text
+        assert "The log begins at" in seen.text, "older tasks are not kept"
         applied = {"place": "now", "do": "apply"}
         assert (await it.post("groups/audit/reset", applied)).status_code == 400
         assert it.control.groups.get("audit").lag.n == 5
