@@ -29,6 +29,18 @@ UNSAID = (
     "not a value for a knob",
     "give a filter, or",
     "say where it starts",  # a group: one of two fields
+    "give one of at and delay_s",
+    "expected NAME=VALUE",
+    "or an age such as 2h",
+    "it is no end of a page",
+    "are not commanded together",  # dead letters, which have commands of their own
+    "no consumer group",  # in a body
+    "is no shadow",
+    "has no journal",
+    "ends before it begins",
+    "no such setting",
+    "is a knob of queues",
+    "are reserved",  # names of queues
     "has room for",  # the shards of a lane
     "unique_key must match",  # from the header Idempotency-Key, which is free beside an event
 )

@@ -220,5 +220,7 @@ async def test_a_group_gets_an_objective_and_loses_it(tmp_path: Path) -> None:
         assert (await it.call("PATCH", path, {"settings": {"objective_s": 0}})).status == 400
         assert (await it.call("PATCH", path, {"settings": {"nope": 1}})).status == 400
         assert (await it.call("PATCH", "/v1/groups/no", {"settings": {"a": 1}})).status == 404
+        absent = await it.call("POST", "/v1/lanes/no/resize", {"shards": 4})
+        assert (absent.status, absent.json["message"]) == (404, "no lane 'no'; known: default")
         gone = await it.call("PATCH", path, {"settings": {"objective_s": None}})
         assert gone.json["objective_s"] is None

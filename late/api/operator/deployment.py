@@ -7,6 +7,7 @@ from typing import Annotated
 import msgspec
 from msgspec import Meta
 
+from late.api.errors import NotFound
 from late.api.operator.operation import Ask, Nothing, Operation, operation
 from late.api.operator.values import AsOf, Listed, Name, known
 from late.control.analyze.reported import Conflicts
@@ -103,7 +104,10 @@ def list_lanes(ask: Ask[Nothing]) -> Lanes:
 @operation("POST", "/v1/lanes/{lane}/resize", ADMIN_WHOLE, "shards")
 def resize_lane(ask: Ask[Resize]) -> Lanes:
     """Give a lane more or fewer shards while it works."""
-    ask.control.lanes.resize(ask.path["lane"], ask.value.shards)
+    name = ask.path["lane"]
+    if name not in (lanes := [each.name for each in ask.control.lanes.all()]):
+        raise NotFound(f"no lane {name[:128]!r}; known: {', '.join(lanes) or 'none'}")
+    ask.control.lanes.resize(name, ask.value.shards)
     return Lanes(ask.control.lanes.all())
 
 
