@@ -86,7 +86,7 @@ def test_changes_are_told_to_those_who_may_see_them() -> None:
         change("queue:shop", before="{}", after='{"rate": 5.0}'),
         change("target:bank"),
         *(Change(NOW_US - 1, "join", f"w{n}", "1.2") for n in range(5)),
-        Change(NOW_US - 2 * MINUTE_US, "death", "w9", "1.1"),
+        Change(NOW_US - 2 * MINUTE_US, "death", "w9", "1.1+placement.3"),
     ]
     every = charts.marks(changes, sees_all=True, sees=lambda queue: True)
     assert [mark.text for mark in every] == [

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 from urllib.parse import quote
@@ -117,7 +116,7 @@ def _of_workers(kind: str, some: Sequence[Change]) -> Mark:
     named = ", ".join(names[:NAMED]) + (f" and {len(names) - NAMED} more" * (len(names) > NAMED))
     word = "joined" if kind == "join" else "died"
     noun = "Worker" if len(names) == 1 else f"{len(names)} workers"
-    versions = Counter(each.what for each in some)
+    versions = {each.what.partition("+")[0] for each in some}  # without what it can do
     text = f"{noun} {word}: {named} (version {', '.join(sorted(versions))})"
     return Mark(min(each.at_us for each in some), kind, text, "workers")
 
