@@ -66,7 +66,7 @@ def needed() -> dict[str, set[str]]:
                     if following not in seen:
                         seen.add(following)
                         todo.append(following)
-        for name, _ in seen - {("late-queue", purpose)}:
+        for name in {name for name, _ in seen} - {"late-queue"}:
             found.setdefault(name, set()).add(purpose)
     return {name: {""} if "" in purposes else purposes for name, purposes in found.items()}
 

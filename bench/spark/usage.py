@@ -17,7 +17,7 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
-from late_spark import schema
+from late_spark import frames
 from late_spark.calendar import DAY_US
 from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as F
@@ -43,12 +43,12 @@ SHAPES = {"demo": Shape(1, 0.1), "busy": Shape(8, 0.0)}
 
 
 def rows(spark: SparkSession, tasks: int, from_us: int, days: int, shape: Shape) -> DataFrame:
-    """Usage of about so many tasks that ended, in the columns of `schema.USAGE`."""
+    """Usage of about so many tasks that ended, in the columns of `frames.USAGE`."""
     number = max(1, round(tasks * shape.rows_per_task))
     made = _named(_placed(spark.range(number), from_us, days))
     maps = ("waiting_hist", "busy_hist")
     return _counted(made, shape).select(
-        *(F.col(f.name) if f.name in maps else F.col(f.name).cast(f.dataType) for f in schema.USAGE)
+        *(F.col(f.name) if f.name in maps else F.col(f.name).cast(f.dataType) for f in frames.USAGE)
     )
 
 

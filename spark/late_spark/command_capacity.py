@@ -7,11 +7,12 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from late.errors import ConfigError
-from late_spark import calendar, capacity, folder, importers, page, place, session
+from late_spark import calendar, capacity, folder, importers, page, place
 from late_spark.calendar import Calendar
 from late_spark.capacity import Played, Setting, Verdict
 from late_spark.commands import Say, quiet
 from late_spark.place import Source
+from late_spark.spark_errors import explained
 from late_spark.tables import csv_rows
 
 
@@ -42,7 +43,7 @@ class CapacityReport:
     """The settings that were tried, by queue."""
 
 
-@session.explained()
+@explained()
 def run(asked: WhatIf) -> CapacityReport:
     """Write the capacity report.
 

@@ -23,13 +23,13 @@ from late_spark import (
     page,
     pricebook,
     releases,
-    session,
 )
 from late_spark.anomalies import Anomaly
 from late_spark.calendar import Calendar
 from late_spark.commands import Asked
 from late_spark.forecast import Forecast
 from late_spark.impact import Change, Day
+from late_spark.spark_errors import explained
 from late_spark.tables import csv_rows
 
 _SHOWN = 20
@@ -51,7 +51,7 @@ class ImpactReport:
     confidence: float
 
 
-@session.explained()
+@explained()
 def run(
     asked: Asked,
     at: str | None,

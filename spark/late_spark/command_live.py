@@ -38,6 +38,7 @@ from late_spark.commands import Asked
 from late_spark.cost import CostReport
 from late_spark.drivers import Used
 from late_spark.relation import OnSpark
+from late_spark.spark_errors import explained
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -84,7 +85,7 @@ def of_day(asked: Asked, day: str) -> Asked:
     return replace(asked, from_=str(first), to=str(first + timedelta(days=1)))
 
 
-@session.explained()
+@explained()
 def follow(asked: Asked, by: str, every_s: float, now: Now = datetime.now) -> CostReport:
     """Do as `run` for the day that runs, and go on with the next one at midnight, until the process
     is ended. The day in the folder comes first.
@@ -111,7 +112,7 @@ def follow(asked: Asked, by: str, every_s: float, now: Now = datetime.now) -> Co
         live.end()
 
 
-@session.explained()
+@explained()
 def run(asked: Asked, by: str, *, every_s: float | None = None) -> CostReport:
     """Bring the cost of the day in `asked` up to the end of its lake, and write it.
 

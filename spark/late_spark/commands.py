@@ -21,7 +21,6 @@ from late_spark import (
     owners,
     place,
     pricebook,
-    session,
 )
 from late_spark.calendar import Calendar
 from late_spark.charges import Charge
@@ -30,6 +29,7 @@ from late_spark.drivers import Used
 from late_spark.place import Source
 from late_spark.pricebook import PriceBook
 from late_spark.relation import Relation
+from late_spark.spark_errors import explained
 
 Say = Callable[[str], None]
 
@@ -56,7 +56,7 @@ class Asked:
     say: Say = field(default=quiet)
 
 
-@session.explained()
+@explained()
 def cost(asked: Asked, by: str, title: str | None = None) -> CostReport:
     """Write the cost report.
 

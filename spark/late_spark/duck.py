@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 MEMORY = "2GiB"
 """What does not fit goes to a file for as long as it is needed."""
-COLUMNS = [name for name in schema.USAGE.names if name != "settled_at"]
+COLUMNS = [name for name in schema.USAGE if name != "settled_at"]
 """All columns of usage but the one that says `settled_us` once more."""
 
 
@@ -61,7 +61,7 @@ def opened(files: Iterable[Path], url: str | None = None, behind: Plan | None = 
 
 
 def _kind(name: str) -> str:
-    return schema.USAGE[name].dataType.simpleString().replace("<", "(").replace(">", ")")
+    return schema.USAGE[name].replace("<", "(").replace(">", ")")
 
 
 def _read(connection: DuckDBPyConnection, url: str, plan: Plan) -> None:

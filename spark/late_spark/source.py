@@ -15,24 +15,21 @@ wants `spark.sql.python.filterPushdown.enabled` to be true; `session.start()` sa
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from datetime import datetime
 from typing import TYPE_CHECKING, Any
 
-import msgspec
 from pyspark.sql.datasource import DataSource, DataSourceReader, Filter, InputPartition
 from pyspark.sql.types import StructType
 
 from late.errors import ConfigError
-from late.model.task import Usage
 from late.model.time_text import duration_us
-from late_spark.schema import TABLES
+from late_spark.frames import TABLES
+from late_spark.source_options import after_of, known_of
 from late_spark.times import micros
 
 if TYPE_CHECKING:
     from late_spark.fetch import Moment
-    from late_spark.live import Known
 
 OPTIONS = ("url", "table", "parts", "snapshot", "asOf", "dataBoost", "after", "known")
 
@@ -94,20 +91,20 @@ class LateReader(DataSourceReader):
         self._filters: list[Filter] = []
 
     def pushFilters(self, filters: list[Filter]) -> Iterable[Filter]:
-        from late_spark import bounds
+        from late_spark import pushdown
 
         self._filters = filters
         # What is returned here Spark looks at again; the others are in its plan as pushed down.
-        return [each for each in filters if not bounds.exact(each)]
+        return [each for each in filters if not pushdown.exact(each)]
 
     def partitions(self) -> Sequence[InputPartition]:
-        from late_spark import bounds, live
+        from late_spark import live, pushdown
         from late_spark.parts import Part
 
         found = live.plan(
             self._options["url"],
             self._table,
-            bounds.of(self._table, self._filters),
+            pushdown.of(self._table, self._filters),
             columns=self._columns,
             moment=moment_of(self._options),
             after=after_of(self._options.get("after")),
@@ -119,14 +116,14 @@ class LateReader(DataSourceReader):
         return [LatePartition(part, found.owners, found.moment) for part in parts]
 
     def read(self, partition: Any) -> Iterator[Any]:
-        from late_spark import bounds, parts
+        from late_spark import parts, pushdown
 
         return parts.read(
             self._options["url"],
             self._table,
             partition.part,
             self._columns,
-            bounds.of(self._table, self._filters),
+            pushdown.of(self._table, self._filters),
             partition.owners,
             moment=partition.moment,
         )
@@ -174,25 +171,3 @@ def parts_of(options: Mapping[str, str]) -> int:
     if not (parts.isascii() and parts.isdigit()):
         raise ConfigError(f"parts {parts[:64]!r}: a whole number")
     return int(parts)
-
-
-def after_text(after: Mapping[tuple[str, int], int]) -> str:
-    """The option `after`: (group, shard) -> the last settlement that is known."""
-    return json.dumps([[group, shard_id, seq] for (group, shard_id), seq in sorted(after.items())])
-
-
-def after_of(text: str | None) -> dict[tuple[str, int], int]:
-    """The reverse of `after_text`."""
-    return {(group, int(shard)): int(seq) for group, shard, seq in json.loads(text or "[]")}
-
-
-def known_text(known: Known) -> str:
-    """The option `known`: (group, shard) -> counts that are in a row and not wanted."""
-    rows = [(group, shard_id, *rest) for (group, shard_id), rest in sorted(known.items())]
-    return msgspec.json.encode(rows).decode()
-
-
-def known_of(text: str | None) -> Known:
-    """The reverse of `known_text`."""
-    rows = msgspec.json.decode(text or "[]", type=list[tuple[str, int, int, tuple[Usage, ...]]])
-    return {(group, shard_id): (begins, usage) for group, shard_id, begins, usage in rows}

@@ -20,7 +20,8 @@ from pyspark.sql import functions as F
 
 from late_spark import times
 from late_spark.calendar import midnight
-from late_spark.schema import ENDS, ENQUEUED, unrecorded
+from late_spark.frames import unrecorded
+from late_spark.schema import ENDS, ENQUEUED
 
 Every = Literal["hour", "day"]
 DIMENSIONS: Mapping[str, str] = {

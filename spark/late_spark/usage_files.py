@@ -52,7 +52,7 @@ def _checked(path: Path) -> None:
         raise ConfigError(
             f"--usage {path} is no Parquet file, or the end of it is missing: export it again"
         ) from None
-    missing = [each for each in schema.USAGE.names if each not in {*names, *schema.LATER}]
+    missing = [each for each in schema.USAGE if each not in {*names, *schema.LATER}]
     if missing:
         raise ConfigError(f"--usage {path} has no column {missing[0]!r}: is it of late?")
     for group in range(metadata.num_row_groups):

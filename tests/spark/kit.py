@@ -9,7 +9,7 @@ import msgspec
 import pyarrow as pa
 from late_spark import live, parts
 from late_spark.bounds import Bounds
-from late_spark.schema import TABLES
+from late_spark.frames import TABLES
 from sqlalchemy import delete, insert, select, update
 
 from late.model.task import Usage

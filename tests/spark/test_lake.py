@@ -10,11 +10,12 @@ import msgspec
 import pyarrow.parquet as pq
 import pytest
 from late_spark import export as exporting
-from late_spark import lake, lake_files, live, parts, source
+from late_spark import lake, lake_files, live, parts
 from late_spark.bounds import Bounds
 from late_spark.export import export
+from late_spark.frames import USAGE
 from late_spark.parts import JournalPruned
-from late_spark.schema import USAGE
+from late_spark.source_options import known_of, known_text
 from pyspark.sql import SparkSession
 
 from late.errors import ConfigError
@@ -80,7 +81,7 @@ def test_what_is_compacted_across_the_end_of_a_lake_is_exported_once(
     put_together(file_url, 3, 9)
     manifest = lake.load(folder)
     assert manifest is not None
-    counted = source.known_of(source.known_text(lake.known(file_url, folder, manifest)))
+    counted = known_of(known_text(lake.known(file_url, folder, manifest)))
     after = manifest.after()
     [part] = live.plan(file_url, "usage", Bounds(), after=after, known=counted).parts
     [tail] = parts.read(file_url, "usage", part, ["seq", "count"], Bounds(), {})

@@ -4,6 +4,9 @@ from __future__ import annotations
 
 import csv
 import json
+import os
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -14,6 +17,8 @@ from tests.spark.usage_kit import row
 from tests.unit.cli_kit import Cli, cli
 
 __all__ = ["cli"]
+
+ROOT = Path(__file__).resolve().parents[2]
 
 PRICES = """
 version: 1
@@ -185,7 +190,27 @@ def test_what_is_refused(cli: Cli, usage: str, words: tuple[str, ...], said: str
 def test_without_the_extra_it_says_how_to_get_it(cli: Cli, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(__import__("sys").modules, "late_spark.commands", None)
     said = cli.refused("report", "cost", *RANGE, "--prices", "p", "--out", "o", "--usage", "u")
-    assert 'pip install "late-queue[spark]"' in said
+    assert 'pip install "late-queue[reports]"' in said
+
+
+def test_only_spark_needs_pyspark(usage: str, tmp_path: Path) -> None:
+    (tmp_path / "pyspark.py").write_text("raise ModuleNotFoundError(name='pyspark')")
+    (tmp_path / "prices.yaml").write_text(PRICES)
+    paths = os.pathsep.join(map(str, (tmp_path, ROOT, ROOT / "spark")))
+
+    def report(*words: str) -> subprocess.CompletedProcess[str]:
+        command = (sys.executable, "-m", "late.cli", "report", "cost", *RANGE, *words)
+        asked = ("--prices", "prices.yaml", "--usage", usage)
+        return subprocess.run(
+            (*command, *asked), cwd=tmp_path, env=os.environ | {"PYTHONPATH": paths},
+            capture_output=True, text=True, check=False,
+        )  # fmt: skip
+
+    ended = report("--out", "done")
+    assert (ended.returncode, "(total)" in ended.stdout) == (0, True), ended.stderr
+    refused = report("--out", "none", "--engine", "spark")
+    assert refused.returncode == 2
+    assert 'pip install "late-queue[spark]" (it was asked for)' in refused.stderr
 
 
 def _lines(path: str) -> list[str]:

@@ -6,11 +6,12 @@ from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
 import pytest
-from late_spark import bounds
+from late_spark import pushdown
 from late_spark.bounds import Bounds
 from late_spark.fetch import NOW, Moment
-from late_spark.schema import TABLES
-from late_spark.source import LateSource, after_of, after_text, moment_of
+from late_spark.frames import TABLES
+from late_spark.source import LateSource, moment_of
+from late_spark.source_options import after_of, after_text
 from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
@@ -107,7 +108,7 @@ def test_a_column_that_is_not_there_is_refused() -> None:
 
 def test_filters_become_bounds() -> None:
     late = datetime(2026, 1, 2, tzinfo=UTC)
-    found = bounds.of(
+    found = pushdown.of(
         "usage",
         [
             GreaterThan(("settled_us",), 10),
@@ -137,7 +138,7 @@ def test_spark_looks_again_at_what_bounds_leave_in() -> None:
         EqualTo(("name",), "n"),
     ]
     assert list(reader.pushFilters([*ours, *again])) == again
-    found = bounds.of("usage", [*ours, *again])
+    found = pushdown.of("usage", [*ours, *again])
     assert found == Bounds(11, None, frozenset({3}), frozenset({"a"}), frozenset({"g"}))
 
 

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 from late_spark import session, throughput
 from late_spark.export import export
-from late_spark.schema import USAGE
+from late_spark.frames import USAGE
 from late_spark.throughput import HOUR_US, Limit
 from pyspark.sql import DataFrame, Row, SparkSession
 from pyspark.sql import functions as F

@@ -9,9 +9,10 @@ from zoneinfo import ZoneInfo
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
-from late_spark import schema, session
+from late_spark import schema
 from late_spark.calendar import Calendar
 from late_spark.place import Source
+from late_spark.spark_errors import explained
 from pyspark.errors import PySparkException
 
 from late.errors import ConfigError, StoreError
@@ -36,7 +37,7 @@ def test_every_outcome_is_in_one_group() -> None:
         (b"", r"--usage .*part.parquet is empty: export it again"),
         (b"PAR1 and no more", r"--usage .*part.parquet is no Parquet file"),
         ({"price": [1]}, r"--usage .*part.parquet has no column 'settled_at'"),
-        ({name: [-1] for name in schema.USAGE.names}, r"part.parquet has a negative count"),
+        ({name: [-1] for name in schema.USAGE}, r"part.parquet has a negative count"),
     ],
 )
 def test_damaged_usage_is_one_line_that_names_the_file(
@@ -58,5 +59,5 @@ def test_what_spark_says_is_one_line_too() -> None:
         "An error occurred while calling o1.collect\n at java.x\nCaused by: java.io.EOF: p.parquet"
     )
     said = r"^Spark: Caused by: java.io.EOF: p.parquet$"
-    with pytest.raises(StoreError, match=said), session.explained():
+    with pytest.raises(StoreError, match=said), explained():
         raise PySparkException(text)

@@ -9,7 +9,7 @@ from zoneinfo import ZoneInfo
 
 import pyarrow as pa
 import pyarrow.parquet as pq
-from late_spark import schema, usage
+from late_spark import frames, schema, usage
 from late_spark.calendar import moment
 from pyspark.sql.types import StructField, StructType
 
@@ -25,19 +25,19 @@ def row(at: str, queue: str, name: str, outcome: str, count: int, **more: Any) -
         "busy_us": 100 * count, "waiting_us": 10 * count, "bytes": 50 * count, "lateness_us": 0,
         "waiting_hist": {}, "busy_hist": {}, "delayed": 0, **more,
     }  # fmt: skip
-    return tuple(given.get(name) for name in schema.USAGE.names)
+    return tuple(given.get(name) for name in schema.USAGE)
 
 
 def nullable() -> Any:
     """The schema with every column nullable: times are given as numbers."""
-    return StructType([StructField(f.name, f.dataType, True) for f in schema.USAGE])
+    return StructType([StructField(f.name, f.dataType, True) for f in frames.USAGE])
 
 
 def write(rows: Iterable[tuple[Any, ...]], folder: Path) -> Path:
     """Write rows as the only file of a new folder."""
-    values = [dict(zip(schema.USAGE.names, each, strict=True)) for each in rows]
+    values = [dict(zip(schema.USAGE, each, strict=True)) for each in rows]
     folder.mkdir()
     nothing = pa.RecordBatch.from_pylist([], usage.RAW)
-    kinds = usage.rows(nothing, schema.USAGE.names, None, {}).schema
+    kinds = usage.rows(nothing, list(schema.USAGE), None, {}).schema
     pq.write_table(pa.Table.from_pylist(values, kinds), folder / "part.parquet")
     return folder

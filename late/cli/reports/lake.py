@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from late_spark.export import Source
 
 app = typer.Typer(
-    help="Usage as Parquet files (extra late-queue[spark]): export, show.",
+    help="Usage as Parquet files (extra late-queue[reports]): export, show.",
     no_args_is_help=True,
     rich_markup_mode=None,
 )
@@ -24,7 +24,8 @@ Folder = Annotated[Path, typer.Argument(metavar="DIR", help="The lake.", show_de
 
 def missing(error: ModuleNotFoundError) -> ConfigError:
     """Return the error that names the extra to install."""
-    return ConfigError(f'{error.name} is not installed: pip install "late-queue[spark]"')
+    extra = "spark" if error.name in ("py4j", "pyspark") else "reports"
+    return ConfigError(f'{error.name} is not installed: pip install "late-queue[{extra}]"')
 
 
 @app.command("export")

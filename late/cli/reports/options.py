@@ -95,7 +95,7 @@ def asked(
     except ModuleNotFoundError as error:
         raise ConfigError(
             f"reports need what the extra brings ({error.name} is missing): "
-            'pip install "late-queue[spark]"'
+            'pip install "late-queue[reports]"'
         ) from None
     if usage and (url or lake):
         raise ConfigError("give --usage, or --url and --lake, not both")

@@ -1,6 +1,6 @@
 """`late report`: what the work cost, what a change did, and what would be enough.
 
-The reports are in `late_spark`, which needs the extra `late-queue[spark]` and is loaded only here.
+The reports are in `late_spark`, loaded only here: it needs the extra `late-queue[reports]`.
 """
 
 from __future__ import annotations
@@ -13,6 +13,7 @@ import typer
 
 from late.cli import output
 from late.cli.options import Force, Json, shared
+from late.cli.reports.lake import missing
 from late.cli.reports.options import (
     By,
     Engine,
@@ -39,7 +40,7 @@ if TYPE_CHECKING:
     from late_spark.cost import CostReport
 
 app = typer.Typer(
-    help="Reports for finance and platform teams (extra late-queue[spark]).",
+    help="Reports for finance and platform teams (extra late-queue[reports]).",
     no_args_is_help=True,
     rich_markup_mode=None,
 )
@@ -114,8 +115,10 @@ def live(
     Writes live.json, and goes on from there when it runs again. Needs Java.
     """
     question = asked("", "", prices, out, lake=lake, owners=owners, tz=tz)
-    from late_spark import command_live, values
-
+    try:
+        from late_spark import command_live, values
+    except ModuleNotFoundError as error:
+        raise missing(error) from None
     if day is None and every is not None:
         found = command_live.follow(question, by, every)
     else:

@@ -155,6 +155,7 @@ def _computed(
 ) -> list[dict[str, Any]]:  # fmt: skip
     from late_spark import lake as lakes
     from late_spark import session, throughput
+    from late_spark.spark_errors import explained
     from late_spark.times import moment
     from pyspark.sql.functions import unix_micros
 
@@ -177,7 +178,7 @@ def _computed(
         if not movers:
             # A frame's times come to Python in the machine's own zone, without saying so.
             found = found.withColumn("at", unix_micros("at"))
-        with session.explained():
+        with explained():
             rows = [row.asDict() for row in found.collect()]
         return [row | {"at": moment(row["at"])} if "at" in row else row for row in rows]
     finally:

@@ -20,7 +20,6 @@ from late_spark import (
     folder,
     money,
     pricebook,
-    session,
     tenants,
 )
 from late_spark.bills import files
@@ -36,6 +35,7 @@ from late_spark.commands import Asked
 from late_spark.pricebook import PriceBook
 from late_spark.relation import Relation
 from late_spark.releases import by_day
+from late_spark.spark_errors import explained
 
 _MONTH = re.compile(r"(\d{4})-(0[1-9]|1[0-2])\Z")
 
@@ -66,7 +66,7 @@ def months(month: str) -> tuple[str, str]:
     return before, after
 
 
-@session.explained()
+@explained()
 def run(
     asked: Asked, month: str, by: str, budget: Path | None = None, *,
     releases: Path | None = None, business: Sequence[Path] = (), counted: Sequence[str] = (),
