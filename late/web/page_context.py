@@ -46,7 +46,8 @@ DONE: Mapping[str, str] = {
     "reset": "The group begins anew.",
     "replayed": "The replay has begun. Below is how far it is.",
     "replay_stopped": "The replay is cancelled. What was put back already runs within seconds.",
-    "cancelled": "No attempt of it will start any more.",
+    "cancelled": "Its owner reads this within seconds. Then no attempt of it starts any more; one"
+    " that runs goes on.",
     "edited": "Retried with the new payload.",
 }
 """Messages after an action, by a word. The link to the screen contains the word and its figures,

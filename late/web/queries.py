@@ -12,7 +12,11 @@ from late.web.snapshot import Snapshot
 
 
 def seen_at(seen: Snapshot) -> dict[str, Any]:
-    return {"seen_us": seen.status.now_us, "pause_of": seen.status.pause}
+    return {
+        "seen_us": seen.status.now_us,
+        "pause_of": seen.status.pause,
+        "partial": seen.partial,
+    }
 
 
 def group_asked(request: Request, seen: Snapshot) -> str:

@@ -13,6 +13,7 @@ from starlette.responses import HTMLResponse, RedirectResponse, Response
 
 from late.concurrency import in_thread
 from late.control.dead_letters.dry_run import LOOKED
+from late.control.findings import schedules as slips
 from late.control.findings.targets import parked_by_task, targets_of, waits
 from late.control.schedule_view import ScheduleView
 from late.control.views import Count
@@ -264,7 +265,8 @@ class Screens:
         return self._context.page(
             request, visitor, "schedules.html", "Schedules", live=True, schedules=found[:LINES],
             operable={each.name for each in found if visitor.may_change("operate", each.queue)},
-            following=len(found) > LINES, pause_of=seen.status.pause, **more,
+            following=len(found) > LINES, pause_of=seen.status.pause,
+            slips=slips.by_name(seen), **more,
         )  # fmt: skip
 
     async def workers(self, request: Request, visitor: Visitor) -> Response:

@@ -283,8 +283,8 @@ DRILLS = (
     Drill(
         "a consumer never acks", consumer_is_silent,
         (r"Consumer \S*courier-17 does not answer",
-         r"let the time of \d+ tasks of queue errands pass",
-         r"late tasks list running --queue errands"),
+         r"let the time of \d+ attempts at tasks of queue errands pass",
+         r"late queue pause errands"),
         "LateConsumersSilent", "consumers-silent",
     ),
     Drill(

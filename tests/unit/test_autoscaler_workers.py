@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 
+import msgspec
 import pytest
 
 from late.autoscaler.keda.demand import Signals, workers_wanted
@@ -45,6 +46,9 @@ def test_drain_time_and_saturation() -> None:
     assert seen.saturation(16) == 0.5
     assert IDLE.drain_s == 0.0
     assert Signals(1, 1.0, 0.0, 0.0, 0, 8).drain_s == math.inf
+    failing = msgspec.structs.replace(seen, failed=60.0)
+    assert failing.drain_s == 15.0, "an attempt that fails comes again"
+    assert msgspec.structs.replace(seen, failed=100.0).drain_s == math.inf
     assert Signals(1, 1.0, 5.0, 1.0, 0, 8).saturation(16) == 0.0
 
 

@@ -7,7 +7,7 @@ import msgspec
 from late.control.analyze.report import Pair
 from late.control.findings.findings import findings
 from late.control.status.disk import Disk
-from late.model.worker_report import OutageReport, ScheduleSlips
+from late.model.worker_report import Failing, OutageReport, ScheduleSlips, SilentConsumer
 from tests.unit.test_findings import reported, target, with_reports
 from tests.unit.test_web_views import NOW_US, group, seen, shard
 
@@ -39,6 +39,24 @@ def test_an_outage_of_tasks_that_conflict_is_told_after_the_conflict() -> None:
     assert milder.level == "warn"
 
 
+def test_tasks_that_fail_name_the_target_or_the_consumer_they_fail_by() -> None:
+    pace = msgspec.structs.replace(seen().signals["default"], rate=10.0, failed=8.0)
+    failing = msgspec.structs.replace(
+        seen(groups=(group(),)), signals={"default": pace}, paces={("default", "pay"): pace}
+    )
+    last = Failing("default", "pay", "charge", "HttpError: 500", NOW_US)
+    calls = with_reports(failing, reported(targets=(target(),), failing=(last,)))
+    silent = with_reports(failing, reported(silent=(SilentConsumer("pay", "c1", 4),)))
+    for look, what in ((calls, "Target bank fails"), (silent, "Consumer c1 does not answer")):
+        cause, effect = findings(look)
+        assert (cause.what, effect.what) == (what, "Tasks of queue pay (default) fail")
+        assert (cause.level, effect.level) == ("bad", "bad")
+        assert effect.detail.endswith(f" It follows from: {what}.")
+        assert effect.command == cause.command
+    [alone] = findings(with_reports(failing, reported(failing=(last,))))
+    assert "follows" not in alone.detail
+
+
 def test_what_holds_a_group_up_is_named_by_what_is_late() -> None:
     unowned = group(stale_s=900.0)
     cause, effect = findings(seen(groups=(unowned,), shards=(shard(owner_live=False),)))
@@ -51,3 +69,11 @@ def test_what_holds_a_group_up_is_named_by_what_is_late() -> None:
     [full, alone] = findings(msgspec.structs.replace(seen(groups=(unowned,)), disk=disk))
     assert full.what == "The disk of the database is nearly full"
     assert "follow" not in alone.detail, "tasks run while there is room"
+    full = msgspec.structs.replace(disk, free=1_000)
+    [found] = findings(msgspec.structs.replace(seen(), disk=full))
+    assert found.what == "The disk of the database is full"
+    slow = msgspec.structs.replace(seen().signals["default"], backlog=500, rate=1.0)
+    look = msgspec.structs.replace(seen(groups=(unowned,)), signals={"default": slow})
+    assert "What helps: more tasks at once" in findings(look)[0].detail
+    _, effect = findings(with_reports(look, reported(slips=(slips,))))
+    assert "What helps" not in effect.detail, "what helps against the cause helps"

@@ -248,10 +248,10 @@ def test_a_consumer_that_never_answers_is_named_with_what_it_has() -> None:
     assert (found.level, found.what) == ("warn", "Consumer c1 does not answer")
     assert found.detail == (
         "It has 2 tasks of queue pay, the oldest for 45 s; 1 of them were out before, up to 2"
-        " times, and came back unanswered or failed. What helps: mend the consumer; while the"
-        " queue is paused no attempt is lost."
+        " times, and came back unanswered or failed. What helps: pause the queue, so that no"
+        " attempt is lost, and mend the consumer."
     )
-    assert found.command == "late tasks list running --queue pay"
+    assert found.command == "late queue pause pay"
     fresh = msgspec.structs.replace(OUT, since_us=NOW_US - 5_000_000)
     local = msgspec.structs.replace(OUT, where="")
     for runs in ((OUT_FIRST,), (fresh,), (local,), ()):
@@ -399,14 +399,30 @@ def test_workers_that_no_list_of_members_has_are_the_cause_of_shards_without_an_
     [found] = findings(with_reports(look, reported(unlisted="host-a"), reported(number=2)))
     told = "1 workers are not on their list of members (LATE_MEMBERSHIP): host-a. What helps: put"
     assert told in found.detail
+    assert found.href == "workers", "there it is said of each"
+
+
+def test_each_kind_of_task_that_does_not_end_is_named() -> None:
+    def stuck(task: str, number: int) -> Run:
+        return Run("default", "mail", task, TASK, NOW_US - number * 1_000_000)
+
+    runs = (*(stuck("send", n) for n in (40, 30, 20, 10)), stuck("fetch", 5))
+    [found] = findings(with_reports(seen(), stalled(stuck=runs)))
+    assert (
+        f" send of queue mail (task {TASK}) runs for 40 s, and 3 more of it;"
+        f" fetch of queue mail (task {TASK}) runs for 5.0 s. "
+    ) in found.detail
+    many = tuple(stuck(f"t{n}", n) for n in range(5))
+    [found] = findings(with_reports(seen(), stalled(stuck=many)))
+    assert "; and 2 other kinds of task. " in found.detail
 
 
 def test_a_consumer_that_lets_times_pass_is_named_by_what_its_servers_counted() -> None:
     silent = SilentConsumer("pay", "c1", 4)
     told = (reported(silent=(silent,), runs=(OUT,)), reported(number=2, silent=(silent,)))
     [found] = findings(with_reports(seen(), *told))
-    assert (found.level, found.what) == ("warn", "Consumer c1 does not answer")
-    assert found.detail.startswith("It let the time of 8 tasks of queue pay pass")
+    assert (found.level, found.what) == ("bad", "Consumer c1 does not answer")
+    assert found.detail.startswith("It let the time of 8 attempts at tasks of queue pay pass")
     assert findings(with_reports(seen(), reported(age_s=60.0, silent=(silent,)))) == []
 
 

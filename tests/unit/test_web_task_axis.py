@@ -78,3 +78,24 @@ def test_a_task_that_runs_is_told_with_its_worker() -> None:
     ]  # fmt: skip
     [old, _] = task.lives(made, NOW_US, [Reported(report, NOW_US, 500.0, True)])
     assert old.now == "runs, or is due within seconds"
+
+
+def test_a_task_that_runs_is_drawn_and_an_attempt_that_cannot_be_ended_is_told_too() -> None:
+    open_ = TaskInGroup("default", "open")
+    made = TaskView("id", 3, 0, (open_,), created_at_us=NOW_US - 100_000_000)
+    run = Run("default", "mail", "send", "id", NOW_US - 90_000_000, 1)
+    again = msgspec.structs.replace(run, since_us=NOW_US - 25_000_000)
+    reports = [
+        Reported(WorkerReport(worker_id=name, address=f"host:{name}", **told), NOW_US, 1.0, True)
+        for name, told in (
+            ("w1", {"runs": (run,), "stuck": (run,)}), ("w2", {"runs": (again,)}),
+        )
+    ]  # fmt: skip
+    [life] = task.lives(made, NOW_US, reports)
+    assert life.now == (
+        "runs in worker host:w2 for 25 s; still in worker host:w1 for 1.5 min, from before its"
+        " shard moved"
+    )
+    assert life.axis is not None
+    found = [(bar.kind, bar.x, bar.width, bar.says) for bar in life.axis.bars]
+    assert found == [("waits", 0, 750, "waited 1.2 min"), ("runs", 750, 250, "runs for 25 s")]

@@ -64,10 +64,12 @@ class Signals(msgspec.Struct, frozen=True):
 
     @property
     def drain_s(self) -> float:
-        """The time that the backlog takes at the present rate; infinite if nothing moves."""
+        """The time that the backlog takes at the rate of what ends well; infinite if nothing does:
+        an attempt that fails comes again."""
         if not self.backlog:
             return 0.0
-        return self.backlog / self.rate if self.rate > 0 else math.inf
+        well = self.rate - self.failed
+        return self.backlog / well if well > 0 else math.inf
 
     def saturation(self, slots: int) -> float:
         """Return the busy share of the workers' slots, with `slots` each."""

@@ -28,6 +28,7 @@ from late.control.status.snapshot import Snapshot
 from late.control.status_views import ObjectiveView
 from late.control.views import GroupView, QueueStatus, Status
 from late.model.queue_settings import QueueSettings
+from late.model.worker_report import Failing
 from late.observability.alerts.rules import FRESHNESS_S, OBJECTIVE_S
 
 SKIPS = 0.1
@@ -138,8 +139,8 @@ def _of_group(group: GroupView, seen: Snapshot, cause: Finding | None) -> Iterat
                       f"late group create {group.name}")  # fmt: skip
     if homeless and group.workers:
         text = f"{homeless} of {len(ours)} shards have no live owner."
-        text += workers.unlisted(seen, group.name)
-        link = f"shards?group={quote(group.name, safe='')}"
+        text += (why := workers.unlisted(seen, group.name))
+        link = "workers" if why else f"shards?group={quote(group.name, safe='')}"
         unowned = Finding("bad", f"Shards of {group.name} are not worked", text, link,
                           "late status --owners")  # fmt: skip
         yield unowned
@@ -158,6 +159,7 @@ def _of_group(group: GroupView, seen: Snapshot, cause: Finding | None) -> Iterat
     elif group.stale_s is not None and group.stale_s > FRESHNESS_S:
         text = f"Only what is older than {age(group.stale_s)} is done.{_pace(group.name, seen)}"
         helps, command = _cure(group, seen)
+        helps = "" if cause else helps  # What helps against the cause helps.
         stale = Finding("warn", f"Group {group.name} is stale", text + helps, where, command,
                         before(seen.status.now_us, group.stale_s))  # fmt: skip
         yield _after(cause, stale, sure=False)
@@ -206,6 +208,7 @@ def _pace(group: str, seen: Snapshot) -> str:
 def _failures(group: str, seen: Snapshot) -> Iterator[Finding]:
     """Yield what fails, by queue where the queues are known, but for what an outage explains."""
     explained = outages.queues_of(seen)
+    of_queue, of_task = tasks.causes(seen), conflicts.causes(seen) | targets.causes(seen)
     paces = {
         queue: pace
         for (of, queue), pace in sorted(seen.paces.items())
@@ -226,13 +229,18 @@ def _failures(group: str, seen: Snapshot) -> Iterator[Finding]:
         if name and name not in dead:  # They are tried again.
             state, path = "tasks list parked --reason retry", "tasks?state=parked&reason=retry"
         path += ("&" if "?" in path else "?") + urlencode(given)
-        text += _last_error(seen, group, name)
-        yield Finding(failing(share), f"Tasks of {what} fail", text, path,
-                      f"late {state} {options}")  # fmt: skip
+        last = _last(seen, group, name)
+        cause = of_queue.get(name)
+        if last is not None:
+            text += f" The last error, of {last.task}: {last.error}."
+            cause = cause or of_task.get(last.task)
+        fails = Finding(failing(share), f"Tasks of {what} fail", text, path,
+                        f"late {state} {options}")  # fmt: skip
+        yield _after(cause, fails)
 
 
-def _last_error(seen: Snapshot, group: str, queue: str) -> str:
-    """Say how the last attempt failed, as far as workers report it."""
+def _last(seen: Snapshot, group: str, queue: str) -> Failing | None:
+    """Return the task of the last attempt that failed, as far as workers report it."""
     told = [
         failing
         for each in seen.reports
@@ -240,10 +248,7 @@ def _last_error(seen: Snapshot, group: str, queue: str) -> str:
         for failing in each.report.failing
         if failing.group == group and queue in ("", failing.queue)
     ]
-    if not told:
-        return ""
-    last = max(told, key=lambda each: each.error_at_us)
-    return f" The last error, of {last.task}: {last.error}."
+    return max(told, key=lambda each: each.error_at_us, default=None)
 
 
 def _of_objective(of: ObjectiveView) -> Iterator[Finding]:

@@ -12,6 +12,8 @@ from late.control.status.snapshot import Snapshot
 
 BAD, BAD_GIB = 0.03, 2.0
 """With less free, as a part of the disk and in GiB, it is an outage that is near."""
+NONE = 64 * 1024
+"""With less free, in bytes, nothing can be written."""
 
 
 def find(seen: Snapshot) -> Iterator[Finding]:
@@ -56,5 +58,6 @@ def _full(disk: Disk) -> Finding:
         )
     near = disk.free < min(BAD * disk.total, BAD_GIB * GIB)
     command = f"du -xah {shlex.quote(disk.mount)} | sort -h | tail" if others else "late retention"
-    what = "The disk of the database is nearly full"
-    return Finding("bad" if near else "warn", what, text, "groups", command)
+    how = "full" if disk.free < NONE else "nearly full"
+    what = f"The disk of the database is {how}"
+    return Finding("bad" if near else "warn", what, text, "" if others else "groups", command)

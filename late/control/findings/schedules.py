@@ -13,14 +13,18 @@ from late.model.worker_report import ScheduleSlips
 
 def find(seen: Snapshot) -> Iterator[Finding]:
     """Yield a finding for each schedule of which a tick lately did not go as planned."""
+    yield from by_name(seen).values()
+
+
+def by_name(seen: Snapshot) -> dict[str, Finding]:
+    """Return the findings by the names of their schedules, ascending."""
     # The latest report of a schedule counts: its shard may have moved.
     slips: dict[str, ScheduleSlips] = {}
     for each in seen.reports:
         for told in each.report.slips if each.fresh else ():
             if told.at_us > slips.get(told.schedule, ScheduleSlips("")).at_us:
                 slips[told.schedule] = told
-    for name in sorted(slips):
-        yield _of(slips[name], seen)
+    return {name: _of(slips[name], seen) for name in sorted(slips)}
 
 
 def _of(told: ScheduleSlips, seen: Snapshot) -> Finding:

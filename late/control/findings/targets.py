@@ -99,6 +99,15 @@ def _join(name: str, told: list[TargetReport], parked: dict[str, Count]) -> Targ
 
 def find(seen: Snapshot) -> Iterator[Finding]:
     """Yield a finding for each target that fails."""
+    yield from (finding for _, finding in _failing(seen))
+
+
+def causes(seen: Snapshot) -> dict[str, Finding]:
+    """Return by task the finding on the target that it needs and that fails."""
+    return {task: finding for target, finding in _failing(seen) for task in target.tasks}
+
+
+def _failing(seen: Snapshot) -> Iterator[tuple[TargetView, Finding]]:
     now_us = seen.status.now_us
     for each in targets_of(seen.reports, parked_by_task(seen)):
         opened = each.open_since_us is not None
@@ -118,7 +127,7 @@ def find(seen: Snapshot) -> Iterator[Finding]:
         parts.append(HELPS)
         away = opened and each.share >= AWAY
         what = f"Target {each.name} is away" if away else f"Target {each.name} fails"
-        yield Finding(
+        yield each, Finding(
             "bad" if opened or each.share >= 0.5 else "warn", what, " ".join(parts),
             "targets", "late target list --check",
             each.open_since_us,

@@ -7,7 +7,7 @@ from collections import Counter
 from collections.abc import Iterator
 from urllib.parse import quote
 
-from late.control.findings.model import Finding
+from late.control.findings.model import Finding, Level
 from late.control.findings.phrases import age
 from late.control.status.snapshot import Snapshot
 from late.model.worker_report import CONSUMER, Run
@@ -31,22 +31,27 @@ def find(seen: Snapshot) -> Iterator[Finding]:
             "warn" if each.deaths == 1 else "bad", f"Workers die under task {each.task_id}", text,
             f"tasks/{each.task_id}", f"late show {each.task_id}",
         )  # fmt: skip
-    yield from _silent(seen)
+    yield from (finding for _, finding in _silent(seen))
 
 
-def _silent(seen: Snapshot) -> Iterator[Finding]:
+def causes(seen: Snapshot) -> dict[str, Finding]:
+    """Return by queue the finding on a consumer of it that does not answer."""
+    return dict(_silent(seen))
+
+
+def _silent(seen: Snapshot) -> Iterator[tuple[str, Finding]]:
     """Yield the consumers that let the time of their tasks pass, by what their servers counted,
-    else by what they have had for long."""
+    else by what they have had for long; each with its queue."""
     passed: Counter[tuple[str, str]] = Counter()
     for each in seen.reports:
         for told in each.report.silent if each.fresh else ():
             passed[told.consumer, told.queue] += told.unanswered
     for (consumer, queue), times in sorted(passed.items()):
         text = (
-            f"It let the time of {times} tasks of queue {queue} pass and answered none since. Each"
-            " time is a failed attempt of the task."
+            f"It let the time of {times} attempts at tasks of queue {queue} pass and answered none"
+            " since. Each is a failed attempt, and after the last one the task is a dead letter."
         )
-        yield _silent_one(consumer, queue, text)
+        yield queue, _silent_one(consumer, queue, text, "bad")
     runs: dict[tuple[str, str], list[Run]] = {}
     for each in seen.reports:
         for run in each.report.runs if each.fresh else ():
@@ -62,13 +67,13 @@ def _silent(seen: Snapshot) -> Iterator[Finding]:
             f" {len(again)} of them were out before, up to {max(r.attempt for r in again) - 1}"
             " times, and came back unanswered or failed."
         )
-        yield _silent_one(consumer, queue, text)
+        yield queue, _silent_one(consumer, queue, text)
 
 
-def _silent_one(consumer: str, queue: str, text: str) -> Finding:
+def _silent_one(consumer: str, queue: str, text: str, level: Level = "warn") -> Finding:
     link = f"queues/{quote(queue, safe='')}"
-    text += " What helps: mend the consumer; while the queue is paused no attempt is lost."
+    text += " What helps: pause the queue, so that no attempt is lost, and mend the consumer."
     return Finding(
-        "warn", f"Consumer {consumer} does not answer", text, link,
-        f"late tasks list running --queue {shlex.quote(queue)}",
+        level, f"Consumer {consumer} does not answer", text, link,
+        f"late queue pause {shlex.quote(queue)}",
     )  # fmt: skip

@@ -50,7 +50,7 @@ def unlisted(seen: Snapshot, group: str) -> str:
     names = ", ".join(sorted({each.unlisted for each in told})[:NAMED])
     return (
         f" {len(told)} workers are not on their list of members (LATE_MEMBERSHIP): {names}. What"
-        " helps: put them on the list, or take it away, and restart them."
+        " helps: put them on the list, or unset LATE_MEMBERSHIP, and restart them."
     )
 
 
@@ -112,14 +112,18 @@ def _stuck(each: Reported, now_us: int) -> Finding:
 
 
 def _runs(stuck: tuple[Run, ...], now_us: int) -> str:
-    """Name the runs that do not end, the oldest first."""
-    runs = sorted(stuck, key=lambda run: run.since_us)
+    """Name the kinds of tasks whose runs do not end, each with its oldest run."""
+    kinds: dict[tuple[str, str], list[Run]] = {}
+    for run in sorted(stuck, key=lambda run: run.since_us):
+        kinds.setdefault((run.task, run.queue), []).append(run)
     first = [
-        f"{run.task} of queue {run.queue} (task {run.task_id}) runs for"
-        f" {age(max(0.0, (now_us - run.since_us) / 1e6))}"
-        for run in runs[:NAMED]
+        f"{task} of queue {queue} (task {runs[0].task_id}) runs for"
+        f" {age(max(0.0, (now_us - runs[0].since_us) / 1e6))}"
+        + (f", and {len(runs) - 1} more of it" if len(runs) > 1 else "")
+        for (task, queue), runs in list(kinds.items())[:NAMED]
     ]
-    more = f", and {len(runs) - NAMED} more" if len(runs) > NAMED else ""
+    rest = len(kinds) - NAMED
+    more = f"; and {rest} other kind{'' if rest == 1 else 's'} of task" if rest > 0 else ""
     return "; ".join(first) + f"{more}."
 
 

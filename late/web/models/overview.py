@@ -84,7 +84,9 @@ def _backlog(seen: Snapshot) -> str:
     if _still(seen):
         return f"{text}, and no attempt ended in the last minute."
     rate = sum(each.rate for each in seen.signals.values())
-    return f"{text}; {number(rate)} attempts/s end: {_drained(seen) or 'gone at once'}."
+    failed = sum(each.failed for each in seen.signals.values())
+    fails = f", {failed / rate:.0%} of them fail" if failing(failed / rate) != "ok" else ""
+    return f"{text}; {number(rate)} attempts/s end{fails}: {_drained(seen) or 'gone at once'}."
 
 
 def _since(found: Sequence[Finding]) -> int | None:

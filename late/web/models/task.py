@@ -8,7 +8,7 @@ and the moment of its death.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from typing import Literal
 from urllib.parse import quote
 
@@ -85,23 +85,31 @@ def lives(task: TaskView, now_us: int = 0, reports: Iterable[Reported] = ()) -> 
     Args:
         reports: those of the workers, which tell where it runs.
     """
-    running = {
-        run.group: _running(run, each.report.address, now_us)
-        for each in reports
-        if each.fresh
-        for run in (*each.report.runs, *each.report.stuck)
-        if run.task_id == task.task_id
-    }
-    return [_life(task, each, now_us, running.get(each.group, "")) for each in task.groups]
+    running: dict[str, dict[str, Run]] = {}
+    for each in reports:
+        for run in (*each.report.runs, *each.report.stuck) if each.fresh else ():
+            if run.task_id == task.task_id:
+                running.setdefault(run.group, {})[each.report.address] = run
+    return [_life(task, each, now_us, running.get(each.group, {})) for each in task.groups]
 
 
-def _running(run: Run, address: str, now_us: int) -> str:
-    where = run.where or f"worker {address}"
-    which = f", attempt {run.attempt}" if run.attempt > 1 else ""
-    return f"runs in {where} for {age(max(0.0, (now_us - run.since_us) / 1e6))}{which}"
+def _running(runs: Mapping[str, Run], now_us: int) -> str:
+    """Say where it runs, by the addresses of workers. A `def` handler cannot be ended: it runs on
+    in a worker that has lost the task's shard, and the shard's new owner runs it too."""
+    latest = sorted(runs.items(), key=lambda each: -each[1].since_us)
+    texts = []
+    for number, (address, run) in enumerate(latest):
+        where = run.where or f"worker {address}"
+        which = f", attempt {run.attempt}" if run.attempt > 1 else ""
+        ran = age(max(0.0, (now_us - run.since_us) / 1e6))
+        before = ", from before its shard moved" if number else ""
+        texts.append(f"{'still ' if number else 'runs '}in {where} for {ran}{which}{before}")
+    return "; ".join(texts)
 
 
-def _life(task: TaskView, group: TaskInGroup, now_us: int, running: str) -> Life:
+def _life(task: TaskView, group: TaskInGroup, now_us: int, runs: Mapping[str, Run]) -> Life:
+    running = _running(runs, now_us)
+    began_us = max((run.since_us for run in runs.values()), default=None)
     own, whole = payload(group)
     moments = _fitting(sorted([*_begin(task), *_steps(group)], key=lambda each: each.at_us))
     level: Level = {"dead": "bad", "parked": "warn"}.get(group.state, "ok")  # type: ignore[assignment]
@@ -115,7 +123,7 @@ def _life(task: TaskView, group: TaskInGroup, now_us: int, running: str) -> Life
         can_cancel=group.state in ("waiting", "logged", "open", "parked"),
         payload=own,
         whole=whole,
-        axis=axis(task, group, now_us),
+        axis=axis(task, group, now_us, began_us),
     )
 
 

@@ -14,7 +14,7 @@ import msgspec
 from late.control.views import TaskInGroup, TaskView
 from late.web.formats import age
 
-Kind = Literal["waits", "done", "failed", "dead", "due"]
+Kind = Literal["waits", "runs", "done", "failed", "dead", "due"]
 WIDTH = 1_000
 """The length of the axis, in the units of the drawing."""
 LEAST = 6
@@ -52,13 +52,19 @@ class _Span(msgspec.Struct, frozen=True):
     says: str
 
 
-def axis(task: TaskView, group: TaskInGroup, now_us: int) -> Axis | None:
-    """Draw a task; None while there is nothing to draw."""
+def axis(
+    task: TaskView, group: TaskInGroup, now_us: int, began_us: int | None = None
+) -> Axis | None:
+    """Draw a task; None while there is nothing to draw.
+
+    Args:
+        began_us: the begin of the attempt that runs now, where a worker tells it.
+    """
     attempts = _attempts(group)[-ATTEMPTS:]
     enqueued_us = task.created_at_us or task.made_at_us
     # Clocks differ: an attempt may seem to have begun before its task was enqueued.
     begin_us = min([enqueued_us, *(each.begin_us for each in attempts)])
-    spans = list(_spans(group, attempts, begin_us, now_us))
+    spans = list(_spans(group, attempts, begin_us, now_us, began_us))
     if not spans:
         return None
     end_us = max(each.end_us for each in spans)
@@ -84,7 +90,7 @@ def axis(task: TaskView, group: TaskInGroup, now_us: int) -> Axis | None:
 
 
 def _spans(
-    group: TaskInGroup, attempts: list[_Span], begin_us: int, now_us: int
+    group: TaskInGroup, attempts: list[_Span], begin_us: int, now_us: int, began_us: int | None
 ) -> Iterator[_Span]:
     """Yield what waited and what ran, in order."""
     free_us = begin_us
@@ -100,6 +106,10 @@ def _spans(
         if group.due_at_us > passed:
             left = age((group.due_at_us - passed) / 1e6)
             yield _Span("due", passed, group.due_at_us, f"due in {left} ({group.reason})")
+    elif group.state == "open" and began_us is not None and now_us > free_us:
+        began_us = min(max(began_us, free_us), now_us)
+        yield _Span("waits", free_us, began_us, f"waited {age((began_us - free_us) / 1e6)}")
+        yield _Span("runs", began_us, now_us, f"runs for {age((now_us - began_us) / 1e6)}")
     elif group.state in ("waiting", "logged", "open", "parked") and now_us > free_us:
         word = "waits or runs" if group.state == "open" else "waits"
         yield _Span("waits", free_us, now_us, f"{word} for {age((now_us - free_us) / 1e6)}")

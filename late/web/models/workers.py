@@ -99,7 +99,7 @@ def _state(worker: WorkerStatus | None, report: WorkerReport) -> tuple[Level, st
         return (
             "bad",
             "not a member",
-            f"{report.unlisted} is not in LATE_MEMBERSHIP: no shard is its",
+            f"{report.unlisted} is not in LATE_MEMBERSHIP: it gets no shard",
         )
     if worker is not None and worker.capacity == 0:
         return "warn", "leaving", "it ends what it runs and gives its shards to others"
