@@ -288,8 +288,8 @@ _look("database", "late_fresh_until_timestamp_seconds", "The same as a time: eve
       "before is done, or was put off.", "group", merge="min")  # fmt: skip
 _look("database", "late_attempt_rate", "Attempts that ended per second, in the last minute.",
       "group")  # fmt: skip
-_look("database", "late_drain_seconds", "How long the backlog takes at that rate; +Inf where "
-      "nothing moves.", "group", merge="max")  # fmt: skip
+_look("database", "late_drain_seconds", "How long the backlog takes at the rate of attempts "
+      "that end well; +Inf where none does.", "group", merge="max")  # fmt: skip
 _look("database", "late_saturation", "Share of the slots of all live workers that is busy.",
       "group", merge="max")  # fmt: skip
 _look("database", "late_workers", "Live workers.", "group")
