@@ -28,7 +28,7 @@ HELP: Mapping[str, str] = {
     "paused": "start nothing of it",
     "closed": "refuse new tasks",
     "max_backlog": "refuse new tasks while so many are unfinished",
-    "concurrency": "attempts at once in the fleet, or auto",
+    "concurrency": "attempts at once in the fleet, one at least in each worker; or auto",
     "rate": "starts a second in the fleet",
     "burst": "starts that may come at once",
     "retry_budget": "retries, as a share of first attempts",
