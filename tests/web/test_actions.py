@@ -214,7 +214,7 @@ def test_a_dead_task_is_sent_back_with_another_payload(
     tab.shows("Retried with the new payload.")
     tab.go(f"{served.root}tasks/{scene.parked[0]}")
     tab.follow(lambda: tab.press("button", "Cancel in default"))
-    tab.shows("No attempt of it will start any more.")
+    tab.shows("Its owner reads this within seconds.")
 
 
 def test_of_two_operators_at_once_the_second_is_told(
