@@ -98,4 +98,4 @@ def test_a_task_that_runs_is_drawn_and_an_attempt_that_cannot_be_ended_is_told_t
     )
     assert life.axis is not None
     found = [(bar.kind, bar.x, bar.width, bar.says) for bar in life.axis.bars]
-    assert found == [("waits", 0, 750, "waited 1.2 min"), ("runs", 750, 250, "runs for 25 s")]
+    assert found == [("waits", 0, 100, "waited 10 s"), ("runs", 100, 900, "runs for 1.5 min")]

@@ -109,7 +109,7 @@ def _running(runs: Mapping[str, Run], now_us: int) -> str:
 
 def _life(task: TaskView, group: TaskInGroup, now_us: int, runs: Mapping[str, Run]) -> Life:
     running = _running(runs, now_us)
-    began_us = max((run.since_us for run in runs.values()), default=None)
+    began_us = min((run.since_us for run in runs.values()), default=None)
     own, whole = payload(group)
     moments = _fitting(sorted([*_begin(task), *_steps(group)], key=lambda each: each.at_us))
     level: Level = {"dead": "bad", "parked": "warn"}.get(group.state, "ok")  # type: ignore[assignment]
