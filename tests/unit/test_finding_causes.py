@@ -7,8 +7,8 @@ import msgspec
 from late.control.analyze.report import Pair
 from late.control.findings.findings import findings
 from late.control.status.disk import Disk
-from late.model.worker_report import Failing, OutageReport, ScheduleSlips, SilentConsumer
-from tests.unit.test_findings import reported, target, with_reports
+from late.model.worker_report import Failing, OutageReport, Run, ScheduleSlips, SilentConsumer
+from tests.unit.test_findings import TASK, reported, stalled, target, with_reports
 from tests.unit.test_web_views import NOW_US, group, seen, shard
 
 
@@ -77,3 +77,18 @@ def test_what_holds_a_group_up_is_named_by_what_is_late() -> None:
     assert "What helps: more tasks at once" in findings(look)[0].detail
     _, effect = findings(with_reports(look, reported(slips=(slips,))))
     assert "What helps" not in effect.detail, "what helps against the cause helps"
+
+
+def test_each_kind_of_task_that_does_not_end_is_named() -> None:
+    def stuck(task: str, number: int) -> Run:
+        return Run("default", "mail", task, TASK, NOW_US - number * 1_000_000)
+
+    runs = (*(stuck("send", n) for n in (40, 30, 20, 10)), stuck("fetch", 5))
+    [found] = findings(with_reports(seen(), stalled(stuck=runs)))
+    assert (
+        f" send of queue mail (task {TASK}) runs for 40 s, and 3 more of it;"
+        f" fetch of queue mail (task {TASK}) runs for 5.0 s. "
+    ) in found.detail
+    many = tuple(stuck(f"t{n}", n) for n in range(5))
+    [found] = findings(with_reports(seen(), stalled(stuck=many)))
+    assert "; and 2 other kinds of task. " in found.detail

@@ -402,21 +402,6 @@ def test_workers_that_no_list_of_members_has_are_the_cause_of_shards_without_an_
     assert found.href == "workers", "there it is said of each"
 
 
-def test_each_kind_of_task_that_does_not_end_is_named() -> None:
-    def stuck(task: str, number: int) -> Run:
-        return Run("default", "mail", task, TASK, NOW_US - number * 1_000_000)
-
-    runs = (*(stuck("send", n) for n in (40, 30, 20, 10)), stuck("fetch", 5))
-    [found] = findings(with_reports(seen(), stalled(stuck=runs)))
-    assert (
-        f" send of queue mail (task {TASK}) runs for 40 s, and 3 more of it;"
-        f" fetch of queue mail (task {TASK}) runs for 5.0 s. "
-    ) in found.detail
-    many = tuple(stuck(f"t{n}", n) for n in range(5))
-    [found] = findings(with_reports(seen(), stalled(stuck=many)))
-    assert "; and 2 other kinds of task. " in found.detail
-
-
 def test_a_consumer_that_lets_times_pass_is_named_by_what_its_servers_counted() -> None:
     silent = SilentConsumer("pay", "c1", 4)
     told = (reported(silent=(silent,), runs=(OUT,)), reported(number=2, silent=(silent,)))

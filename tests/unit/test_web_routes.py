@@ -16,22 +16,18 @@ import pytest
 from late.control import Control
 from late.control.audit import acting
 from late.control.dead_letters import dry_run as rehearsal
-from late.control.status.snapshot import look as whole
 from late.errors import StoreUnavailable
 from late.model.access import tokens
 from late.model.access.rights import Scope
 from late.model.access.tokens import Token
 from late.model.ids import new_id
 from late.model.task import AttemptError, Record
-from late.model.worker_report import ScheduleSlips
 from late.schema.tables import dead as letters
 from late.schema.tables import schedule
 from late.store import open_store
-from late.web import snapshot
 from late.web.usage import shared_read
 from tests.conformance.kit import dead, own, read_all, task
 from tests.integration.control_kit import insert, transaction
-from tests.unit.test_findings import reported
 from tests.unit.web_kit import HOSTILE, Page, fields_of, fill, page
 
 SCREENS = (
@@ -401,24 +397,7 @@ async def test_a_group_is_paused_resumed_and_reset_by_its_name(tmp_path: Path) -
         assert it.control.groups.get("audit").lag.n == 0
 
 
-async def test_while_the_tables_are_locked_nothing_is_taken_for_empty(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    async with filled(tmp_path) as (it, _):
-        known = whole(it.control)
-        status = msgspec.structs.replace(known.status, queues=(), shards=(), workers=())
-        locked = msgspec.structs.replace(known, status=status, groups=(), partial=True)
-        monkeypatch.setattr(snapshot, "look", lambda *args, **options: locked)
-        for path in ("", "workers", "queues", "queues/mail"):
-            text = await it.shown(path)
-            assert "Not known while the tables are locked." in text, path
-            assert "No worker is alive" not in text
-            assert "has tasks" not in text
-
-
-async def test_a_schedule_is_paused_resumed_and_run(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+async def test_a_schedule_is_paused_resumed_and_run(tmp_path: Path) -> None:
     async with page(tmp_path) as it:
         with transaction(it.url) as connection:
             row = {"name": "nightly", "shard_id": 1, "rule": "0 3 * * *", "zone": "UTC",
@@ -433,12 +412,6 @@ async def test_a_schedule_is_paused_resumed_and_run(
         assert not it.control.schedules.all()[0].paused
         assert (await it.post("schedules/nightly/run")).status_code == 303
         assert it.control.status.read().queues[0].depth.n == 1
-        slips = ScheduleSlips("nightly", skipped=3, at_us=it.control.now())
-        told = (reported(slips=(slips,)),)
-        seen = msgspec.structs.replace(whole(it.control), reports=told)
-        monkeypatch.setattr(snapshot, "look", lambda *args, **options: seen)
-        it.site._context.snapshots.forget()
-        assert "3 were left out, the last" in await it.shown("schedules")
         assert (await it.post("schedules/never/run")).status_code == 400
 
 
