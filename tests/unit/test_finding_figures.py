@@ -78,6 +78,17 @@ def test_sizes_are_short() -> None:
     ]  # fmt: skip
 
 
+def test_a_backlog_of_which_all_fails_has_no_end() -> None:
+    look = seen(groups=(group(stale_s=90.0),))
+    texts = []
+    for failed in (0.5, 2.0):
+        pace = Signals(900, 90.0, 2.0, 0.5, 1, 8, failed=failed)
+        found = findings(msgspec.structs.replace(look, signals={"default": pace}))
+        texts.append(next(each.detail for each in found if "stale" in each.what))
+    assert " 900 wait, and 1.50/s end: that takes 10 min. " in texts[0]
+    assert " 900 wait, and 0/s end. " in texts[1]
+
+
 def test_more_workers_are_the_advice_only_where_they_help() -> None:
     free = Signals(900, 90.0, 2.0, 0.5, 1, 8)
     full = msgspec.structs.replace(free, workers=8)

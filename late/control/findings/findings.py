@@ -200,8 +200,9 @@ def _pace(group: str, seen: Snapshot) -> str:
     pace = seen.signals.get(group)
     if pace is None or not pace.backlog:
         return ""
-    took = f" {number(pace.backlog)} wait, and {number(pace.rate)}/s end"
-    took += f": that takes {age(pace.drain_s)}." if pace.rate > 0 else "."
+    well = pace.rate - pace.failed
+    took = f" {number(pace.backlog)} wait, and {number(well)}/s end"
+    took += f": that takes {age(pace.drain_s)}." if well > 0 else "."
     return took + (f" It is limited: {', '.join(pace.limits[:2])}." if pace.limits else "")
 
 
