@@ -37,6 +37,8 @@ PATIENCE_S = 1.0
 """The same after a visitor has changed something, or if the last look is old."""
 OLD_S = 60.0
 """A look is old from this age on, unless looks are less frequent than that."""
+NEWS_S = 10.0
+"""A look of this age is shown with its age: in an incident much may have changed since."""
 POINTS = 300
 """Points of the chart: ten minutes of looks."""
 SHARE = 0.1
@@ -82,7 +84,9 @@ class SnapshotReader:
         if self._failure is None and self._seen is not None and self._seen.partial:
             return "The tables cannot be read: the overview says who holds them."
         if self._failure is None:
-            return "The database is slow to answer." if self._old else ""
+            if self._old:
+                return "The database is slow to answer."
+            return "A newer look is under way." if self._is_older_than(NEWS_S) else ""
         if isinstance(self._failure, LateError):
             return "The database does not answer."
         return "The database cannot be looked at: the server's log says why."
@@ -135,7 +139,10 @@ class SnapshotReader:
 
     @property
     def _old(self) -> bool:
-        return self.age_s > max(OLD_S, 2 * self._rest_s)
+        return self._is_older_than(OLD_S)
+
+    def _is_older_than(self, age_s: float) -> bool:
+        return self.age_s > max(age_s, 2 * self._rest_s)
 
     def forget(self) -> None:
         """Note that something has changed: the next page gets a new look that has the change."""

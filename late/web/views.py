@@ -148,7 +148,7 @@ class Screens:
                 (name for name, value in asdict(settings).items() if value is not None),
                 model["sent"],
             ),
-            before=encode(settings), audit=audit,
+            before=encode(settings), audit=audit, is_paused=settings.paused,
             may_change=(
                 visitor.may_change("operate", name) if kind == "queue" else visitor.may_administer
             ),

@@ -14,7 +14,7 @@ from late.schema.tables import schedule
 from late.web import snapshot
 from tests.integration.control_kit import transaction
 from tests.unit.test_findings import reported
-from tests.unit.web_kit import fill, page
+from tests.unit.web_kit import fields_of, fill, page
 
 
 def looks(monkeypatch: pytest.MonkeyPatch, found: Snapshot) -> None:
@@ -50,3 +50,20 @@ async def test_a_schedule_says_which_ticks_were_left_out(
         told = (reported(slips=(slips,)),)
         looks(monkeypatch, msgspec.structs.replace(whole(it.control), reports=told))
         assert "3 were left out, the last" in await it.shown("schedules")
+
+
+@pytest.mark.parametrize("kind", ["queue", "target"])
+async def test_a_queue_and_a_target_are_paused_by_one_button(tmp_path: Path, kind: str) -> None:
+    async with page(tmp_path) as it:
+        live = {"rate": 5.0}
+        it.control.queues.change(kind, "mail", live)  # type: ignore[arg-type]
+        for button, paused in (("Pause", True), ("Resume", False)):
+            text = (await it.get(f"{kind}s/mail")).text
+            form, _, rest = text.partition(f'<button name="do" value="apply">{button}</button>')
+            assert rest, text
+            sent = fields_of(form.rpartition("<form")[2])
+            answer = await it.post(f"{kind}s/mail/knobs", {**sent, "do": "apply"})
+            assert answer.headers["location"] == f"/ui/{kind}s/mail?done=turned"
+            known = it.control.queues.live()
+            knobs = (known.queues if kind == "queue" else known.targets)["mail"]
+            assert (bool(knobs.paused), knobs.rate) == (paused, 5.0), "no other knob is changed"

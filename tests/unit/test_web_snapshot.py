@@ -77,6 +77,8 @@ async def test_nobody_waits_for_a_look_of_some_seconds_ago_to_be_a_newer_one(
     assert watched.trouble == ""
     assert watched._looking is not None
     assert not watched._looking.done()
+    watched._at = time.monotonic() - look.NEWS_S - 1
+    assert watched.trouble == "A newer look is under way."
     watched._at = time.monotonic() - look.OLD_S - 1
     assert watched.trouble == "The database is slow to answer."
     waiting = asyncio.create_task(number(watched))

@@ -241,7 +241,9 @@ def effects(
     busy_s = max((each.busy_s for each in paces), default=0.0)
     found = []
     if after.paused and not before.paused:
-        found.append(f"Nothing more starts; {waits.n:,} tasks wait, {number(rate)}/s came through.")
+        found.append(
+            f"Nothing more starts; {waits.n:,} tasks wait, {number(rate)} attempts/s ended lately."
+        )
     if before.paused and not after.paused:
         found.append(f"{waits.n:,} tasks may start within seconds.")
     if after.closed and not before.closed:
