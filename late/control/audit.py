@@ -17,7 +17,7 @@ from sqlalchemy import Connection, insert, select
 
 from late.control.database import Part
 from late.control.sql.rows import now_us
-from late.model.ids import new_id
+from late.model.ids import made_at_us, new_id
 from late.schema.engine import reading, write
 from late.schema.tables import audit
 
@@ -26,6 +26,8 @@ _ACTOR_MAX = 256
 SESSION_END = "session.end"
 SESSIONS_MS = 26 * 3_600_000
 """The longest session, and an hour for clocks that differ."""
+CLOCKS_MS = 3_600_000
+"""A producer's clock may be ahead of an operator's by so much."""
 _acting: ContextVar[str | None] = ContextVar("late_actor", default=None)
 
 
@@ -119,6 +121,11 @@ def entries(
     return [Entry(**row._mapping) for row in connection.execute(query)]
 
 
+def _first_id(since_ms: int) -> str:
+    """Return a text below every id that is made from then on: ids ascend with time."""
+    return f"{max(0, since_ms) >> 16:08x}-{max(0, since_ms) & 0xFFFF:04x}"
+
+
 def _json(value: Any) -> str | None:
     return None if value is None else msgspec.json.encode(value).decode()
 
@@ -131,13 +138,27 @@ class AuditControl(Part):
         with reading(self._database.engine) as connection:
             return entries(connection, subject=subject, limit=limit)
 
+    def of_task(self, task_id: str) -> list[Entry]:
+        """Read what was asked for one task alone, the latest ten, the earliest first."""
+        query = (
+            select(audit)
+            .where(
+                audit.c.audit_id >= _first_id(made_at_us(task_id) // 1_000 - CLOCKS_MS),
+                audit.c.subject == f"task:{task_id}",
+            )
+            .order_by(audit.c.audit_id.desc())
+            .limit(10)
+        )
+        with reading(self._database.engine) as connection:
+            return [Entry(**row._mapping) for row in connection.execute(query)][::-1]
+
     def ended_sessions(self) -> list[str]:
         """The sessions of the page that were signed out of in the last day or so, by their keys."""
         # Ids ascend with the clocks of who writes, so this is a range of the primary key. Whatever
         # is older is of sessions that are over.
         since_ms = time.time_ns() // 1_000_000 - SESSIONS_MS
         query = select(audit.c.subject).where(
-            audit.c.audit_id >= f"{since_ms >> 16:08x}-{since_ms & 0xFFFF:04x}",
+            audit.c.audit_id >= _first_id(since_ms),
             audit.c.action == SESSION_END,
         )
         with reading(self._database.engine) as connection:

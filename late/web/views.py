@@ -215,6 +215,7 @@ class Screens:
             request, visitor, "task.html", f"Task {found.name or found.task_id}", live=not wants,
             task=found, workflow=task.workflow(found), **model,
             lives=task.lives(found, now_us, reports),
+            asked=await in_thread(self._context.control.audit.of_task, found.task_id),
             links=task.links(found, self._context.trace_url),
             may_change=visitor.may_change("operate", found.queue),
             may_read=visitor.caller.may("operate", found.queue),

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from functools import partial
 from pathlib import Path
 
 import pytest
 from sqlalchemy import Connection
 
-from late.control import audit
+from late.control import Control, audit
+from late.model.ids import new_id
 from late.schema.engine import make_engine, reading, write
 from late.schema.migrate import upgrade
 
@@ -51,6 +53,19 @@ def test_the_latest_come_first_and_can_be_chosen(url: str) -> None:
         assert subjects == ["queue:2", "queue:1", "queue:0"]
         assert [e.subject for e in audit.entries(connection, subject="queue:1")] == ["queue:1"]
         assert audit.entries(connection, action="queue.reset") == []
+
+
+def test_what_was_asked_for_one_task_is_read_from_its_time_on(url: str) -> None:
+    engine, task_id = make_engine(url), new_id(3)
+    for number, subject in enumerate((task_id, new_id(3), task_id)):
+        record = partial(audit.record, action=f"task.n{number}", subject=f"task:{subject}")
+        write(engine, record)
+    with Control(url) as control:
+        found = control.audit.of_task(task_id)
+        assert [entry.action for entry in found] == ["task.n0", "task.n2"]
+        for _ in range(12):
+            write(engine, partial(audit.record, action="task.n9", subject=f"task:{task_id}"))
+        assert [entry.action for entry in control.audit.of_task(task_id)] == ["task.n9"] * 10
 
 
 def test_who_acts_is_known_without_a_name_too(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -7,6 +7,7 @@ from pathlib import Path
 import msgspec
 import pytest
 
+from late.control.audit import acting
 from late.control.status.snapshot import Snapshot
 from late.control.status.snapshot import look as whole
 from late.model.worker_report import ScheduleSlips
@@ -67,3 +68,14 @@ async def test_a_queue_and_a_target_are_paused_by_one_button(tmp_path: Path, kin
             known = it.control.queues.live()
             knobs = (known.queues if kind == "queue" else known.targets)["mail"]
             assert (bool(knobs.paused), knobs.rate) == (paused, 5.0), "no other knob is changed"
+
+
+async def test_a_task_says_what_was_asked_for_it_and_by_whom(tmp_path: Path) -> None:
+    async with page(tmp_path) as it:
+        parked = (await fill(it.url))[2]
+        assert "Asked for" not in await it.shown(f"tasks/{parked.task_id}")
+        with acting("olga"):
+            it.control.tasks.cancel(parked.task_id)
+        text = await it.shown(f"tasks/{parked.task_id}")
+        assert "cancel, by olga" in text
+        assert "What runs goes on to its end." in text
