@@ -414,7 +414,10 @@ def test_a_consumer_that_lets_times_pass_is_named_by_what_its_servers_counted() 
 def test_dead_letters_under_which_workers_died_are_told_apart() -> None:
     queue = QueueStatus("default", "mail", dead=Count(3), killed=Count(1))
     [found] = findings(seen(queue))
-    assert found.detail == ("3 wait for a decision. Workers died under 1 of them (killed_worker).")
+    assert found.detail == (
+        "3 wait for a retry or a purge. Workers died under 1 of them (killed_worker). What helps:"
+        " mend their code, and only then retry them."
+    )
 
 
 def test_a_group_that_is_stale_says_what_waits_and_how_fast_it_goes() -> None:

@@ -316,8 +316,11 @@ def _of_queue(queue: QueueStatus, settings: QueueSettings, status: Status) -> It
                       f"late queue set {queue.queue} closed=off")  # fmt: skip
     if queue.dead.n:
         link = f"dead?queue={quote(queue.queue, safe='')}&group={quote(queue.group, safe='')}"
-        text = f"{count(queue.dead)} wait for a decision."
+        text = f"{count(queue.dead)} wait for a retry or a purge."
         if queue.killed.n:
-            text += f" Workers died under {count(queue.killed)} of them (killed_worker)."
+            text += (
+                f" Workers died under {count(queue.killed)} of them (killed_worker). What helps:"
+                " mend their code, and only then retry them."
+            )
         yield Finding("warn", f"Dead letters in {name}", text, link,
                       f"late dead list --queue {queue.queue} --group {queue.group}")  # fmt: skip

@@ -113,9 +113,9 @@ def _tiles(seen: Snapshot) -> Iterator[Tile]:
     share = failed / rate if rate else 0.0
     yield Tile("Errors", f"{number(failed)}/s", f"{share:.0%} of attempts", failing(share))
     late = stale is not None and stale > FRESHNESS_S
-    yield Tile("Freshness", age(stale), "all older is done", "bad" if late else "ok")
+    yield Tile("Freshness", age(stale), "the oldest that is not done", "bad" if late else "ok")
     limited = sum((each.waiting for each in status.limited), start=Count())
-    why = f"{count(limited)} by a limit or an outage" if limited.n else "for a time, or their key"
+    why = f"{count(limited)} by a limit or an outage" if limited.n else "wait for a time or a key"
     yield Tile("Parked", count(total["parked"]), why)
     yield Tile("Dead", count(total["dead"]), "dead letters", "warn" if total["dead"].n else "ok")
     workers = len(status.workers)
