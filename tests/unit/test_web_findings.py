@@ -11,11 +11,9 @@ from late.control.audit import acting
 from late.control.status.snapshot import Snapshot
 from late.control.status.snapshot import look as whole
 from late.model.worker_report import ScheduleSlips
-from late.schema.tables import schedule
 from late.web import snapshot
-from tests.integration.control_kit import transaction
 from tests.unit.test_findings import reported
-from tests.unit.web_kit import fields_of, fill, page
+from tests.unit.web_kit import add_schedule, fields_of, fill, page
 
 
 def looks(monkeypatch: pytest.MonkeyPatch, found: Snapshot) -> None:
@@ -41,12 +39,7 @@ async def test_a_schedule_says_which_ticks_were_left_out(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     async with page(tmp_path) as it:
-        with transaction(it.url) as connection:
-            row = {"name": "nightly", "shard_id": 1, "rule": "0 3 * * *", "zone": "UTC",
-                   "catch_up": "latest", "catch_up_max": 1, "overlap": "skip", "queue": "mail",
-                   "task_name": "report", "payload": b"{}", "anchor_us": 0,
-                   "next_due_at_us": 10**15, "updated_at_us": 1}  # fmt: skip
-            connection.execute(schedule.insert().values(**row))
+        add_schedule(it.url)
         slips = ScheduleSlips("nightly", skipped=3, at_us=it.control.now())
         told = (reported(slips=(slips,)),)
         looks(monkeypatch, msgspec.structs.replace(whole(it.control), reports=told))

@@ -23,12 +23,11 @@ from late.model.access.tokens import Token
 from late.model.ids import new_id
 from late.model.task import AttemptError, Record
 from late.schema.tables import dead as letters
-from late.schema.tables import schedule
 from late.store import open_store
 from late.web.usage import shared_read
 from tests.conformance.kit import dead, own, read_all, task
 from tests.integration.control_kit import insert, transaction
-from tests.unit.web_kit import HOSTILE, Page, fields_of, fill, page
+from tests.unit.web_kit import HOSTILE, Page, add_schedule, fields_of, fill, page
 
 SCREENS = (
     "", "queues", "queues/mail", "targets", "targets/billing", "groups",
@@ -399,12 +398,7 @@ async def test_a_group_is_paused_resumed_and_reset_by_its_name(tmp_path: Path) -
 
 async def test_a_schedule_is_paused_resumed_and_run(tmp_path: Path) -> None:
     async with page(tmp_path) as it:
-        with transaction(it.url) as connection:
-            row = {"name": "nightly", "shard_id": 1, "rule": "0 3 * * *", "zone": "UTC",
-                   "catch_up": "latest", "catch_up_max": 1, "overlap": "skip", "queue": "mail",
-                   "task_name": "report", "payload": b"{}", "anchor_us": 0,
-                   "next_due_at_us": 10**15, "updated_at_us": 1}  # fmt: skip
-            connection.execute(schedule.insert().values(**row))
+        add_schedule(it.url)
         assert "nightly" in await it.shown("schedules")
         await it.post("schedules/nightly/pause")
         assert it.control.schedules.all()[0].paused

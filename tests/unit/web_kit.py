@@ -17,13 +17,14 @@ from late.api.access.web_auth import Gate
 from late.control import Control
 from late.model.access.tokens import Token
 from late.model.task import AttemptError, Record, Usage
+from late.schema.tables import schedule
 from late.store import open_store
 from late.store.base import cursor_within
 from late.web.page_context import PageContext
 from late.web.routes import OperatorPage
 from late.web.usage.cost_report import Reports
 from tests.conformance.kit import dead, open_of, own, parked, read_all, task
-from tests.integration.control_kit import insert
+from tests.integration.control_kit import insert, transaction
 from tests.support import sqlite
 
 KEY = b"k" * 32
@@ -99,6 +100,16 @@ async def page(
         site.drain()
         await site.close()
         control.close()
+
+
+def add_schedule(url: str) -> None:
+    """Add the schedule `nightly` of the queue `mail`."""
+    with transaction(url) as connection:
+        row = {"name": "nightly", "shard_id": 1, "rule": "0 3 * * *", "zone": "UTC",
+               "catch_up": "latest", "catch_up_max": 1, "overlap": "skip", "queue": "mail",
+               "task_name": "report", "payload": b"{}", "anchor_us": 0,
+               "next_due_at_us": 10**15, "updated_at_us": 1}  # fmt: skip
+        connection.execute(schedule.insert().values(**row))
 
 
 async def fill(url: str) -> list[Record]:
