@@ -20,8 +20,9 @@ import msgspec
 from late.cache.moment import Moment, later
 from late.model.task import TaskId
 
-VERSIONS_MAX = 4
-"""The most versions of one key: the last one, and earlier ones for reads of a past moment."""
+VERSIONS_MAX = 8
+"""The most versions of one key: the last one, and earlier ones for reads of a past moment. While
+the frontier lags behind, each load of one value is a version: some four for each change."""
 SEEN_MAX = 10_000
 """The changes whose ids are remembered, so that a reader of its own write need not load."""
 OVERHEAD_BYTES = 600
@@ -121,13 +122,14 @@ class Versions:
         return ended
 
     def _end(self, key: str, position: int) -> bool:
-        """End the versions that were loaded before a change; tell whether one of them was used."""
-        used = False
-        for version in self._keys.get(key, ()):
+        """End the versions that were loaded before a change; tell whether one of them was used and
+        none is left. Where the new value is here already, it need not be loaded again."""
+        used, versions = False, self._keys.get(key, [])
+        for version in versions:
             if version.last is None and not version.first.sees(position):
                 version.last = later(version.first, self.frontier)
                 used = used or version.used
-        return used
+        return used and versions[-1].last is not None
 
     def _see(self, task_id: TaskId, seen: int | Moment) -> None:
         self._seen.setdefault(task_id, seen)

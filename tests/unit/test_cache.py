@@ -58,13 +58,13 @@ def test_a_value_that_is_larger_than_the_memory_is_not_kept() -> None:
 def test_the_last_few_versions_of_a_key_are_known() -> None:
     versions = Versions(1_000_000)
     versions.follow(Moment(1), 0.0)
-    for number in range(1, 8):
+    for number in range(1, 12):
         load = versions.begin(["k"], (), number)
         versions.keep(load, Moment(number), {"k": (number, 10)})
         change = Change(TaskId(str(number)), number, ("k",))
         versions.advance(Moment(number + 1), number + 0.5, [change])
-    known = [number for number in range(9) if versions.at(["k"], Moment(number))]
-    assert known == [4, 5, 6, 7]
+    known = [number for number in range(13) if versions.at(["k"], Moment(number))]
+    assert known == [4, 5, 6, 7, 8, 9, 10, 11]
     assert len(known) == VERSIONS_MAX
     assert versions.at(["k"], Moment(5)) == {"k": 5}
 
@@ -92,6 +92,19 @@ class Slotted:
 
     def __init__(self) -> None:
         self.name, self.values = "n", ["x" * 1_000]
+
+
+def test_a_change_asks_for_no_value_that_is_here_already() -> None:
+    versions = Versions(1_000_000)
+    versions.follow(Moment(1), 0.0)
+    change = Change(TaskId("1"), 2, ("early", "late"))
+    for key in change.keys:
+        versions.keep(versions.begin([key], (), 0.0), Moment(2), {key: ("before", 10)})
+        assert versions.answer([key], oldest_s=0.0) is not None  # Both are in use.
+    # Its writer has read its own write before the log tells of it
+    load = versions.begin(["early"], (change.task_id,), 0.5)
+    versions.keep(load, Moment(3), {"early": ("after", 10)})
+    assert versions.advance(Moment(3), 1.0, [change]) == ["late"]
 
 
 @pytest.mark.parametrize(
