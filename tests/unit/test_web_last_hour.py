@@ -86,7 +86,7 @@ def test_changes_are_told_to_those_who_may_see_them() -> None:
         change("queue:shop", before="{}", after='{"rate": 5.0}'),
         change("target:bank"),
         *(Change(NOW_US - 1, "join", f"w{n}", "1.2") for n in range(5)),
-        Change(NOW_US - 2 * MINUTE_US, "death", "w9", "1.1+placement.3"),
+        Change(NOW_US - 2 * MINUTE_US, "death", "w9", "1.1+placement.3", "shop-7:41"),
     ]
     every = charts.marks(changes, sees_all=True, sees=lambda queue: True)
     assert [mark.text for mark in every] == [
@@ -94,11 +94,12 @@ def test_changes_are_told_to_those_who_may_see_them() -> None:
         "queue.set shop: rate 5, by olga",
         "queue.set bank, by olga",
         "5 workers joined: w0, w1, w2 and 2 more (version 1.2)",
-        "Worker died: w9 (version 1.1)",
+        "Worker died: w9 at shop-7:41 (version 1.1)",
     ]
     assert every[0].href == "queues/mail"
     ours = charts.marks(changes, sees_all=False, sees=lambda queue: queue == "shop")
     assert [mark.kind for mark in ours] == ["change", "join", "death"]
+    assert ours[2].text == "Worker died: w9 (version 1.1)"
 
 
 class Journal:

@@ -213,7 +213,9 @@ def test_a_dead_task_is_sent_back_with_another_payload(
     tab.follow(lambda: tab.press("form[action$='/edit'] button", "Retry"))
     tab.shows("Retried with the new payload.")
     tab.go(f"{served.root}tasks/{scene.parked[0]}")
-    tab.follow(lambda: tab.press("button", "Cancel in default"))
+    tab.press("summary", "Cancel in default")
+    tab.shows("This cannot be undone")
+    tab.follow(lambda: tab.press("button", "Cancel it"))
     tab.shows("Its owner reads this within seconds.")
 
 

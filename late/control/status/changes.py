@@ -35,6 +35,7 @@ class Change(msgspec.Struct, frozen=True):
     what: str
     """The action, such as `queue.set`; the version of a worker."""
     by: str = ""
+    """The operator; of a worker, its address."""
     before: str | None = None
     after: str | None = None
 
@@ -70,10 +71,11 @@ def _acts(connection: Connection, since_us: int) -> Iterator[Change]:
 
 def _workers(connection: Connection, since_us: int, now: int) -> Iterator[Change]:
     died = (worker.c.expires_at_us >= since_us) & (worker.c.expires_at_us <= now)
-    columns = (worker.c.worker_id, worker.c.started_at_us, worker.c.expires_at_us, worker.c.version)
+    names = ("worker_id", "started_at_us", "expires_at_us", "version", "address")
+    columns = (worker.c[name] for name in names)
     query = select(*columns).where(or_(worker.c.started_at_us >= since_us, died))
     for row in connection.execute(query.order_by(worker.c.started_at_us.desc()).limit(LIMIT)):
         if row.started_at_us >= since_us:
-            yield Change(row.started_at_us, "join", row.worker_id, row.version)
+            yield Change(row.started_at_us, "join", row.worker_id, row.version, row.address)
         if since_us <= row.expires_at_us <= now:
-            yield Change(row.expires_at_us, "death", row.worker_id, row.version)
+            yield Change(row.expires_at_us, "death", row.worker_id, row.version, row.address)

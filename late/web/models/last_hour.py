@@ -107,12 +107,15 @@ def marks(
             workers.setdefault((each.kind, each.at_us // MINUTE_US), []).append(each)
         elif sees_all or (each.subject.startswith("queue:") and sees(each.subject[6:])):
             found.append(_act(each))
-    found += [_of_workers(kind, some) for (kind, _), some in workers.items()]
+    found += [_of_workers(kind, some, sees_all) for (kind, _), some in workers.items()]
     return tuple(sorted(found, key=lambda mark: -mark.at_us))
 
 
-def _of_workers(kind: str, some: Sequence[Change]) -> Mark:
-    names = sorted(each.subject for each in some)
+def _of_workers(kind: str, some: Sequence[Change], with_address: bool) -> Mark:
+    names = sorted(
+        f"{each.subject} at {each.by}" if with_address and each.by else each.subject
+        for each in some
+    )
     named = ", ".join(names[:NAMED]) + (f" and {len(names) - NAMED} more" * (len(names) > NAMED))
     word = "joined" if kind == "join" else "died"
     noun = "Worker" if len(names) == 1 else f"{len(names)} workers"
