@@ -40,8 +40,6 @@ URGENT_S = 0.010
 SLOW_COMMIT_S = 0.100
 """Median commit latency from which on fewer, larger commits are better than early ones."""
 SLOW_DELAY_S = 0.050
-SLOW_S = 0.500
-"""Median commit latency, or the age of one without an answer, from which on `slow` is true."""
 BACKOFF_S = (0.05, 5.0)
 """First and longest bound of the full-jitter wait after a transient error."""
 _LATENCIES = 16
@@ -115,10 +113,10 @@ class Settler:
         """The age of the settlement that the store has not answered yet; 0 if there is none."""
         return 0.0 if self._began_s is None else max(0.0, self._monotonic() - self._began_s)
 
-    @property
-    def slow(self) -> bool:
-        """True while settlements take so long that what can wait should wait."""
-        return self._median_s > SLOW_S or self.writing_s > SLOW_S
+    def commit_s(self) -> float:
+        """Return the time that a settlement takes: the median of late, or more if one has no
+        answer."""
+        return self._median_s if self._began_s is None else max(self._median_s, self.writing_s)
 
     def wait_s(self, *, urgent: bool) -> float:
         """Return the time that what comes now waits for others.

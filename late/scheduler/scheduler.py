@@ -85,7 +85,7 @@ class Scheduler:
         shards_total: Callable[[], int] = lambda: 0,
         shards_beyond: Callable[[], int] = lambda: 0,
         trusted: Callable[[], bool] = lambda: True,
-        slow: Callable[[], bool] = lambda: False,
+        commit_s: Callable[[], float] = lambda: 0.0,
         on_fenced: Callable[[Shard], None] = lambda shard: None,
         on_held: Callable[[], None] = lambda: None,
         settings: CoreSettings | None = None,
@@ -118,7 +118,7 @@ class Scheduler:
         self._settle_soon = settle_soon
         self._read_soon = read_soon
         self._trusted = trusted
-        self._slow = slow
+        self._commit_s = commit_s
         self._on_fenced = on_fenced
         self._settings = settings
         self._rng = rng or random.Random()
@@ -430,7 +430,7 @@ class Scheduler:
         self._rooms = {name: min(pool.room, most) for name, pool in self._pools.items()}
         self._background = background_rooms(
             room, load, self._rooms, below, slots=self._concurrency,
-            slow=repeated > UNRECORDED_MAX // 2 or self._slow(),
+            commit_s=self._commit_s(), full=repeated > UNRECORDED_MAX // 2,
         )  # fmt: skip
         # Shards that are not in the total have nothing to start: they must not claim a part of it.
         mine = len(self.cores) - self._shards_beyond()

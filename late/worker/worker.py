@@ -186,7 +186,7 @@ class Worker:
             settle_soon=self.settler.poke,
             read_soon=self.tailer.wake,
             trusted=lambda: self.trusted,
-            slow=lambda: self.settler.slow,
+            commit_s=self.settler.commit_s,
             on_fenced=lambda shard: self.keeper.forget(shard),
             on_held=lambda: self.settings_sync.hurry(),
             settings=assembly.core_settings(settings),

@@ -100,7 +100,7 @@ class SimWorker:
         self.scheduler = Scheduler(
             store, {"job": POLICY}, slots=self.slots, concurrency=CONCURRENCY,
             now_us=clock.confirmed_us, settle_soon=self.settler.poke, read_soon=self.tailer.wake,
-            trusted=self._trusts, slow=lambda: self.settler.slow,
+            trusted=self._trusts, commit_s=self.settler.commit_s,
             on_fenced=lambda shard: self.keeper.forget(shard),
             settings=settings, rng=rng, emitter=emitter,
         )  # fmt: skip

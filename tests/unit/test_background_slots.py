@@ -161,8 +161,8 @@ async def test_small_pools_run_background_too(concurrency: int, at_once: int) ->
 
 
 async def test_slow_settlements_hold_the_background_back_and_leave_it_one() -> None:
-    slots, slow = FullSlots(), [True]
-    scheduler = made(slots, SHARDS[:1], slow=lambda: slow[0])
+    slots, commit_s = FullSlots(), [0.6]
+    scheduler = made(slots, SHARDS[:1], commit_s=lambda: commit_s[0])
     read(scheduler, 30, LOW)
     read(scheduler, 8, None)
     scheduler._pass()
@@ -171,24 +171,26 @@ async def test_slow_settlements_hold_the_background_back_and_leave_it_one() -> N
     end(scheduler, slots, slots.of(background=True))
     scheduler._pass()
     assert len(slots.of(background=True)) == 1, "nothing is held back for ever"
-    slow[0] = False
+    commit_s[0] = 0.4
     scheduler._pass()
     assert len(slots.of(background=True)) == 8, "all that the foreground leaves"
 
 
-async def test_much_that_is_not_recorded_holds_the_background_back_first(
-    monkeypatch: pytest.MonkeyPatch,
+@pytest.mark.parametrize(("commit_s", "background"), [(0.15, 1), (0.05, 3)])
+async def test_much_that_is_not_recorded_in_time_holds_the_background_back_first(
+    monkeypatch: pytest.MonkeyPatch, commit_s: float, background: int
 ) -> None:
-    monkeypatch.setattr("late.scheduler.scheduler.UNRECORDED_MAX", 12)
+    """Quick tasks between two quick commits are much, too, and hold nothing back."""
+    monkeypatch.setattr("late.scheduler.scheduler.UNRECORDED_MAX", 16)
     slots = FullSlots()
-    scheduler = made(slots, SHARDS[:1])
-    read(scheduler, 7, None)
+    scheduler = made(slots, SHARDS[:1], commit_s=lambda: commit_s)
+    read(scheduler, 9, None)
     scheduler._pass()
     end(scheduler, slots, slots.got)
     read(scheduler, 10, LOW)
     read(scheduler, 2, None)
     scheduler._pass()
-    assert (len(slots.of(background=False)), len(slots.of(background=True))) == (2, 1)
+    assert (len(slots.of(background=False)), len(slots.of(background=True))) == (2, background)
 
 
 class Room:
@@ -246,6 +248,27 @@ def test_a_limited_queue_keeps_to_the_room_of_the_background() -> None:
     queues.undo(started[0])
     queues.open(0, {"local": 9})
     assert queues.next() is not None, "who names no bound has none"
+
+
+def test_starts_of_the_foreground_tell_how_fast_the_background_moves() -> None:
+    queues = ReadyQueues("g", Limits())
+
+    def push(number: int, priority: int) -> None:
+        each = entry(number)
+        each.options = Options(priority=priority)
+        each.move("ready")
+        queues.push(each)
+
+    for number in range(100):
+        push(number, -1)
+    assert queues.background_surplus(5) == []
+    for tenth in range(1, 11):
+        for number in range(20):
+            push(1_000 * tenth + number, 0)
+        queues.open(tenth * SECOND // 10, {"local": 22}, {"local": 2})
+        assert len(queues.unlimited()) == 22
+    queues.open(SECOND, {"local": 0}, {"local": 0})
+    assert queues.background_surplus(5) == [], "the rest starts within the second"
 
 
 def backlog(*, foreground_before: bool) -> tuple[World, TaskId]:

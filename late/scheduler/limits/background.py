@@ -21,6 +21,9 @@ from late.scheduler.limits.limits import LOCAL_POOL
 
 RESERVED = 4
 """One slot of so many is free for the foreground."""
+SLOW_S, SLOW_FULL_S = 0.5, 0.1
+"""Settlements that take longer are slow: ever, and while much is unrecorded. That alone says
+nothing: quick tasks reach it between two quick commits."""
 
 
 @cache
@@ -53,14 +56,18 @@ def background_rooms(
     running: Counter[str],
     *,
     slots: int,
-    slow: bool,
+    commit_s: float,
+    full: bool,
 ) -> dict[str, int]:
     """Return the room for the background in each pool of this process, of all shards.
 
     Args:
         room: of the worker's own slots, which have `load` attempts; `rooms` is that of the others.
         running: the background of each pool.
+        commit_s: the time that a settlement takes, in seconds.
+        full: much has run and is not recorded.
     """
+    slow = commit_s > (SLOW_FULL_S if full else SLOW_S)
     found = {LOCAL_POOL: background_room(room, load, running[LOCAL_POOL], slots=slots, slow=slow)}
     if TRANSACTION_POOL in rooms:
         # What this pool has of the foreground is not known: so much stays free beside that. All

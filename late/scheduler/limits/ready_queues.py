@@ -202,9 +202,10 @@ class ReadyQueues:
     def _occupy(self, entry: Entry, target: str, count: int = 1) -> None:
         """Take room of a pool; a negative count gives it back."""
         self._rooms[target] = self._rooms.get(target, 0) - count
-        if entry.options.priority < 0:
+        if target in self._background:
+            # Also by the foreground: the background moves as fast once that is gone.
             self._background_line.starts += count
-            if target in self._background:
+            if entry.options.priority < 0:
                 self._background[target] -= count
 
     def _from_flows(self) -> Entry | None:
