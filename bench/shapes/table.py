@@ -40,7 +40,7 @@ MIX_HEAD = (
     "delayed tasks late by, p50 / p99, ms",
 )
 BRIEF = ("/s", "worker, µs a task")
-ORDINARY = ("plain", "mix", "once")
+ORDINARY = ("plain", "mix", "once", "shared")
 NAMES = {"sqlite": "late on SQLite", "postgresql": "late on PostgreSQL"}
 
 
