@@ -107,8 +107,8 @@ more, and processor time per task is the steadier figure.
 A peer does each shape in its natural way: an UPDATE goes through a connection pool of its own, and
 is repeated if the process dies before the job is finished. `ctx.once()` of late is one transaction
 with the mark that it was done, and with `transaction=True` many tasks share a transaction. Slow
-peers have fewer tasks, so that their start weighs more. Below 1 the peer was faster. The mix is run by those that offer
-ordering keys, unique keys, priorities and delays in one queue.
+peers have fewer tasks, so that their start weighs more. Below 1 the peer was faster. The mix is run
+by those that offer ordering keys, unique keys, priorities and delays in one queue.
 
 """
 

@@ -237,13 +237,13 @@ on conflict (consumer_group, task_id) do update
 # Numbered after the last step of the same task, which is one down its key.
 HISTORY = """
 insert into late_history (consumer_group, task_id, number, at_us, event, worker, detail)
-select u.g, u.id,
+select u.consumer_group, u.task_id,
        (coalesce((select max(h.number) from late_history h
-                   where h.consumer_group = u.g and h.task_id = u.id), 0)
-        + row_number() over (partition by u.g, u.id order by u.place))::int,
-       u.at, u.event, u.worker, u.detail
-  from unnest(%s::text[], %s::uuid[], %s::int[], %s::bigint[], %s::text[], %s::text[],
-              %s::text[]) u (g, id, place, at, event, worker, detail)
+                   where h.consumer_group = u.consumer_group and h.task_id = u.task_id), 0)
+        + row_number() over (partition by u.consumer_group, u.task_id order by u.place))::int,
+       u.at_us, u.event, u.worker, u.detail
+  from json_to_recordset(%s::json) u (consumer_group text, task_id uuid, place int, at_us bigint,
+       event text, worker text, detail text)
 """
 # A step for those that REVIVE has moved and whose history is kept.
 REVIVED = f"""
@@ -284,14 +284,14 @@ update late_schedule s set open_task_id = null from unnest(%s::text[], %s::uuid[
 """
 # A key with a period stays, marked as one whose task has ended: see `late/outbox/insert.py`. Two
 # statements, because CockroachDB changes a table only once in each.
-RELEASE_UNIQUE = """
-delete from late_unique k using unnest(%s::text[], %s::uuid[]) u (key, id)
- where k.unique_key = u.key and k.task_id = u.id and k.expires_at_us is null
+_ENDED_KEYS = "json_to_recordset(%s::json) u (unique_key text, task_id uuid)"
+RELEASE_UNIQUE = f"""
+delete from late_unique k using {_ENDED_KEYS}
+ where k.unique_key = u.unique_key and k.task_id = u.task_id and k.expires_at_us is null
 """
-END_UNIQUE = """
-update late_unique k set expires_at_us = -k.expires_at_us
-  from unnest(%s::text[], %s::uuid[]) u (key, id)
- where k.unique_key = u.key and k.task_id = u.id and k.expires_at_us < 0
+END_UNIQUE = f"""
+update late_unique k set expires_at_us = -k.expires_at_us from {_ENDED_KEYS}
+ where k.unique_key = u.unique_key and k.task_id = u.task_id and k.expires_at_us < 0
 """
 
 # --- ownership -----------------------------------------------------------------------------------
