@@ -27,8 +27,8 @@ from late.schema.tables import meta
 from tests.conformance.kit import task
 from tests.integration.control_kit import insert
 from tests.unit.api_kit import Answer, Served, served
-from tests.unit.test_roles import PEOPLE, declare_schedule
-from tests.unit.web_kit import fill
+from tests.unit.test_roles import PEOPLE
+from tests.unit.web_kit import add_schedule, fill
 
 # In the order of PEOPLE. 404 is another's, 403 lacks the role.
 LISTS = (200, 200, 200, 200, 200, 200, 200, 200)
@@ -130,7 +130,7 @@ async def filled(folder: Path, **options: Any) -> AsyncIterator[tuple[Served, li
 
 
 def prepare(url: str) -> None:
-    declare_schedule(url)
+    add_schedule(url)
     leave_a_replay(url)
     with Control(url) as control:
         control.groups.create("audit", queues=None, start="now")

@@ -15,7 +15,7 @@ from late.testing import drain
 from tests.support import sqlite
 from tests.unit.api_kit import served
 from tests.unit.cli_kit import Cli
-from tests.unit.test_roles import declare_schedule
+from tests.unit.web_kit import add_schedule
 
 
 @pytest.fixture
@@ -164,7 +164,7 @@ async def test_a_window_over_http(tmp_path: Path) -> None:
 
 
 def test_a_backfill_is_rehearsed_and_then_done(cli: Cli) -> None:
-    declare_schedule(cli.url)
+    add_schedule(cli.url)
     span = ("--from", "2001-01-01T00:00:00Z", "--until", "2001-01-03T00:00:00Z")
     command = ("schedule", "backfill", "nightly", *span)
     shown = " ".join(cli.fine(*command, "--dry-run").out.split())

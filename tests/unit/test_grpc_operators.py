@@ -22,8 +22,7 @@ from tests.integration.control_kit import transaction
 from tests.unit.api_kit import Served, served
 from tests.unit.operator_rpc_kit import request, rpc
 from tests.unit.test_http_operators import audit, put
-from tests.unit.test_roles import declare_schedule
-from tests.unit.web_kit import fill
+from tests.unit.web_kit import add_schedule, fill
 
 BIG = 2**53 + 1
 """No double is this number."""
@@ -86,7 +85,7 @@ async def test_an_answer_is_that_of_http(
 ) -> None:
     async with served(tmp_path) as it, rpc(it.rpc.port) as call:
         await fill(it.url)
-        declare_schedule(it.url)
+        add_schedule(it.url)
         with Control(it.url) as control:
             control.queues.change("queue", "mail", {"rate": 1.5, "concurrency": "auto"})
             control.queues.change("target", "local", {"concurrency": 7, "paused": True})
@@ -232,7 +231,7 @@ async def test_knobs_are_turned_and_taken_back(tmp_path: Path) -> None:
 
 async def test_groups_schedules_and_the_deployment(tmp_path: Path) -> None:
     async with served(tmp_path) as it, rpc(it.rpc.port) as call:
-        declare_schedule(it.url)
+        add_schedule(it.url)
         made = await call("CreateGroup", name="audit", place="beginning", queues=["mail"])
         assert (list(made.queues), made.state) == (["mail"], "idle")
         assert (await call("PauseGroup", group="audit")).state == "paused"

@@ -14,13 +14,12 @@ from late.api.errors import Forbidden
 from late.api.http import routes as interface
 from late.model.access.rights import ALL, Caller, Right, Role, implied, of_token
 from late.model.task import Record
-from late.schema.tables import schedule
 from late.web.access.rules import RULES
 from tests.conformance.kit import task
-from tests.integration.control_kit import insert, transaction
+from tests.integration.control_kit import insert
 from tests.unit.api_kit import served
 from tests.unit.test_web_routes import filled
-from tests.unit.web_kit import Page
+from tests.unit.web_kit import Page, add_schedule
 
 
 def person(name: str, role: Role, queues: tuple[str, ...] = ALL, *lanes: str) -> Caller:
@@ -148,7 +147,7 @@ async def test_every_route_answers_a_role_as_the_table_says(
         as_person(it, PEOPLE[who], monkeypatch)
         # A stream would not end.
         it.site.drain()
-        declare_schedule(it.url)
+        add_schedule(it.url)
         seed = (await it.client.get("/ui/")).cookies.get("late_seed")
         assert seed is not None
         token = it.site._context.visitor(PEOPLE[who], seed).token
@@ -172,21 +171,11 @@ async def test_every_route_answers_a_role_as_the_table_says(
         assert bool(changed) is (303 in {row[place] for row in EXPECTED.values()})
 
 
-def declare_schedule(url: str) -> None:
-    """The schedule `nightly` of the queue `mail`."""
-    with transaction(url) as connection:
-        row = {"name": "nightly", "shard_id": 1, "rule": "0 3 * * *", "zone": "UTC",
-               "catch_up": "latest", "catch_up_max": 1, "overlap": "skip", "queue": "mail",
-               "task_name": "report", "payload": b"{}", "anchor_us": 0,
-               "next_due_at_us": 10**15, "updated_at_us": 1}  # fmt: skip
-        connection.execute(schedule.insert().values(**row))
-
-
 async def test_a_restricted_visitor_reads_no_name_of_others_queues(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     async with filled(tmp_path) as (it, records):
-        declare_schedule(it.url)
+        add_schedule(it.url)
         insert(it.url, task(4, queue="pay.in"))
         as_person(it, PEOPLE["pay admin"], monkeypatch)
         for name in EXPECTED:
