@@ -6,8 +6,8 @@
 | 2 or 3 | all but 1 | 1 |
 | more | three quarters | a quarter |
 
-Where settlements are slow, or much has run that is not recorded, it has one slot: it is held back
-before anything else is, and never for ever.
+Where settlements are slow, it has one slot: it is held back before anything else is, and never for
+ever.
 """
 
 from __future__ import annotations
