@@ -20,12 +20,14 @@ from late.app.task import Call
 from late.app.write import asked_by
 from late.concurrency import in_thread
 from late.control import Control
+from late.control.lanes.layout import layout
 from late.errors import InvalidSchedule, InvalidTask, LateError, UnknownTask
 from late.model import validation as validate
 from late.model.lanes import Lane
 from late.model.task import NewTask
 from late.notify.notifier import wake
 from late.outbox import insert
+from late.outbox.insert import no_lane
 from late.schema.engine import make_engine, write
 from late.worker.background import BackgroundJob
 
@@ -109,6 +111,8 @@ class Producer:
                 calls.append(call if shared_keys else of_queue(call))
         except (InvalidTask, UnknownTask) as error:
             raise errors.of_one(error, len(calls), len(puts)) from None
+        if self._nameless.unknown_lanes(calls):
+            await asyncio.get_running_loop().run_in_executor(self._threads, self._find_lanes, calls)
         # One app prepares all rows. `enqueue_many` would refuse the calls of the other app.
         rows = self._nameless.prepare(calls)
         asked = asked_by(self._nameless, calls)
@@ -126,6 +130,17 @@ class Producer:
             Accepted(task_id, created=task_id == row.task_id)
             for task_id, row in zip(ids, rows, strict=True)
         ]
+
+    def _find_lanes(self, calls: Sequence[Call]) -> None:
+        """Read the lanes.
+
+        Raises:
+            InvalidTask: one that `calls` name does not exist.
+        """
+        for lane in layout(self._engine).lanes:
+            self._nameless.adopt(lane)
+        if unknown := self._nameless.unknown_lanes(calls):
+            raise no_lane(min(unknown))
 
     def queue_of(self, put: Put) -> str:
         """The queue that the task goes to."""

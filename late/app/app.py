@@ -11,6 +11,7 @@ from typing import Any, Concatenate, ParamSpec, TypeVar, Unpack, overload
 from late.app import commands, mistakes, named_calls, workflows
 from late.app.backpressure import BacklogGuard, Depth, check_depths
 from late.app.decorators import BatchDecorator, ScheduleDecorator, TaskDecorator
+from late.app.lookups import write_looked_up
 from late.app.mistakes import FORGOTTEN
 from late.app.options import (
     BatchSettings,
@@ -22,8 +23,7 @@ from late.app.options import (
 )
 from late.app.registry import TaskRegistry, check_known, configured
 from late.app.results import Handle
-from late.app.rows import RowFactory
-from late.app.subjects import write_owned
+from late.app.rows import LaneNeeded, RowFactory
 from late.app.task import Call, Prepared, Task
 from late.app.workflows import Part, Then, Workflow
 from late.app.write import first, write
@@ -154,9 +154,13 @@ class App:
         return self._rows.lane.shard_of(key)
 
     def adopt(self, lane: Lane) -> None:
-        """Place tasks by the database's `lane` from now on. Before its first resize the app's own
-        `shards=` applies."""
+        """Place tasks by the database's `lane` from now on. Before the first resize of `default`
+        the app's own `shards=` applies."""
         self._rows.adopt(lane)
+
+    def unknown_lanes(self, calls: Sequence[Call]) -> set[str]:
+        """Return the lanes that `calls` name and that are not known here yet."""
+        return self._rows.unknown_lanes(calls)
 
     # --- registration ----------------------------------------------------------------------------
 
@@ -312,8 +316,8 @@ class App:
             check_depths((call.queue,), self._depths, self.max_backlog)
         try:
             rows = [self._rows.one(call)]
-        except SubjectKeyNeeded:
-            written = write_owned(self, self._rows, tx, [call], autocommit=alone)
+        except (SubjectKeyNeeded, LaneNeeded):
+            written = write_looked_up(self, self._rows, tx, [call], autocommit=alone)
         else:
             written = write(self, tx, [call], rows, autocommit=alone)
         return written[0] if isinstance(written, list) else first(written, call.name)
@@ -344,8 +348,8 @@ class App:
         alone = all(call.settings.autocommit for call in batch)
         try:
             rows = self.prepare(batch)
-        except SubjectKeyNeeded:
-            return write_owned(self, self._rows, tx, batch, autocommit=alone)
+        except (SubjectKeyNeeded, LaneNeeded):
+            return write_looked_up(self, self._rows, tx, batch, autocommit=alone)
         return write(self, tx, batch, rows, autocommit=alone)
 
     @overload

@@ -109,15 +109,15 @@ class BacklogGuard:
 
 
 def look(app: Producer, control: Control) -> None:
-    """Read the settings and the lane once, and pass them to `app`.
+    """Read the settings and the lanes once, and pass them to `app`.
 
     It gets the queues that are closed, the bounds of queues with their numbers of tasks, and the
-    current lane.
+    lanes.
 
     Raises:
         LateError: the database cannot be read.
     """
-    if (lane := control.lanes.layout().lane("default")) is not None:
+    for lane in control.lanes.layout().lanes:
         app.adopt(lane)
     live = control.queues.live()
     held = held_by(control, _bounds(live), [app.group])

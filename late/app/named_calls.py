@@ -108,7 +108,7 @@ def call(
     if task is not None:
         if queue is not None and queue != task.queue:
             raise InvalidTask(f"task {name!r} is in queue {task.queue!r}, not {queue!r:.80}")
-        checked = _settings(name, asked, task.base, task.codec)
+        checked = _settings(name, asked, task.base, task.codec, task.lane)
         values, payload = task.encode((), args)
         return Call(app, name, task.queue, task.codec, values, payload, checked, task)
     if app.strict:
@@ -122,9 +122,15 @@ def call(
     return Call(app, name, queue, app.codec, values, payload, checked)
 
 
-def _settings(name: str, asked: TaskOptions, base: Options, codec: codecs.Codec) -> Settings:
+def _settings(
+    name: str,
+    asked: TaskOptions,
+    base: Options,
+    codec: codecs.Codec,
+    lane: str | None = None,
+) -> Settings:
     try:
-        return settings(asked, base, codec)
+        return settings(asked, base, codec, lane)
     except InvalidTask as error:
         raise mistakes.named(error, name) from error.__cause__
     except TypeError as error:

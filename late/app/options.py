@@ -12,6 +12,7 @@ from late.app.mistakes import unknown_option
 from late.errors import InvalidPolicy, InvalidSchedule
 from late.handler.outcomes import Retry
 from late.model import validation as validate
+from late.model.lanes import DEFAULT_LANE
 from late.model.task import LIMIT_KEY, OnConflict, Options
 from late.payload.codec import JSON, Codec, owners
 from late.payload.subject_keys import subject_id
@@ -33,6 +34,8 @@ class CommonSettings(TypedDict, total=False):
     """Former names of the task: what waits under them runs here."""
     priority: int
     """-100..100, for calls without a priority."""
+    lane: str
+    """The lane of its tasks; see `docs/lanes.md`."""
     codec: Codec | Format | None
     """The encoding of arguments, instead of the app's."""
     history: bool
@@ -103,8 +106,11 @@ class TaskOptions(TypedDict, total=False):
     `timedelta` count from the insert, by the database's clock."""
     priority: int
     """-100..100; higher ones start first; below 0 is background work."""
+    lane: str
+    """The named range of shards to which the task goes: what waits in one lane holds up no other.
+    It must exist (`late shards --lane NAME --create N`). Without one: `default`."""
     ordering_key: str
-    """Tasks of one key run one at a time, in order. The others wait for one that fails."""
+    """Tasks of one key and lane run one at a time, in order. The others wait for one that fails."""
     limit_key: str
     """The tenant, customer or shop for whose tasks `key_concurrency` and `key_rate` of the queue
     hold. It is stored as the header `limit_key`."""
@@ -142,10 +148,14 @@ class Settings(msgspec.Struct, frozen=True):
     place_key: str | None = None
     """The key that chooses the shard: the ordering key, or else the limit key."""
     limit_key: str | None = None
+    lane: str | None = None
+    """None: the lane `default`."""
 
 
-def settings(asked: TaskOptions, base: Options, codec: Codec = JSON) -> Settings:
-    """Check `asked`, and return `base` with its values. `codec` is that of the task.
+def settings(
+    asked: TaskOptions, base: Options, codec: Codec = JSON, lane: str | None = None
+) -> Settings:
+    """Check `asked`, and return `base` with its values. `codec` and `lane` are those of the task.
 
     Raises:
         InvalidSchedule, InvalidPolicy, InvalidName, InvalidPayload, PayloadTooLarge: the value of
@@ -197,7 +207,18 @@ def settings(asked: TaskOptions, base: Options, codec: Codec = JSON) -> Settings
         max_wait_us=_max_wait_us(given, options),
         place_key=options.ordering_key or limit_key,
         limit_key=limit_key,
+        lane=lane_name(given["lane"]) if "lane" in given else lane,
     )
+
+
+def lane_name(value: Any) -> str | None:
+    """Return a lane as settings have it, which is None for `default`.
+
+    Raises:
+        InvalidName: it is no name.
+    """
+    name = validate.name(value, "lane")
+    return None if name == DEFAULT_LANE else name
 
 
 def _limited(given: Mapping[str, Any], options: Options) -> tuple[str | None, str | None]:

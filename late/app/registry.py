@@ -10,7 +10,7 @@ from typing import Any, Literal
 import msgspec
 
 from late.app.decorators import ScheduleDecorator
-from late.app.options import RemoteSettings, TaskSettings, settings
+from late.app.options import RemoteSettings, TaskSettings, lane_name, settings
 from late.app.task import Task, elsewhere
 from late.errors import ConfigError, InvalidCron, InvalidTask
 from late.handler import signature
@@ -137,6 +137,7 @@ class TaskRegistry:
         transaction: bool = False,
         aliases: Sequence[str] = (),
         priority: int = 0,
+        lane: str | None = None,
         codec: codecs.Codec | Format | None = None,
         result_ttl: validate.Duration | None = None,
         history: bool = False,
@@ -155,6 +156,7 @@ class TaskRegistry:
             overlap_on_timeout=overlap_on_timeout,
             process=process,
             priority=_checked(lambda: validate.priority(priority), label),
+            lane=None if lane is None else _checked(lambda: lane_name(lane), label),
             codec=self._codec if codec is None else codecs.resolve(codec),
             result_ttl_s=_result_ttl_s(result_ttl, label),
             target=target,

@@ -13,8 +13,8 @@ import msgspec
 from late.app.task import Call
 from late.errors import PayloadTooLarge
 from late.model.ids import new_id, new_ids
-from late.model.lanes import Lane
-from late.model.task import SHARDS_MAX, NewTask, Options, TaskId
+from late.model.lanes import DEFAULT_LANE, Lane
+from late.model.task import SHARDS_MAX, Fence, NewTask, Options, TaskId
 from late.observability import traces
 from late.payload import codec as codecs
 from late.payload import terms
@@ -25,17 +25,26 @@ NO_KEYS: Mapping[str, bytes] = {}
 log = logging.getLogger("late.app")
 
 
+class LaneNeeded(Exception):
+    """The lane of a call is not known here: read it, `adopt` it, and try again."""
+
+    def __init__(self, name: str) -> None:
+        super().__init__(f"the lane {name} was not read")
+        self.name = name
+
+
 class RowFactory:
-    """Makes rows for the lane that is known here. Thread-safe.
+    """Makes rows for the lanes that are known here. Thread-safe.
 
     Args:
-        shards: the number of shards of the lane until a resize of the lane is known.
+        shards: the number of shards of the lane `default` until a resize of it is known.
     """
 
     def __init__(self, shards: int) -> None:
         self._shards = shards
         self.lane = Lane(shards=shards)
-        """The lane of new tasks."""
+        """The lane of tasks that name none."""
+        self._named: dict[str, Lane] = {}
         # Shards take turns from a random start. `next` on a count is atomic, needs no lock and
         # spreads a batch evenly. Forked processes continue from the same number, which is harmless.
         self._turns = itertools.count(random.randrange(SHARDS_MAX))
@@ -43,20 +52,29 @@ class RowFactory:
 
     def adopt(self, lane: Lane) -> None:
         """Place tasks by `lane` from now on, unless a later version is known."""
-        if lane.version > self.lane.version:
-            self.lane = lane
+        if lane.name == DEFAULT_LANE:
+            if lane.version > self.lane.version:
+                self.lane = lane
+        elif (known := self._named.get(lane.name)) is None or lane.version > known.version:
+            self._named[lane.name] = lane
+
+    def unknown_lanes(self, calls: Sequence[Call]) -> set[str]:
+        """Return the lanes that `calls` name and that are not known."""
+        return {call.settings.lane for call in calls if call.settings.lane} - self._named.keys()
 
     def placed(
         self, calls: Sequence[Call], lane: Lane, keys: Mapping[str, bytes] = NO_KEYS
     ) -> list[NewTask]:
-        """Return the rows of `calls` for the lane as the database has it now.
+        """Return the rows of `calls` for a lane as the database has it now.
 
         The lane is adopted unless a later version is known, which is from another database or from
-        before a restore.
+        before a restore. Calls of other lanes go by what is known of those.
         """
         self.adopt(lane)
-        # Before its first resize (version 0) the lane has as many shards as the app has set.
-        return self.many(calls, lane if lane.version else Lane(shards=self._shards), keys)
+        if lane.name == DEFAULT_LANE and not lane.version:
+            # Before its first resize it has as many shards as the app has set.
+            lane = Lane(shards=self._shards)
+        return self.many(calls, lane, keys)
 
     def one(self, call: Call, lane: Lane | None = None) -> NewTask:
         """Return the row of one call, with a new id, for `lane` or else for the known lane.
@@ -64,8 +82,10 @@ class RowFactory:
         Raises:
             PayloadTooLarge: the sealed payload is above 1 MiB.
             SubjectKeyNeeded: the call has a subject, so the rows are made by `many`, with its key.
+            LaneNeeded: the call names a lane that is not known.
         """
-        lane = lane or self.lane
+        if lane is None:
+            lane = self.lane if call.settings.lane is None else self._known(call.settings.lane)
         key = call.settings.place_key
         if key is None:
             shard_id = lane.first_shard + next(self._turns) % lane.shards
@@ -83,8 +103,43 @@ class RowFactory:
         """Return the rows of many calls, as `one` would. `keys` are those of their subjects.
 
         The ids are made together, and headers are made once for calls that share their settings.
+
+        Args:
+            lane: what its lane is for the calls that name it; otherwise what is known here.
         """
-        lane = lane or self.lane  # Read once: another thread may adopt another lane meanwhile.
+        if {call.settings.lane for call in calls} - {None}:
+            return self._in_lanes(calls, lane, keys)
+        if lane is None or lane.name != DEFAULT_LANE:
+            lane = self.lane  # Read once: another thread may adopt another lane meanwhile.
+        return self._in_one(calls, lane, keys)
+
+    def _in_lanes(
+        self, calls: Sequence[Call], lane: Lane | None, keys: Mapping[str, bytes]
+    ) -> list[NewTask]:
+        """Return the rows of calls that name lanes, in the order of the calls."""
+        parts: dict[str | None, list[int]] = {}
+        for number, call in enumerate(calls):
+            parts.setdefault(call.settings.lane, []).append(number)
+        rows: dict[int, NewTask] = {}
+        for name, numbers in parts.items():
+            if lane is not None and lane.name == (name or DEFAULT_LANE):
+                place = lane
+            else:
+                place = self.lane if name is None else self._known(name)
+            made = self._in_one([calls[number] for number in numbers], place, keys)
+            rows.update(zip(numbers, made, strict=True))
+        return [rows[number] for number in range(len(calls))]
+
+    def _known(self, name: str) -> Lane:
+        lane = self._named.get(name)
+        if lane is None:
+            raise LaneNeeded(name)
+        return lane
+
+    def _in_one(
+        self, calls: Sequence[Call], lane: Lane, keys: Mapping[str, bytes]
+    ) -> list[NewTask]:
+        """Return the rows of calls that all go to `lane`."""
         shards = self._spread(calls, lane)
         rows: list[NewTask] = []
         shared, headers, plain = None, None, False
@@ -152,7 +207,7 @@ class RowFactory:
             None if unique_key is None else _digest(call, keys),
             checked.unique_for_us,
             checked.on_conflict,
-            lane.version if placed else None,
+            Fence(lane.name, lane.version) if placed else None,
         )
         if checked.max_wait_us is None or at_us is not None:
             return row

@@ -77,6 +77,7 @@ class Task(Generic[P, R]):
         soft_timeout_s: float | None = None,
         overlap_on_timeout: bool = False,
         priority: int,
+        lane: str | None = None,
         codec: codecs.Codec,
         target: str = "local",
         result_ttl_s: float | None = None,
@@ -128,7 +129,9 @@ class Task(Generic[P, R]):
         can be broken by those that the decoder lets through."""
         stored_as = None if codec.name == "json" else codec.name
         self.base = Options(priority=priority, codec=stored_as)
-        self._settings = settings({}, self.base)
+        self.lane = lane
+        """The lane of its tasks; None: `default`."""
+        self._settings = settings({}, self.base, lane=lane)
         self.__name__ = name
         self.__qualname__ = fn.__qualname__
         self.__module__ = fn.__module__
@@ -203,7 +206,7 @@ class Task(Generic[P, R]):
                 option is out of bounds.
         """
         try:
-            return Prepared(self, settings(asked, self.base, self.codec))
+            return Prepared(self, settings(asked, self.base, self.codec, self.lane))
         except InvalidTask as error:
             raise mistakes.named(error, self.name) from error.__cause__
         except TypeError as error:

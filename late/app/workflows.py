@@ -19,6 +19,7 @@ from typing import Any, Protocol, TypeAlias, cast
 import msgspec
 
 from late.app import mistakes
+from late.app.lookups import Lanes, find_lanes, laneless
 from late.app.options import Settings
 from late.app.task import Call, Task
 from late.app.write import Writer, asked_by, captured
@@ -27,7 +28,10 @@ from late.handler.enqueuer import Enqueuer
 from late.model import validation as validate
 from late.model.task import NewTask, TaskId
 from late.model.workflow import DEPTH_MAX, LINKS_MAX, STAGES_MAX, STARTED, WAITING, Stage
+from late.outbox.admission import Asked
+from late.outbox.base import Steps
 from late.outbox.execute import write_by
+from late.outbox.insert import Target
 from late.outbox.stages import insert_stages
 from late.payload import codec as codecs
 from late.payload import models
@@ -263,7 +267,7 @@ def _check_results(part: Then, before: Sequence[Call]) -> None:
             )
 
 
-class Preparing(Writer, Protocol):
+class Preparing(Writer, Lanes, Protocol):
     """The app whose workflows are written. `late.App` satisfies it."""
 
     url: str
@@ -287,10 +291,18 @@ def write(
     for part in plan.parts:
         if _call(part).app is not cast(Enqueuer, app):
             raise mistakes.not_ours(_call(part), app)
-    calls = plan.calls()
-    stages = plan.stages(app.prepare(calls))
+    calls, asked = plan.calls(), asked_by(app, plan.calls())
     if app.capture_stages is not None:
+        stages = plan.stages(app.prepare(laneless(calls)))
         return captured(tx, partial(app.capture_stages, calls, stages), autocommit=False)
-    return write_by(
-        tx, partial(insert_stages, stages, asked=asked_by(app, calls)), autocommit=False
-    )
+    if app.unknown_lanes(calls):
+        return write_by(tx, partial(_steps, app, plan, calls, asked), autocommit=False)
+    stages = plan.stages(app.prepare(calls))
+    return write_by(tx, partial(insert_stages, stages, asked=asked), autocommit=False)
+
+
+def _steps(
+    app: Preparing, plan: Plan, calls: list[Call], asked: Asked | None, into: Target
+) -> Steps[list[TaskId]]:
+    yield from find_lanes(app, calls, into.dialect)
+    return (yield from insert_stages(plan.stages(app.prepare(calls)), into, asked=asked))

@@ -162,17 +162,23 @@ def shards(
         int | None,
         typer.Option("--resize", metavar="N", help="Wider or narrower, while it works."),
     ] = None,
+    create: Annotated[
+        int | None,
+        typer.Option("--create", metavar="N", help="Make the lane, with N shards."),
+    ] = None,
     json: options.Json = False,
 ) -> None:
-    """Show the lanes (named ranges of shards), or give one another width.
+    """Show the lanes (named ranges of shards), make one, or give one another width.
 
     After a resize producers follow the database, and keep the order of ordering keys; tasks of a
-    key that moves wait until its old shard has ended what it has of it. `--set` is for a lane that
-    was never resized: it only tells workers what producers do anyway.
+    key that moves wait until its old shard has ended what it has of it. `--set` is for the lane
+    `default` before its first resize: it only tells workers what producers do anyway.
     """
-    if set_ is not None and resize is not None:
-        raise ConfigError("give --set or --resize, not both")
+    if len([each for each in (set_, resize, create) if each is not None]) > 1:
+        raise ConfigError("give one of --create, --set and --resize")
     with options.control_of(url, url_option) as control:
+        if create is not None:
+            control.lanes.create(lane, create)
         if set_ is not None:
             control.lanes.set_shards(lane, set_)
         if resize is not None:

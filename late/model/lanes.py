@@ -15,6 +15,8 @@ import xxhash
 
 from late.model.task import TaskId
 
+DEFAULT_LANE = "default"
+"""The lane of tasks that name none."""
 KEYS_MAX = 500
 """The most keys that the owner of an old shard names. If more are left, none of its keys may move
 yet."""
@@ -23,7 +25,7 @@ yet."""
 class Lane(msgspec.Struct, frozen=True):
     """A named range of shards, to which new tasks go."""
 
-    name: str = "default"
+    name: str = DEFAULT_LANE
     first_shard: int = 0
     shards: int = 8
     version: int = 0

@@ -8,7 +8,7 @@ microsecond, and a `datetime` costs ten times as much to build per row.
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Literal, NewType
+from typing import Literal, NamedTuple, NewType
 
 import msgspec
 
@@ -125,6 +125,13 @@ OnConflict = Literal["existing", "reject", "replace"]
 `reject` raises `KeyConflict`, `replace` puts the new task in the place of the first."""
 
 
+class Fence(NamedTuple):
+    """A version of a lane, which rows of an insert depend on."""
+
+    lane: str
+    version: int
+
+
 class NewTask(msgspec.Struct, frozen=True, gc=False):
     """One row to insert, already validated, as a producer's adapter (`late/outbox`) receives it."""
 
@@ -143,9 +150,9 @@ class NewTask(msgspec.Struct, frozen=True, gc=False):
     unique_for_us: int | None = None
     """The key stays taken for at least this long, even if the task ends sooner."""
     on_conflict: OnConflict = "existing"
-    layout: int | None = None
-    """With an ordering key: `Options.layout`. The lane must still have this version when the row is
-    written."""
+    fence: Fence | None = None
+    """With an ordering key: its lane must still have this version, which is `Options.layout`, when
+    the row is written."""
     max_wait_us: int | None = None
     """With `replace`, and a delay, which is `unique_for_us`: the longest time from the first call
     of the key that has not run to the due time. See `late/outbox/debounce.py`."""

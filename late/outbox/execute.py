@@ -72,16 +72,16 @@ def write(
     dialect = into.dialect
     try:
         row = rows[0] if len(rows) == 1 else None
-        layout = None if row is None or again is None else row.layout
+        fence = None if row is None or again is None else row.fence
         names = at_once(asked, dialect)
         if (
             row is not None
             and row.unique_key is None
-            and (layout is None or dialect.fences)
+            and (fence is None or dialect.fences)
             and names is not None
         ):
-            answer = into.execute(dialect.tasks(rows, layout, names))
-            if answer.rowcount == 1 or (layout is None and not names):
+            answer = into.execute(dialect.tasks(rows, fence, names))
+            if answer.rowcount == 1 or (fence is None and not names):
                 task_ids = [row.task_id]
             elif answer.rowcount:
                 raise miscounted(1, answer)

@@ -30,8 +30,8 @@ from late.errors import (
     StoreError,
     TransactionAborted,
 )
-from late.model.lanes import Lane
-from late.model.task import NewTask, TaskId
+from late.model.lanes import DEFAULT_LANE, Lane
+from late.model.task import Fence, NewTask, TaskId
 from late.outbox import debounce
 from late.outbox.admission import Asked, conditions, refuse
 from late.outbox.base import Answer, Statement, Steps
@@ -79,29 +79,35 @@ def insert(
     Raises:
         QueueFull: something of `asked` takes no tasks; none of `rows` was written.
         KeyConflict: a task with another digest holds a key; none of `rows` was written.
-        InvalidTask: there are unique keys, and each statement would commit by itself.
+        InvalidTask: there are unique keys, and each statement would commit by itself; or ordering
+            keys of two lanes; none of `rows` was written.
         TransactionAborted: a key, or the lane, kept changing; the transaction is still usable.
     """
     dialect = into.dialect
-    layout = None
-    if again is not None:
+    fence = None
+    if again is not None and (fences := [row.fence for row in rows if row.fence is not None]):
         # The lowest version counts: if the lane changed while a batch was placed, it is the old
         # one.
-        layout = min([row.layout for row in rows if row.layout is not None], default=None)
+        fence = min(fences)
+        if max(fences).lane != fence.lane:
+            raise InvalidTask(
+                f"tasks with ordering keys of two lanes, {fence.lane} and {max(fences).lane}, in"
+                " one call: enqueue those of each lane by themselves"
+            )
     if _first_of_each_key(rows):
-        return (yield from _keyed(rows, layout, into, again, asked))
-    if layout is not None and again is not None:
+        return (yield from _keyed(rows, fence, into, again, asked))
+    if fence is not None and again is not None:
         if dialect.fences:
-            rows = yield from _fenced(rows, layout, dialect, again, asked)
+            rows = yield from _fenced(rows, fence, dialect, again, asked)
             return [row.task_id for row in rows]
-        rows, _ = yield from _placed(rows, layout, into, again)
+        rows, _ = yield from _placed(rows, fence, into, again)
     yield from written(rows, None, dialect, asked)
     return [row.task_id for row in rows]
 
 
 def _keyed(
     rows: Sequence[NewTask],
-    layout: int | None,
+    fence: Fence | None,
     into: Target,
     again: Again | None,
     asked: Asked | None,
@@ -111,8 +117,8 @@ def _keyed(
     cancelled: list[TaskId] = []
     firsts: dict[str, int] = {}
     for _ in range(ROUNDS_MAX):
-        if layout is not None and again is not None:
-            rows, layout = yield from _placed(rows, layout, into, again)
+        if fence is not None and again is not None:
+            rows, fence = yield from _placed(rows, fence, into, again)
         keyed = _first_of_each_key(rows)
         if into.autocommit:
             # After a crash between the two statements no task would ever free the key.
@@ -146,7 +152,7 @@ def _keyed(
         # The lane may have changed after it was read, unless a lock prevents that: sqlite3 begins
         # no transaction for a read, and on PostgreSQL each statement has its own snapshot.
         try:
-            if (yield from written(fresh, layout if dialect.fences else None, dialect, asked)):
+            if (yield from written(fresh, fence if dialect.fences else None, dialect, asked)):
                 return ids
         except (QueueFull, BatchTooLarge):  # Nothing was written, and the caller may go on.
             yield _release(rows, dialect)
@@ -170,11 +176,11 @@ def _check_open(rows: Sequence[NewTask], asked: Asked | None, dialect: Dialect) 
 
 
 def written(
-    rows: Sequence[NewTask], layout: int | None, dialect: Dialect, asked: Asked | None = None
+    rows: Sequence[NewTask], fence: Fence | None, dialect: Dialect, asked: Asked | None = None
 ) -> Steps[bool]:
     """Insert all rows in as few statements as possible, and return True.
 
-    If the lane no longer has the version `layout`, insert no row and return False.
+    If the lane no longer has the version of the `fence`, insert no row and return False.
 
     Raises:
         QueueFull: something of `asked` takes no tasks; no row was inserted.
@@ -183,10 +189,10 @@ def written(
     for start in range(0, len(rows), dialect.tasks_max):
         part = rows[start : start + dialect.tasks_max]
         if asked is not None and names and not start:
-            answer = yield from _admitted(part, layout, asked, dialect)
+            answer = yield from _admitted(part, fence, asked, dialect)
         else:
-            answer = yield dialect.tasks(part, layout)
-        if (layout is None and not names) or answer.rowcount == len(part):
+            answer = yield dialect.tasks(part, fence)
+        if (fence is None and not names) or answer.rowcount == len(part):
             continue
         # After the first statement the version cannot change, or SQLite would not have written.
         if answer.rowcount or start:
@@ -196,22 +202,22 @@ def written(
 
 
 def _admitted(
-    part: Sequence[NewTask], layout: int | None, asked: Asked, dialect: Dialect
+    part: Sequence[NewTask], fence: Fence | None, asked: Asked, dialect: Dialect
 ) -> Steps[Answer]:
-    """Insert rows if what is `asked` is open. With a `layout` the answer may be that of no row."""
+    """Insert rows if what is `asked` is open. With a `fence` the answer may be that of no row."""
     for _ in range(ROUNDS_MAX):
         try:
-            answer = yield dialect.tasks(part, layout, asked.names)
+            answer = yield dialect.tasks(part, fence, asked.names)
         except Exception as error:
             if dialect.admission != "try" or not dialect.is_schema_error(error):
                 raise
             asked.admission.missed()
-            return (yield dialect.tasks(part, layout))
+            return (yield dialect.tasks(part, fence))
         asked.admission.is_there = True
         if answer.rowcount:
             return answer
         yield from refuse(asked.names, dialect)
-        if layout is not None:
+        if fence is not None:
             return answer
     raise TransactionAborted("the queue was full and not full again and again")
 
@@ -222,20 +228,20 @@ def miscounted(count: int, answer: Answer) -> StoreError:
 
 
 def _fenced(
-    rows: Sequence[NewTask], layout: int, dialect: Dialect, again: Again, asked: Asked | None
+    rows: Sequence[NewTask], fence: Fence, dialect: Dialect, again: Again, asked: Asked | None
 ) -> Steps[Sequence[NewTask]]:
     """Insert all rows by the lane's version at that time, and return them as they were written."""
     for _ in range(ROUNDS_MAX):
-        if (yield from written(rows, layout, dialect, asked)):
+        if (yield from written(rows, fence, dialect, asked)):
             return rows
-        lane = yield from _lane(dialect)
-        rows, layout = again(lane), lane.version
+        lane = yield from lane_of(fence.lane, dialect)
+        rows, fence = again(lane), Fence(lane.name, lane.version)
     raise TransactionAborted("the lane was resized again and again")
 
 
 def _placed(
-    rows: Sequence[NewTask], layout: int, into: Target, again: Again
-) -> Steps[tuple[Sequence[NewTask], int]]:
+    rows: Sequence[NewTask], fence: Fence, into: Target, again: Again
+) -> Steps[tuple[Sequence[NewTask], Fence]]:
     """Read the lane; return rows that are placed by it, and its version.
 
     These are `rows` themselves unless the lane has changed.
@@ -247,19 +253,35 @@ def _placed(
             "an ordering key needs a serializable transaction here: one under REPEATABLE READ does"
             " not see that the lane is resized before its commit, and its task could lose its order"
         )
-    lane = yield from _lane(into.dialect)
-    return rows if lane.version == layout else again(lane), lane.version
+    lane = yield from lane_of(fence.lane, into.dialect)
+    found = Fence(lane.name, lane.version)
+    return rows if found == fence else again(lane), found
 
 
-def _lane(dialect: Dialect) -> Steps[Lane]:
+def lane_of(name: str, dialect: Dialect) -> Steps[Lane]:
+    """Read a lane.
+
+    Raises:
+        SchemaMismatch: there is no lane `default`.
+        InvalidTask: there is no lane of that name.
+    """
     answer = yield dialect.bind(
         "select name, first_shard, shards, version from late_lane where name = {lane}",
         fetch=True,
-        lane="default",
+        lane=name,
     )
+    if not answer.rows and name != DEFAULT_LANE:
+        raise no_lane(name)
     if not answer.rows:
         raise SchemaMismatch("late_lane has no row `default`: run `late migrate URL`")
     return Lane(*answer.rows[0])
+
+
+def no_lane(name: str) -> InvalidTask:
+    """Return the error for a lane that does not exist."""
+    return InvalidTask(
+        f"this database has no lane {name!r}: create it with `late shards --lane {name} --create N`"
+    )
 
 
 def _take(

@@ -12,7 +12,7 @@ from collections.abc import Callable, Sequence
 from typing import Any, Literal, Protocol
 
 from late.errors import causes
-from late.model.task import NewTask
+from late.model.task import Fence, NewTask
 from late.model.workflow import Stage, values_of
 from late.outbox import parameters
 from late.outbox.admission import Way
@@ -42,7 +42,7 @@ NOW_US = {
 }
 
 _OPEN = "not exists (select 1 from late_full where name {names} and until_us > {now})"
-_UNCHANGED = "exists (select 1 from late_lane where name = 'default' and version = {})"
+_UNCHANGED = "exists (select 1 from late_lane where name = {} and version = {})"
 _OVER = "coalesce(expires_at_us between 1 and {now}, false)"
 """True if a key with a period may be freed: its task has ended, and its time is over."""
 
@@ -53,7 +53,7 @@ class Dialect(Protocol):
     tasks_max: int
     """The most rows of one statement of `tasks`."""
     fences: bool
-    """True if that statement can depend on the lane's version. Otherwise the lane is read before it
+    """True if that statement can depend on a lane's version. Otherwise the lane is read before it
     in the same transaction, so that it cannot change until the commit."""
     writes_first: bool
     """True if a transaction that has read may be refused its first write, as others wrote since."""
@@ -61,13 +61,13 @@ class Dialect(Protocol):
     """The way to learn what takes no tasks."""
 
     def tasks(
-        self, rows: Sequence[NewTask], layout: int | None = None, names: Sequence[str] = ()
+        self, rows: Sequence[NewTask], fence: Fence | None = None, names: Sequence[str] = ()
     ) -> Statement:
         """Insert all of `rows` into the log in one statement.
 
-        With `layout` (only if the dialect `fences`) it inserts none of them if the lane `default`
-        has another version. With `names` (unless it can only `look`) it inserts none if one of
-        these is in `late_full`.
+        With a `fence` (only if the dialect `fences`) it inserts none of them if the lane has
+        another version. With `names` (unless it can only `look`) it inserts none if one of these is
+        in `late_full`.
         """
 
     def stages(self, rows: Sequence[Stage]) -> Statement:
@@ -110,7 +110,7 @@ class Sqlite:
     admission: Way = "try"
 
     def tasks(
-        self, rows: Sequence[NewTask], layout: int | None = None, names: Sequence[str] = ()
+        self, rows: Sequence[NewTask], fence: Fence | None = None, names: Sequence[str] = ()
     ) -> Statement:
         common = _common(rows) if len(rows) > 1 else None
         params: list[object]
@@ -122,9 +122,9 @@ class Sqlite:
             ]
         else:
             params = [*common, *[v for r in rows for v in (r.shard_id, r.task_id, r.payload)]]
-        if layout is not None:
-            params.append(layout)
-        alike, fenced = common is not None, layout is not None
+        if fence is not None:
+            params += fence
+        alike, fenced = common is not None, fence is not None
         text = _sqlite_tasks(len(rows), alike=alike, fenced=fenced, names=len(names))
         return Statement(text, (*params, *names))
 
@@ -185,7 +185,7 @@ def _sqlite_tasks(count: int, *, alike: bool, fenced: bool, names: int) -> str:
     values = f"values {', '.join([row] * count)}"
     if alike or fenced or names:
         values = f"select {columns} from ({values})"
-    where = [_UNCHANGED.format("?")] if fenced else []
+    where = [_UNCHANGED.format("?", "?")] if fenced else []
     if names:
         marks = f"in ({', '.join('?' * names)})"
         where.append(_OPEN.format(names=marks, now=NOW_US["sqlite"]))
@@ -242,13 +242,15 @@ class Postgres:
 
         def text(form: str, *, fenced: bool, named: str) -> str:
             into, values = f"insert into late_task ({_COLUMNS})", selected[form]
-            # With `$n` the version of the lane comes after the values, and the names after that.
-            version, names = ("$8", f"${8 + fenced}") if style == "numeric" else (marks[0],) * 2
+            # With `$n` the lane and its version come after the values, and the names after that.
+            lane, version, names = marks[0], marks[0], marks[0]
+            if style == "numeric":
+                lane, version, names = "$8", "$9", "$10" if fenced else "$8"
             where = []
             if fenced:
                 # Tasks with ordering keys are among the rows, and the lane must be as they were
                 # placed by.
-                where.append(_UNCHANGED.format(f"{version}::bigint"))
+                where.append(_UNCHANGED.format(f"{lane}::text", f"{version}::bigint"))
                 values = f"{columns} from (select {values}) r ({_COLUMNS})"
             if named:
                 some = f"= {names}::text" if named == "one" else f"= any({names}::text[])"
@@ -292,7 +294,7 @@ class Postgres:
         )
 
     def tasks(
-        self, rows: Sequence[NewTask], layout: int | None = None, names: Sequence[str] = ()
+        self, rows: Sequence[NewTask], fence: Fence | None = None, names: Sequence[str] = ()
     ) -> Statement:
         params: tuple[object, ...]
         if len(rows) == 1:
@@ -300,13 +302,13 @@ class Postgres:
             params = (r.shard_id, r.task_id, r.queue, r.name, r.payload, r.headers, r.options)
         else:
             form, params = self._many(rows)
-        if layout is not None:
-            params = (*params, layout)
+        if fence is not None:
+            params = (*params, *fence)
         named = ""
         if names:
             named, asked = ("one", names[0]) if len(names) == 1 else ("many", list(names))
             params = (*params, asked)
-        return Statement(self._tasks[form, layout is not None, named], params)
+        return Statement(self._tasks[form, fence is not None, named], params)
 
     def _many(self, rows: Sequence[NewTask]) -> tuple[str, tuple[object, ...]]:
         """Return the form of the statement for several rows, and their parameters."""
@@ -378,7 +380,7 @@ class GoogleSql:
     admission: Way = "look"
 
     def tasks(
-        self, rows: Sequence[NewTask], layout: int | None = None, names: Sequence[str] = ()
+        self, rows: Sequence[NewTask], fence: Fence | None = None, names: Sequence[str] = ()
     ) -> Statement:
         return Statement(
             _google_tasks(len(rows)),

@@ -464,7 +464,7 @@ class Worker:
 
     def _resized(self, layout: Layout) -> None:
         self.scheduler.resized(layout)
-        if (lane := layout.lane("default")) is not None:
+        for lane in layout.lanes:
             self.app.adopt(lane)
 
     async def _hand_over(self, shards: Sequence[Shard]) -> None:

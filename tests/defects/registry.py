@@ -448,6 +448,12 @@ _ALL = (
         r"assert",
     ),
     Defect(
+        "fence-of-another-lane", "an insert depends on the version of a lane that is not its own",
+        z.fence_of_another_lane,
+        "tests/integration/test_named_lanes.py::test_keys_of_a_lane_follow_its_resize[sqlite]",
+        r"assert",
+    ),
+    Defect(
         "stale-metrics", "the autoscaler acts on old metrics",
         z.stale_metrics_count, AUTOSCALER + "test_whatever_is_seen_the_promises_hold",
         r"assert",

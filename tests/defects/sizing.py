@@ -7,11 +7,13 @@ from typing import Any
 from sqlalchemy import text
 
 from late import outbox
+from late.app import rows
 from late.autoscaler import decide
 from late.autoscaler.autoscaler import Autoscaler
 from late.control import autoscale_journal as autoscale
 from late.control.lanes import open_transactions as transactions
 from late.model.lanes import Gate
+from late.model.task import Fence
 from late.scheduler.core.lane_drain import LaneDrain
 from tests.defects.components import replace
 
@@ -45,6 +47,11 @@ def insert_by_an_old_lane() -> None:
         return old(tx, rows, None, asked, autocommit=autocommit)
 
     old = replace(outbox, "write", write)
+
+
+def fence_of_another_lane() -> None:
+    """Whatever lane its key is in, an insert depends on the version of `default`."""
+    replace(rows, "Fence", lambda lane, version: Fence("default", version))
 
 
 def stale_metrics_count() -> None:

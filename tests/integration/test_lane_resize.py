@@ -44,8 +44,9 @@ async def until(condition: Callable[[], Any], limit_s: float = 120.0) -> None:
 class Service:
     """Two workers that write down when the tasks of each key run, and producers."""
 
-    def __init__(self, url: str) -> None:
+    def __init__(self, url: str, lane: str) -> None:
         self.url = url
+        self.lane = lane
         self.began: dict[str, list[int]] = defaultdict(list)
         self.ended: dict[str, list[int]] = defaultdict(list)
         self.beside: list[str] = []
@@ -55,7 +56,7 @@ class Service:
         """As one process has it: it learns of a resize by itself."""
         app = late.App(self.url)
 
-        @app.task
+        @app.task(lane=self.lane)
         async def note(key: str, n: int) -> None:
             if len(self.began[key]) > len(self.ended[key]):
                 self.beside.append(key)
@@ -93,16 +94,15 @@ class Service:
 
 
 def drained(control: Control) -> bool:
-    [lane] = control.lanes.all()
-    return not lane.draining
+    return not any(lane.draining for lane in control.lanes.all())
 
 
 async def resized_under_load(
-    url: str, control: Control, widths: tuple[int, int, int], *, rounds: int
+    url: str, control: Control, widths: tuple[int, int, int], *, rounds: int, lane: str
 ) -> Service:
     """Two resizes, while two producers write and two workers run."""
-    service = Service(url)
-    control.lanes.resize("default", widths[0])
+    service = Service(url, lane)
+    control.lanes.resize(lane, widths[0])
     mine, theirs = [f"a{n}" for n in range(12)], [f"b{n}" for n in range(12)]
     async with service:
         await until(lambda: drained(control))
@@ -113,13 +113,13 @@ async def resized_under_load(
         for thread in threads:
             thread.start()
         await until(lambda: service.count() > 24)
-        await asyncio.to_thread(control.lanes.resize, "default", widths[1])
+        await asyncio.to_thread(control.lanes.resize, lane, widths[1])
         await until(
             lambda: (
                 control.lanes.layout().extents == () or control.lanes.layout().extents[0].closings
             )
         )
-        await asyncio.to_thread(control.lanes.resize, "default", widths[2])
+        await asyncio.to_thread(control.lanes.resize, lane, widths[2])
         await until(lambda: not any(thread.is_alive() for thread in threads))
         await until(lambda: service.count() >= 24 * rounds and drained(control))
     return service
@@ -132,7 +132,22 @@ async def test_keys_keep_their_order_4_64_8(url: str, backend: Backend, control:
         return
     # An emulator has one transaction at a time.
     widths, rounds = ((2, 6, 3), 4) if backend.emulated else ((4, 64, 8), 30)
-    service = await resized_under_load(url, control, widths, rounds=rounds)
+    await keys_keep_their_order(url, control, widths, rounds, "default")
+
+
+async def test_keys_keep_their_order_in_another_lane(
+    url: str, backend: Backend, control: Control
+) -> None:
+    if backend.resizes:
+        control.lanes.create("bulk", 1)
+        rounds = 3 if backend.emulated else 10
+        await keys_keep_their_order(url, control, (2, 6, 3), rounds, "bulk")
+
+
+async def keys_keep_their_order(
+    url: str, control: Control, widths: tuple[int, int, int], rounds: int, lane: str
+) -> None:
+    service = await resized_under_load(url, control, widths, rounds=rounds, lane=lane)
     wanted = list(range(rounds))
     orders = {key: ran for key, ran in service.began.items() if key != "none"}
     assert {key: ran for key, ran in orders.items() if ran != wanted} == {}
@@ -142,7 +157,8 @@ async def test_keys_keep_their_order_4_64_8(url: str, backend: Backend, control:
     assert control.verify().problems == ()
     # What the lane had and is empty is nobody's business any more.
     shards = {shard.shard_id for shard in control.status.read().shards}
-    assert shards >= set(range(widths[2]))
+    [first] = [each.first_shard for each in control.lanes.all() if each.name == lane]
+    assert shards >= set(range(first, first + widths[2]))
     checks = {check.name: check.result for check in control.doctor()}
     assert (checks["resizes"], checks["lanes"]) == ("ok", "ok")
 

@@ -198,7 +198,7 @@ def test_rows_of_a_batch_are_as_if_made_one_by_one() -> None:
         for call, row in zip([*calls, calls[0]], batch, strict=True):
             alone = own.row(call)
             placed = {"task_id": row.task_id, "payload": row.payload}
-            if row.layout is None:
+            if row.fence is None:
                 placed["shard_id"] = row.shard_id
             assert msgspec.structs.replace(alone, **placed) == row
             subject = codec.Subject(row.task_id, row.name, row.queue)
@@ -220,7 +220,7 @@ def test_a_limit_key_has_one_shard_and_is_a_header() -> None:
     rows += app.prepare([by_header.call(n) for n in range(9)])
     assert {row.shard_id for row in rows} == {app.shard_of("shop-7")}
     assert rows[0].headers == '{"a":"b","limit_key":"shop-7"}'
-    assert rows[0].layout is None, "no statement depends on the lane for a limit"
+    assert rows[0].fence is None, "no statement depends on the lane for a limit"
     with pytest.raises(late.InvalidPolicy, match=r"charge.*must be the same"):
         charge.options(limit_key="shop-7", ordering_key="order-1")
 

@@ -289,7 +289,7 @@ def test_shards_and_groups(cli: Cli) -> None:
     assert "12" in cli.fine("shards", "--set", "12").out
     assert "cannot shrink" in cli.refused("shards", "--set", "11")
     assert "no lane 'bulk'" in cli.refused("shards", "--lane", "bulk", "--set", "9")
-    assert "not both" in cli.refused("shards", "--set", "16", "--resize", "16")
+    assert "give one of" in cli.refused("shards", "--set", "16", "--resize", "16")
     assert "12 shards of version 0 are closing" in cli.fine("shards", "--resize", "4").out
     assert "use --resize" in cli.refused("shards", "--set", "16")
     assert "a moment ago" in cli.refused("shards", "--resize", "16")

@@ -166,7 +166,7 @@ def test_a_lane_that_is_resized_between_look_and_insert_is_seen() -> None:
     answers = [lane(0), Answer(1), Answer(0), release, lane(1), Answer(1), Answer(1)]
     ids, seen = run(rows, *answers, again=again)
     assert ids == [row.task_id for row in made] != [row.task_id for row in rows]
-    assert made[0].layout == 1
+    assert made[0].fence == ("default", 1)
     assert released == ["u", rows[0].task_id], "the key is given back before it is taken anew"
     assert [words.split()[-1] for words in seen] == [
         "first_shard,", "late_unique", "late_task", "late_unique",

@@ -6,17 +6,21 @@ from collections.abc import Iterator
 from typing import Any
 
 import msgspec
-from sqlalchemy import Connection, Engine, select, update
+from sqlalchemy import Connection, Engine, func, insert, select, update
 
+from late.control import audit
 from late.control.lanes.layout import layout
 from late.control.sql.rows import locking, now_us
 from late.control.views import Check, DrainView, LaneView
 from late.errors import ConfigError, Conflict
-from late.model.lanes import Extent
+from late.model import validation as validate
+from late.model.lanes import DEFAULT_LANE, Extent
 from late.model.task import SHARDS_MAX
 from late.schema.engine import reading, write
 from late.schema.tables import extent, lane
 
+SPACING = 1024
+"""A new lane begins at a multiple of it, so that those below have room to grow."""
 DRAIN_US = 600_000_000
 """The time for which an old width may drain before somebody should look."""
 
@@ -108,6 +112,49 @@ def room(row: Any, rows: list[Any]) -> int:
     return int(min([SHARDS_MAX, *above]) - row.first_shard)
 
 
+def create(engine: Engine, name: str, shards: int) -> LaneView:
+    """Make a lane, beside those that there are. Workers own its shards within seconds.
+
+    Raises:
+        InvalidName: it is no name.
+        Conflict: there is a lane of that name.
+        ConfigError: there is no room for one more lane, or for one so wide.
+    """
+    validate.name(name, "lane")
+
+    def make(connection: Connection) -> LaneView:
+        rows = list(connection.execute(locking(connection, select(lane))).all())
+        if any(row.name == name for row in rows):
+            raise Conflict(f"there is a lane {name!r}: --resize gives it another width")
+        widest = dict(
+            connection.execute(select(extent.c.lane, func.max(extent.c.shards)).group_by("lane"))
+            .tuples()
+            .all()
+        )
+        # Above every shard that a lane has or had: tasks of an old width may wait there.
+        end = max(
+            [row.first_shard + max(row.shards, widest.get(row.name, 0)) for row in rows], default=0
+        )
+        first = -(-end // SPACING) * SPACING
+        most = SHARDS_MAX - first
+        if most <= 0:
+            raise ConfigError(f"there is no room for one more lane above shard {end - 1}")
+        if not 1 <= shards <= min(most, SPACING):
+            raise ConfigError(f"a new lane has 1 to {min(most, SPACING)} shards, not {shards}")
+        connection.execute(
+            insert(lane).values(name=name, first_shard=first, shards=shards, version=0)
+        )
+        audit.record(
+            connection,
+            action="lane.create",
+            subject=f"lane:{name}",
+            after={"first_shard": first, "shards": shards},
+        )
+        return LaneView(name, first, shards, 0)
+
+    return write(engine, make)
+
+
 def set_shards(engine: Engine, name: str, shards: int) -> LaneView:
     """Say how wide a lane is whose apps say the same (`App(shards=…)`). Workers own new shards
     within seconds. It never shrinks, and keeps no order of keys: `resize.resize` does.
@@ -118,6 +165,10 @@ def set_shards(engine: Engine, name: str, shards: int) -> LaneView:
 
     def grow(connection: Connection) -> LaneView:
         found, rows = found_lane(connection, name)
+        if name != DEFAULT_LANE:
+            raise ConfigError(
+                "--set is for the lane default, whose width is in shards= of apps: use --resize"
+            )
         if found.version and shards != found.shards:
             raise Conflict(f"lane {name!r} was resized while it worked: use --resize")
         if shards < found.shards:

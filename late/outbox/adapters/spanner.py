@@ -27,7 +27,7 @@ from google.cloud.spanner_v1 import COMMIT_TIMESTAMP, TransactionOptions, param_
 from google.cloud.spanner_v1.transaction import Transaction
 
 from late.errors import BatchTooLarge, SchemaMismatch
-from late.model.task import NewTask
+from late.model.task import Fence, NewTask
 from late.outbox.adapters.spanner_session import AsyncSpanner
 from late.outbox.base import TABLES_MISSING, Answer, Statement
 from late.outbox.statements import GoogleSql
@@ -60,7 +60,7 @@ class _Mutations(GoogleSql):
     tasks_max = 1_000_000  # The number of tasks per call is bounded before.
 
     def tasks(
-        self, rows: Sequence[NewTask], layout: int | None = None, names: Sequence[str] = ()
+        self, rows: Sequence[NewTask], fence: Fence | None = None, names: Sequence[str] = ()
     ) -> Statement:
         return Statement(
             _BUFFER,

@@ -1,12 +1,18 @@
-"""Write calls with subjects: their keys are read, or made, in the caller's transaction first."""
+"""Write calls that need something of the database before their rows can be made.
+
+That is the key of a subject, which is read or made, and a lane that the app does not know yet. Both
+are read in the caller's transaction.
+"""
 
 from __future__ import annotations
 
 import os
-from collections.abc import Awaitable, Mapping, Sequence
+from collections.abc import Awaitable, Collection, Mapping, Sequence
 from functools import partial
 from math import inf
 from typing import Any, Protocol
+
+import msgspec
 
 from late.app.task import Call
 from late.app.write import Writer, asked_by, write
@@ -15,13 +21,24 @@ from late.model.task import NewTask, TaskId
 from late.outbox.admission import Asked
 from late.outbox.base import Steps
 from late.outbox.execute import write_by
-from late.outbox.insert import Target, insert
+from late.outbox.insert import Target, insert, lane_of
+from late.outbox.statements import Dialect
 from late.outbox.subject_keys import keys_of
 from late.payload import codec as codecs
 from late.payload.subject_keys import SubjectKeys
 
 
-class Rows(Protocol):
+class Lanes(Protocol):
+    """What knows lanes."""
+
+    def unknown_lanes(self, calls: Sequence[Call]) -> Collection[str]:
+        """Return the lanes that `calls` name and that are not known."""
+
+    def adopt(self, lane: Lane) -> None:
+        """Place tasks by `lane` from now on."""
+
+
+class Rows(Lanes, Protocol):
     """The maker of rows. `late.app.rows.RowFactory` satisfies it."""
 
     def many(
@@ -32,17 +49,19 @@ class Rows(Protocol):
     ) -> list[NewTask]: ...
 
 
-def write_owned(
+def write_looked_up(
     app: Writer, rows: Rows, tx: Any, calls: list[Call], *, autocommit: bool
 ) -> list[TaskId] | Awaitable[list[TaskId]]:
-    """Write `calls`, some of which have subjects, through `tx`.
+    """Write `calls`, some of which have subjects or name unknown lanes, through `tx`.
 
     Raises:
         SubjectDropped: the key of a subject was dropped; no task was written.
+        InvalidTask: a lane does not exist; no task was written.
         Other errors as for `write`.
     """
     if app.capture is not None:
-        return write(app, tx, calls, rows.many(calls, None, _made_up(calls)), autocommit=autocommit)
+        made = rows.many(laneless(calls), None, _made_up(calls))
+        return write(app, tx, calls, made, autocommit=autocommit)
     steps = partial(_steps, rows, calls, asked_by(app, calls))
     return write_by(tx, steps, autocommit=autocommit)
 
@@ -51,8 +70,27 @@ def _steps(rows: Rows, calls: list[Call], asked: Asked | None, into: Target) -> 
     keys: dict[str, bytes] = {}
     for ring, subjects in _wanted(calls).items():
         keys |= yield from keys_of(ring, sorted(subjects), into.dialect)
+    yield from find_lanes(rows, calls, into.dialect)
     again = partial(rows.placed, calls, keys=keys)
     return (yield from insert(rows.many(calls, None, keys), into, again, asked))
+
+
+def find_lanes(lanes: Lanes, calls: Sequence[Call], dialect: Dialect) -> Steps[None]:
+    """Read the lanes of `calls` that are not known.
+
+    Raises:
+        InvalidTask: one does not exist.
+    """
+    for name in sorted(lanes.unknown_lanes(calls)):
+        lanes.adopt((yield from lane_of(name, dialect)))
+
+
+def laneless(calls: Sequence[Call]) -> list[Call]:
+    """Return the calls as if they named no lane, for tests, which have no database."""
+    return [
+        msgspec.structs.replace(call, settings=msgspec.structs.replace(call.settings, lane=None))
+        for call in calls
+    ]
 
 
 def _wanted(calls: Sequence[Call]) -> dict[SubjectKeys, set[str]]:
