@@ -182,6 +182,7 @@ class Producer:
             "at": put.at,
             "expires": put.expires_s if put.expires_at is None else put.expires_at,
             "priority": put.priority,
+            "lane": put.lane,
             "ordering_key": put.ordering_key,
             "unique_key": put.unique_key,
             "unique_for": put.unique_for_s,

@@ -39,6 +39,7 @@ class Put(msgspec.Struct, forbid_unknown_fields=True, kw_only=True):
     expires_s: float | None = None
     expires_at: datetime | None = None
     priority: int | None = None
+    lane: str | None = None
     ordering_key: str | None = None
     unique_key: str | None = None
     unique_for_s: float | None = None

@@ -19,7 +19,7 @@ class EnqueueRequest(_message.Message):
     def __init__(self, tasks: _Optional[_Iterable[_Union[NewTask, _Mapping]]] = ...) -> None: ...
 
 class NewTask(_message.Message):
-    __slots__ = ("queue", "name", "payload", "headers", "at", "delay", "expires_at", "expires_in", "priority", "ordering_key", "unique_key", "unique_for", "on_conflict", "max_wait")
+    __slots__ = ("queue", "name", "payload", "headers", "at", "delay", "expires_at", "expires_in", "priority", "ordering_key", "unique_key", "unique_for", "on_conflict", "max_wait", "lane")
     class OnConflict(int, metaclass=_enum_type_wrapper.EnumTypeWrapper):
         __slots__ = ()
         EXISTING: _ClassVar[NewTask.OnConflict]
@@ -49,6 +49,7 @@ class NewTask(_message.Message):
     UNIQUE_FOR_FIELD_NUMBER: _ClassVar[int]
     ON_CONFLICT_FIELD_NUMBER: _ClassVar[int]
     MAX_WAIT_FIELD_NUMBER: _ClassVar[int]
+    LANE_FIELD_NUMBER: _ClassVar[int]
     queue: str
     name: str
     payload: bytes
@@ -63,7 +64,8 @@ class NewTask(_message.Message):
     unique_for: _duration_pb2.Duration
     on_conflict: NewTask.OnConflict
     max_wait: _duration_pb2.Duration
-    def __init__(self, queue: _Optional[str] = ..., name: _Optional[str] = ..., payload: _Optional[bytes] = ..., headers: _Optional[_Mapping[str, str]] = ..., at: _Optional[_Union[datetime.datetime, _timestamp_pb2.Timestamp, _Mapping]] = ..., delay: _Optional[_Union[datetime.timedelta, _duration_pb2.Duration, _Mapping]] = ..., expires_at: _Optional[_Union[datetime.datetime, _timestamp_pb2.Timestamp, _Mapping]] = ..., expires_in: _Optional[_Union[datetime.timedelta, _duration_pb2.Duration, _Mapping]] = ..., priority: _Optional[int] = ..., ordering_key: _Optional[str] = ..., unique_key: _Optional[str] = ..., unique_for: _Optional[_Union[datetime.timedelta, _duration_pb2.Duration, _Mapping]] = ..., on_conflict: _Optional[_Union[NewTask.OnConflict, str]] = ..., max_wait: _Optional[_Union[datetime.timedelta, _duration_pb2.Duration, _Mapping]] = ...) -> None: ...
+    lane: str
+    def __init__(self, queue: _Optional[str] = ..., name: _Optional[str] = ..., payload: _Optional[bytes] = ..., headers: _Optional[_Mapping[str, str]] = ..., at: _Optional[_Union[datetime.datetime, _timestamp_pb2.Timestamp, _Mapping]] = ..., delay: _Optional[_Union[datetime.timedelta, _duration_pb2.Duration, _Mapping]] = ..., expires_at: _Optional[_Union[datetime.datetime, _timestamp_pb2.Timestamp, _Mapping]] = ..., expires_in: _Optional[_Union[datetime.timedelta, _duration_pb2.Duration, _Mapping]] = ..., priority: _Optional[int] = ..., ordering_key: _Optional[str] = ..., unique_key: _Optional[str] = ..., unique_for: _Optional[_Union[datetime.timedelta, _duration_pb2.Duration, _Mapping]] = ..., on_conflict: _Optional[_Union[NewTask.OnConflict, str]] = ..., max_wait: _Optional[_Union[datetime.timedelta, _duration_pb2.Duration, _Mapping]] = ..., lane: _Optional[str] = ...) -> None: ...
 
 class EnqueueResponse(_message.Message):
     __slots__ = ("task_ids", "token")

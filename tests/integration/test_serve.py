@@ -15,6 +15,7 @@ import late
 from late import config
 from late.api.pull.receipts import unseal
 from late.control import Control
+from late.model.ids import shard_of
 from late.v1 import queue_pb2, queue_pb2_grpc
 from tests.conformance.kit import task
 from tests.integration.control_kit import insert, rows
@@ -267,3 +268,18 @@ async def test_closed_and_full_queues_take_nothing_from_outside(
             await turn((201, "OK"), closed=None)
             await turn((429, "RESOURCE_EXHAUSTED"), max_backlog=2)
             await turn((201, "OK"), max_backlog=None)
+
+
+async def test_a_lane_is_named_over_http_and_grpc(tmp_path: Path) -> None:
+    url = sqlite.database(tmp_path / "queue.db")
+    async with serving(url) as it, grpc.aio.insecure_channel(it.at) as channel:
+        refused = await it.call("POST", f"{PAYMENTS}/tasks", {"name": "charge", "lane": "bulk"})
+        assert (refused.status, "no lane 'bulk'" in str(refused.json)) == (400, True)
+        with Control(url) as control:
+            first = control.lanes.create("bulk", 1).first_shard
+        over_http = await it.put(lane="bulk")
+        task = queue_pb2.NewTask(queue="payments", name="charge", lane="bulk")
+        asked = queue_pb2.EnqueueRequest(tasks=[task])
+        answer = await queue_pb2_grpc.QueueStub(channel).Enqueue(asked)
+        assert [shard_of(each) for each in (over_http, *answer.task_ids)] == [first, first]
+        assert len(await it.receive(limit=2)) > 0, "a worker owns the new shard"

@@ -11,6 +11,7 @@ type Put struct {
 	ExpiresAt   string            `json:"expires_at,omitempty"`
 	ExpiresS    *float64          `json:"expires_s,omitempty"`
 	Headers     map[string]string `json:"headers,omitempty"`
+	Lane        string            `json:"lane,omitempty"`
 	MaxWaitS    *float64          `json:"max_wait_s,omitempty"`
 	Name        string            `json:"name"`
 	OnConflict  string            `json:"on_conflict,omitempty"`

@@ -48,6 +48,7 @@ def put_of(task: Any) -> schemas.Put:
         expires_s=seconds(task, "expires_in"),
         expires_at=_moment(task, "expires_at"),
         priority=task.priority if task.HasField("priority") else None,
+        lane=task.lane or None,
         ordering_key=task.ordering_key or None,
         unique_key=task.unique_key or None,
         unique_for_s=seconds(task, "unique_for"),

@@ -104,7 +104,7 @@ def _tell_rules(put: dict[str, Any]) -> None:
     fields = put["properties"]
     fields["name"] = _NAME
     fields["queue"] = _or_null(_QUEUE_NAME)
-    for name in ("ordering_key", "unique_key"):
+    for name in ("lane", "ordering_key", "unique_key"):
         fields[name] = _or_null(_NAME)
     fields["headers"] = _or_null(_HEADERS)
     reach = validate.PRIORITY_MAX
