@@ -55,7 +55,10 @@ class RowFactory:
         if lane.name == DEFAULT_LANE:
             if lane.version > self.lane.version:
                 self.lane = lane
-        elif (known := self._named.get(lane.name)) is None or lane.version > known.version:
+            return
+        known = self._named.get(lane.name)
+        # Without a resize it may have been made wider, for producers that keep no order of keys.
+        if known is None or (lane.version, lane.shards) > (known.version, known.shards):
             self._named[lane.name] = lane
 
     def unknown_lanes(self, calls: Sequence[Call]) -> set[str]:

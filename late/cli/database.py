@@ -171,8 +171,8 @@ def shards(
     """Show the lanes (named ranges of shards), make one, or give one another width.
 
     After a resize producers follow the database, and keep the order of ordering keys; tasks of a
-    key that moves wait until its old shard has ended what it has of it. `--set` is for the lane
-    `default` before its first resize: it only tells workers what producers do anyway.
+    key that moves wait until its old shard has ended what it has of it. `--set` is for a lane that
+    was never resized: it only tells workers what producers do anyway.
     """
     if len([each for each in (set_, resize, create) if each is not None]) > 1:
         raise ConfigError("give one of --create, --set and --resize")

@@ -240,6 +240,9 @@ def enqueue(
         str | None, typer.Option(metavar="TIME|WHEN", help="Do not start after that.")
     ] = None,
     priority: Annotated[int | None, typer.Option(help="-100..100, higher first.")] = None,
+    lane: Annotated[
+        str | None, typer.Option(help="The named range of shards that it goes to.")
+    ] = None,
     ordering_key: Annotated[
         str | None, typer.Option(help="Tasks of one key run in order, one at a time.")
     ] = None,
@@ -274,6 +277,7 @@ def enqueue(
         "at": None if at is None else options.instant(at, "--at"),
         "expires": None if expires is None else _expires(expires),
         "priority": priority,
+        "lane": lane,
         "ordering_key": ordering_key,
         "limit_key": limit_key,
         "unique_key": unique_key,

@@ -14,7 +14,7 @@ from late.control.sql.rows import locking, now_us
 from late.control.views import Check, DrainView, LaneView
 from late.errors import ConfigError, Conflict
 from late.model import validation as validate
-from late.model.lanes import DEFAULT_LANE, Extent
+from late.model.lanes import Extent
 from late.model.task import SHARDS_MAX
 from late.schema.engine import reading, write
 from late.schema.tables import extent, lane
@@ -165,10 +165,6 @@ def set_shards(engine: Engine, name: str, shards: int) -> LaneView:
 
     def grow(connection: Connection) -> LaneView:
         found, rows = found_lane(connection, name)
-        if name != DEFAULT_LANE:
-            raise ConfigError(
-                "--set is for the lane default, whose width is in shards= of apps: use --resize"
-            )
         if found.version and shards != found.shards:
             raise Conflict(f"lane {name!r} was resized while it worked: use --resize")
         if shards < found.shards:
