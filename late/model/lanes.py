@@ -113,6 +113,12 @@ class Layout(msgspec.Struct, frozen=True):
         """Return the lane of that name, or None."""
         return next((lane for lane in self.lanes if lane.name == name), None)
 
+    def lane_of(self, shard_id: int) -> str:
+        """Return the name of the lane of a shard, which may be beyond its present width;
+        `default` while no lane is known."""
+        below = [lane for lane in self.lanes if lane.first_shard <= shard_id]
+        return max(below, key=lambda lane: lane.first_shard, default=Lane()).name
+
 
 class Gate:
     """Lets a task start if no older version of its lane has an earlier task of the same key.

@@ -28,7 +28,8 @@ a look at those that are not: a full node stays full. That costs keys * nodes ha
 **Versions.** A worker announces the highest number of placement that it knows beside its version
 (`announced`), and all go by the lowest one in the group (`agreed`). A worker from before the first
 number places by the highest score alone, and so do all others beside it. Beside the number it
-announces that it waits on standby, or the place that it has taken (`standby.py`).
+announces the lanes that it serves, if not all, and that it waits on standby or the place that it
+has taken (`standby.py`).
 
 Source: Thaler and Ravishankar, "A name-based mapping scheme for rendezvous" (1996); the weighted
 form after Schindelhauer and Schomaker, "Weighted distributed hash tables" (2005); bounds after
@@ -43,6 +44,7 @@ import re
 from collections.abc import Collection, Iterable, Mapping
 from fractions import Fraction
 from functools import lru_cache
+from typing import NamedTuple
 
 import xxhash
 
@@ -53,35 +55,53 @@ HIGHEST_SCORE = 1
 BOUNDED = 2
 """The placement with bounded loads."""
 PLACES = 3
-"""The same, by the places of workers (`standby.py`). This version knows no higher number."""
+"""The same, by the places of workers (`standby.py`)."""
+LANES = 4
+"""The same, for each lane among the workers that serve it (`ownership.py`). This version knows no
+higher number."""
 
-_ANNOUNCED = re.compile(r"[+.](?:(standby)\.|place\.([^+|]+)\.)?placement\.(\d{1,9})$")
+_ANNOUNCED = re.compile(
+    r"[+.](?:lanes=([^+|.]+)\.)?(?:(standby)\.|place\.([^+|]+)\.)?placement\.(\d{1,9})$"
+)
+# A worker that knows no lanes searches for what comes behind them. In a name of a lane a dot is
+# written as `~`, which no name has, so that it finds nothing of that in a name.
 
 
-def announced(version: str, *, standby: bool = False, place: str = "") -> str:
+def announced(
+    version: str, *, standby: bool = False, place: str = "", lanes: Collection[str] = ()
+) -> str:
     """Return the version of a worker as its row shows it.
 
     With it go the number of its placement, that it counts and tells its changes of the fleet
-    (`late.store.base.CHANGES` and `TELLS`), and that it waits on standby or has taken a `place`
-    not its own.
+    (`late.store.base.CHANGES` and `TELLS`), the `lanes` that it serves if not all, and that it
+    waits on standby or has taken a `place` not its own.
     """
-    role = "standby." if standby else f"place.{place}." if place else ""
-    return f"{version}{'.' if '+' in version else '+'}{CHANGES}.{TELLS}.{role}placement.{PLACES}"
+    said = [f"{version}{'.' if '+' in version else '+'}{CHANGES}.{TELLS}"]
+    if lanes:
+        said.append("lanes=" + ",".join(sorted(set(lanes))).replace(".", "~"))
+    if standby or place:
+        said.append("standby" if standby else f"place.{place}")
+    return ".".join([*said, f"placement.{LANES}"])
 
 
 def agreed(versions: Iterable[str]) -> int:
     """Return the number of the placement that workers of these versions have in common."""
-    return min((_said(version)[2] for version in versions), default=PLACES)
+    return min((_said(version).number for version in versions), default=LANES)
 
 
 def waits(version: str) -> bool:
     """Return whether a worker of this version waits on standby."""
-    return _said(version)[0]
+    return _said(version).waits
 
 
 def place_of(version: str) -> str:
     """Return the place that a worker of this version has taken; empty: that of its own id."""
-    return _said(version)[1]
+    return _said(version).place
+
+
+def lanes_of(version: str) -> tuple[str, ...]:
+    """Return the lanes that a worker of this version serves, ascending; empty: all."""
+    return _said(version).lanes
 
 
 def owners(keys: Collection[str], weights: Mapping[str, float], number: int) -> dict[str, str]:
@@ -197,10 +217,22 @@ def _score(digest: int, weight: float) -> float:
     return -weight / math.log(((digest >> 12) + 0.5) / 2**52)
 
 
+class _Said(NamedTuple):
+    """The part in placement that a worker announces."""
+
+    waits: bool
+    place: str
+    """Empty: it names none."""
+    number: int
+    lanes: tuple[str, ...]
+    """Empty: it names none."""
+
+
 @lru_cache(maxsize=4096)
-def _said(version: str) -> tuple[bool, str, int]:
-    """Return whether it waits on standby, its place if it names one, and its placement's number."""
+def _said(version: str) -> _Said:
     found = _ANNOUNCED.search(version)
     if not found:
-        return False, "", HIGHEST_SCORE
-    return bool(found[1]), found[2] or "", min(int(found[3]), PLACES)
+        return _Said(False, "", HIGHEST_SCORE, ())
+    lanes, standby, place, number = found.groups()
+    names = sorted(lanes.replace("~", ".").split(",")) if lanes else ()
+    return _Said(bool(standby), place or "", min(int(number), LANES), tuple(names))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+import re
 from collections import Counter
 from collections.abc import Mapping
 from fractions import Fraction
@@ -15,9 +16,11 @@ from late.tailer import placement
 from late.tailer.placement import (
     BOUNDED,
     HIGHEST_SCORE,
+    LANES,
     PLACES,
     agreed,
     announced,
+    lanes_of,
     owner,
     owners,
     place,
@@ -172,25 +175,61 @@ GOLDEN = ["c", "b", "c", "b", "c", "c", "c", "a", "a", "c", "b", "a"]
 
 
 def test_workers_go_by_the_lowest_placement_among_them() -> None:
-    assert announced("0.1.0") == "0.1.0+changes.1.tells.1.placement.3"
-    assert announced("0.1.0+dirty") == "0.1.0+dirty.changes.1.tells.1.placement.3"
-    assert agreed([announced("0.1.0"), announced("0.2.0+x")]) == PLACES
+    assert announced("0.1.0") == "0.1.0+changes.1.tells.1.placement.4"
+    assert announced("0.1.0+dirty") == "0.1.0+dirty.changes.1.tells.1.placement.4"
+    assert agreed([announced("0.1.0"), announced("0.2.0+x")]) == LANES
+    assert agreed([announced("0.1.0"), "0.1.0+changes.1.tells.1.placement.3"]) == PLACES
     assert agreed([announced("0.1.0"), "0.1.0+changes.1.placement.2"]) == BOUNDED
     assert agreed([announced("0.1.0"), "0.1.0"]) == HIGHEST_SCORE
-    assert agreed(["9.0.0+placement.9", announced("0.1.0")]) == PLACES
-    assert agreed(["9.0.0+placement.9"]) == PLACES, "more than this version knows"
-    assert agreed([]) == PLACES
+    assert agreed(["9.0.0+placement.9", announced("0.1.0")]) == LANES
+    assert agreed(["9.0.0+placement.9"]) == LANES, "more than this version knows"
+    assert agreed([]) == LANES
 
 
 def test_a_version_tells_of_the_standby_and_of_the_place() -> None:
     waiting, placed = announced("0.1.0", standby=True), announced("0.1.0", place="w-7.a")
-    assert waiting == "0.1.0+changes.1.tells.1.standby.placement.3"
-    assert placed == "0.1.0+changes.1.tells.1.place.w-7.a.placement.3"
-    assert agreed([waiting, placed]) == PLACES
+    assert waiting == "0.1.0+changes.1.tells.1.standby.placement.4"
+    assert placed == "0.1.0+changes.1.tells.1.place.w-7.a.placement.4"
+    assert agreed([waiting, placed]) == LANES
     assert [waits(each) for each in (waiting, placed, "0.1.0", announced("1"))] == [True] + 3 * [
         False
     ]
     assert [place_of(each) for each in (waiting, placed, "0.1.0")] == ["", "w-7.a", ""]
+
+
+OF_NUMBER_3 = re.compile(r"[+.](?:(standby)\.|place\.([^+|]+)\.)?placement\.(\d{1,9})$")
+"""As workers of that number read a version. They take a higher number for theirs."""
+lane_names = st.one_of(
+    st.text("az.:-_", min_size=1, max_size=8),
+    st.sampled_from(["standby", "place", "a.place.b", ".placement.3", "place.w-1", "lanes", "x.1"]),
+)
+places = st.sampled_from(["", "w-7", "w-7'", "w-7.a", "standby", "lanes=x", "x.lanes=y"])
+
+
+@given(
+    version=st.sampled_from(["0.1.0", "0.1.0+dirty", "1.0.dev0"]),
+    standby=st.booleans(),
+    place=places,
+    lanes=st.sets(lane_names, max_size=4),
+)
+def test_a_version_names_its_lanes_and_older_workers_read_the_rest(
+    version: str, standby: bool, place: str, lanes: set[str]
+) -> None:
+    place = "" if standby else place
+    said = announced(version, standby=standby, place=place, lanes=lanes)
+    assert lanes_of(said) == tuple(sorted(lanes))
+    assert (waits(said), place_of(said), agreed([said])) == (standby, place, LANES)
+    assert said.partition("+")[0] == version.partition("+")[0]
+    for each in (said, announced(version, standby=standby, place=place)):
+        found = OF_NUMBER_3.search(each)
+        assert found
+        assert (bool(found[1]), found[2] or "", int(found[3]) >= PLACES) == (standby, place, True)
+
+
+def test_the_text_of_lanes_is_part_of_the_contract_between_versions() -> None:
+    said = announced("0.1.0", lanes=["my.bulk", "a"], place="w-7")
+    assert said == "0.1.0+changes.1.tells.1.lanes=a,my~bulk.place.w-7.placement.4"
+    assert lanes_of("0.1.0+placement.3") == lanes_of("0.1.0") == ()
 
 
 def test_beside_an_old_worker_the_highest_score_wins() -> None:
@@ -198,7 +237,8 @@ def test_beside_an_old_worker_the_highest_score_wins() -> None:
     plain = {key: owner(key, nodes) for key in keys(20)}
     assert owners(keys(20), nodes, HIGHEST_SCORE) == plain
     assert (
-        owners(keys(20), nodes, PLACES)
+        owners(keys(20), nodes, LANES)
+        == owners(keys(20), nodes, PLACES)
         == owners(keys(20), nodes, BOUNDED)
         == place(keys(20), nodes)
         != plain

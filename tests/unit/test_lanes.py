@@ -28,6 +28,13 @@ def view(version: int, *extents: Extent, shards: int = 8) -> Gate:
     return gate
 
 
+def test_a_shard_is_of_the_lane_that_begins_last_below_it() -> None:
+    layout = Layout((Lane("bulk", 1024, 2, 3), Lane("default", 0, 8, 0), Lane("mail", 2048, 1, 0)))
+    found = [layout.lane_of(shard) for shard in (0, 7, 8, 1023, 1024, 1026, 2047, 2048, 4095)]
+    assert found == 4 * ["default"] + 3 * ["bulk"] + 2 * ["mail"]
+    assert Layout().lane_of(1024) == "default", "no lane is known yet"
+
+
 def test_a_task_of_no_version_starts_at_once() -> None:
     assert Gate().opens("g", 3, "k", 0)
 

@@ -14,7 +14,7 @@ from late.model.task import ShardId
 from late.store.base import LeaseView, Membership, WorkerInfo
 from late.tailer.membership import restricted
 from late.tailer.ownership import has_heirs, plan
-from late.tailer.placement import BOUNDED, PLACES, announced
+from late.tailer.placement import BOUNDED, LANES, announced
 from late.tailer.standby import Standby, places
 
 GROUP = "g"
@@ -43,7 +43,7 @@ def view(*workers: WorkerInfo, held: dict[ShardId, str] | None = None) -> Member
 
 def named(*workers: WorkerInfo, group: str = GROUP) -> dict[str, str]:
     found, number = places(workers, group)
-    assert number == PLACES
+    assert number == LANES
     return {place: each.worker_id for place, each in found.items()}
 
 
