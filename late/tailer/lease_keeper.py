@@ -39,6 +39,7 @@ from late.clock import Monotonic
 from late.errors import StoreError, StoreRefused
 from late.events import Emitter, Event
 from late.model.backoff import Backoff
+from late.model.lanes import Layout
 from late.model.task import ShardId
 from late.store.base import Lease, Membership, Settlement, WorkerInfo
 from late.tailer import ownership
@@ -80,6 +81,8 @@ class LeaseKeeper:
             theirs runs on after its time-out, and a repeat must not start beside it.
         hurry: asks for a view soon (`Heartbeat.hurry`).
         seen: the fleet as placement is to see it (`members.MemberList.view`).
+        layout: returns the lanes that are known; needed only by a worker of a fleet in which some
+            serve some lanes alone.
         announce: tells the peers the place that this worker has from now on.
         notice: how long a hand-over waits; by default not at all.
         takeovers_max: shards acquired at a time.
@@ -101,6 +104,7 @@ class LeaseKeeper:
         kept: Callable[[], set[Key]] = set,
         seen: Callable[[Membership], Membership] = lambda membership: membership,
         announce: Callable[[str], None] = lambda place: None,
+        layout: Callable[[], Layout] = Layout,
         notice: ReleaseNotice | None = None,
         takeovers_max: int = 4,
         ttl_s: float = 5.0,
@@ -119,6 +123,7 @@ class LeaseKeeper:
         self._hurry = hurry
         self._kept = kept
         self._seen = seen
+        self._layout = layout
         self._standby = Standby(me, standby_s, monotonic)
         self._announce = announce
         self._notice = notice or ReleaseNotice(0.0, list_s=0.0)
@@ -176,9 +181,10 @@ class LeaseKeeper:
 
     @property
     def lowest_shard(self) -> ShardId | None:
-        """The lowest shard of the fleet; None before the first view. Its owner in any group does
-        what one worker must do for all."""
-        return min(self._membership.shards, default=None) if self._membership else None
+        """The lowest shard of the fleet that workers serve; None before the first view. Its owner
+        in any group does what one worker must do for all."""
+        seen = self._membership
+        return ownership.lowest_shard(seen, self._layout()) if seen else None
 
     @property
     def shards_total(self) -> int:
@@ -287,7 +293,8 @@ class LeaseKeeper:
         the first view that tells of this worker's leave, by when every peer has seen one too. At
         once if there is no peer to take anything. May be cancelled."""
         self.stop()
-        if self._membership is None or not ownership.has_heirs(self._me, self._membership):
+        seen = self._membership
+        if seen is None or not ownership.has_heirs(self._me, seen, self._held, self._layout()):
             return
         with contextlib.suppress(TimeoutError):
             async with asyncio.timeout(2 * notice_s):  # no view comes: do not wait for one
@@ -331,7 +338,13 @@ class LeaseKeeper:
             self._news.clear()
             membership = self._membership
             assert membership is not None
-            plan = ownership.plan(self._me, membership, self._held.keys(), unsteady=self._unsteady)
+            plan = ownership.plan(
+                self._me,
+                membership,
+                self._held.keys(),
+                unsteady=self._unsteady,
+                layout=self._layout(),
+            )
             noticed = self._notice.due(plan.release, membership.shards, self._monotonic())
             leaving = (noticed - self._kept() | self._dropped) - self._releasing
             self._dropped.clear()

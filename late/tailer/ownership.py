@@ -15,6 +15,11 @@ or names me when it is left out: with bounded loads its return moves shards betw
 
 Of a group that is paused or deleted, nobody serves anything: what is in memory is **released**.
 
+A worker may serve some **lanes** only. If one in the group does, and all know of lanes
+(`placement.LANES`), the shards of each lane are placed among the workers that serve it: those that
+name it and those that name none. A lane that nobody serves has no owner. A worker that holds a
+shard of a lane that it does not serve releases it, also if nobody takes it.
+
 Two workers with the same view never want the same shard, because placement names one of them.
 With different views they may; then the store grants it to one, and the other is told so.
 """
@@ -24,19 +29,30 @@ from __future__ import annotations
 from collections.abc import Collection, Mapping
 from collections.abc import Set as AbstractSet
 from functools import lru_cache
+from typing import NamedTuple
 
 import msgspec
 
+from late.model.lanes import Lane, Layout
 from late.model.task import ShardId
 from late.store.base import Membership
 from late.tailer import placement
-from late.tailer.membership import weights
 from late.tailer.standby import places
 
 Key = tuple[str, ShardId]
 """(consumer group, shard): the unit of ownership."""
-Node = tuple[str, str, float]
-"""(place, worker id, weight): see `standby.py`."""
+NO_LANES = Layout()
+
+
+class Node(NamedTuple):
+    """A worker that may own shards of a group."""
+
+    place: str
+    """See `standby.py`."""
+    worker_id: str
+    weight: float
+    lanes: tuple[str, ...] = ()
+    """Those that it serves; empty: all."""
 
 
 class Plan(msgspec.Struct, frozen=True):
@@ -56,6 +72,7 @@ def plan(
     mine: AbstractSet[Key],
     *,
     unsteady: Collection[str] = (),
+    layout: Layout = NO_LANES,
 ) -> Plan:
     """Return the steps from what is to what placement says.
 
@@ -64,6 +81,8 @@ def plan(
             has been silent for too long: it plans nothing.
         mine: what this worker holds in memory.
         unsteady: live peers that come and go (`membership.Roster`): nothing is released to them.
+        layout: the lanes that this worker knows. Where they count and it knows none, it plans
+            nothing.
     """
     groups = next((worker.groups for worker in membership.workers if worker.worker_id == me), None)
     if groups is None:
@@ -74,17 +93,23 @@ def plan(
     release: list[Key] = []
     awaited: list[Key] = []
     for group in sorted(set(groups)):
-        owners = _owners(group, membership.shards, *_nodes(membership, group))
-        lasting = owners
+        nodes, number = _nodes(membership, group)
+        by_lanes = any(node.lanes for node in nodes)
+        if by_lanes and not layout.lanes:
+            continue
+        owners = lasting = _placed(group, membership.shards, nodes, number, layout)
         if unsteady:
-            lasting = _owners(group, membership.shards, *_nodes(membership, group, unsteady))
+            others = _nodes(membership, group, unsteady)
+            lasting = _placed(group, membership.shards, *others, layout)
+        leaving = _foreign(me, membership, group, mine, layout) if by_lanes else set()
         for shard_id, owner in owners.items():
             key, holder = (group, shard_id), holders.get((group, shard_id))
             if key in mine:
                 if me not in (owner, lasting.get(shard_id)) and owner not in unsteady:
-                    release.append(key)
+                    leaving.add(key)
             elif owner == me:
                 (awaited if holder in live and holder != me else acquire).append(key)
+        release += sorted(leaving)
     # A group that nobody works any more: it is paused, or was deleted.
     release += sorted(key for key in mine if key[0] not in groups)
     return Plan(tuple(acquire), tuple(release), tuple(awaited))
@@ -104,10 +129,34 @@ def first_holder(membership: Membership) -> str | None:
     return min(held)[2] if held else None
 
 
-def has_heirs(me: str, membership: Membership) -> bool:
-    """Return whether another worker could own what `me` holds."""
+def lowest_shard(membership: Membership, layout: Layout = NO_LANES) -> ShardId | None:
+    """Return the lowest shard of the fleet; where lanes count, the lowest one that has an owner by
+    placement in any group: nobody may serve the lane below."""
+    found: set[ShardId] = set()
+    for group in {group for worker in membership.workers for group in worker.groups}:
+        nodes, number = _nodes(membership, group)
+        if not any(node.lanes for node in nodes):
+            found.clear()
+            break
+        owners = _placed(group, membership.shards, nodes, number, layout)
+        found.update(list(owners)[:1])
+    return min(found or membership.shards, default=None)
+
+
+def has_heirs(
+    me: str, membership: Membership, mine: Collection[Key] = (), layout: Layout = NO_LANES
+) -> bool:
+    """Return whether another worker could own what `me` holds: one that serves a group of its own,
+    and the lane of a shard of `mine` if the others go by lanes."""
     groups = next((w.groups for w in membership.workers if w.worker_id == me), ())
-    return any(weights(membership, group).keys() - {me} for group in groups)
+    for group in groups:
+        others, _ = _nodes(membership, group, {me})
+        if others and not any(node.lanes for node in others):
+            return True
+        lanes = {layout.lane_of(shard_id) for of, shard_id in mine if of == group}
+        if any(lanes.intersection(node.lanes or lanes) for node in others):
+            return True
+    return False
 
 
 def lost(membership: Membership, mine: Mapping[Key, int]) -> list[Key]:
@@ -144,11 +193,39 @@ def orphans(me: str, membership: Membership, known: Mapping[Key, int]) -> list[K
 def _nodes(
     membership: Membership, group: str, without: Collection[str] = ()
 ) -> tuple[tuple[Node, ...], int]:
-    """Return (place, worker id, weight) of those that may own shards of the group, ascending, and
-    the number of the placement that they have in common."""
+    """Return those that may own shards of the group, ascending, and the number of the placement
+    that they have in common. Below `LANES` none of them names a lane."""
     found, number = places((w for w in membership.workers if w.worker_id not in without), group)
-    nodes = ((place, each.worker_id, each.capacity) for place, each in found.items())
+    nodes = (
+        Node(
+            place,
+            each.worker_id,
+            each.capacity,
+            placement.lanes_of(each.version) if number >= placement.LANES else (),
+        )
+        for place, each in found.items()
+    )
     return tuple(sorted(nodes)), number
+
+
+def _foreign(
+    me: str, membership: Membership, group: str, mine: AbstractSet[Key], layout: Layout
+) -> set[Key]:
+    """Return what `me` holds of a group in lanes that it does not serve."""
+    version = next(w.version for w in membership.workers if w.worker_id == me)
+    lanes = placement.lanes_of(version)
+    return {
+        (of, shard_id)
+        for of, shard_id in mine
+        if lanes and of == group and layout.lane_of(shard_id) not in lanes
+    }
+
+
+def _placed(
+    group: str, shards: tuple[ShardId, ...], nodes: tuple[Node, ...], number: int, layout: Layout
+) -> Mapping[ShardId, str]:
+    lanes = layout.lanes if any(node.lanes for node in nodes) else ()
+    return _owners(group, shards, nodes, number, lanes)
 
 
 @lru_cache(maxsize=32)
@@ -157,12 +234,34 @@ def _owners(
     shards: tuple[ShardId, ...],
     nodes: tuple[Node, ...],
     number: int,
+    lanes: tuple[Lane, ...],
 ) -> Mapping[ShardId, str]:
     """Return shard -> owner by placement, ascending. Kept, because the fleet seldom changes and a
-    thousand shards on a hundred workers cost some 15 ms of the event loop."""
+    thousand shards on a hundred workers cost some 15 ms of the event loop.
+
+    Args:
+        lanes: those that are known, if they count. A shard whose lane nobody serves is left out.
+    """
+    if not lanes:
+        return _share(group, shards, nodes, number)
+    parts: dict[str, list[ShardId]] = {}
+    layout = Layout(lanes)
+    for shard_id in shards:
+        parts.setdefault(layout.lane_of(shard_id), []).append(shard_id)
+    found: dict[ShardId, str] = {}
+    for lane, part in parts.items():
+        serving = [node for node in nodes if not node.lanes or lane in node.lanes]
+        found |= _share(group, part, serving, number)
+    return dict(sorted(found.items()))
+
+
+def _share(
+    group: str, shards: Collection[ShardId], nodes: Collection[Node], number: int
+) -> dict[ShardId, str]:
     if not nodes:
         return {}
     shard_of = {f"{group}/{shard_id}": shard_id for shard_id in sorted(set(shards))}
-    place_of = placement.owners(shard_of, {place: weight for place, _, weight in nodes}, number)
-    worker_in = {place: worker for place, worker, _ in nodes}
+    weight_of = {node.place: node.weight for node in nodes}
+    place_of = placement.owners(shard_of, weight_of, number)
+    worker_in = {node.place: node.worker_id for node in nodes}
     return {shard_id: worker_in[place_of[key]] for key, shard_id in shard_of.items()}

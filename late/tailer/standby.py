@@ -17,6 +17,9 @@ Who has which place follows from one view of the fleet (`places`), so all worker
 | on standby | a vacant place, by the order of names; none if there is none |
 | on standby, and nobody in the group has a place by these lines | its id |
 
+Workers with [lanes](docs/lanes.md) of their own count among those with the same lanes alone: the
+shards of one that leaves are none for a worker of other lanes.
+
 A standby announces its place when a view shows that it has one. From then on it is a worker like
 all others. It joins under its own id when it has waited for long enough, when it is alone in a
 group, or beside a worker of an older version, which knows no places. A worker that dies leaves no
@@ -30,7 +33,7 @@ from collections.abc import Iterable
 
 from late.clock import Monotonic
 from late.store.base import Membership, WorkerInfo
-from late.tailer.placement import PLACES, agreed, place_of, waits
+from late.tailer.placement import LANES, PLACES, agreed, lanes_of, place_of, waits
 
 
 def places(workers: Iterable[WorkerInfo], group: str) -> tuple[dict[str, WorkerInfo], int]:
@@ -42,20 +45,33 @@ def places(workers: Iterable[WorkerInfo], group: str) -> tuple[dict[str, WorkerI
     serving = sorted((w for w in workers if group in w.groups), key=lambda w: w.worker_id)
     able = [worker for worker in serving if 0 < worker.capacity < math.inf]
     number = agreed(worker.version for worker in able)
-    standbys = [worker for worker in able if waits(worker.version)]
-    by_id = {worker.worker_id: worker for worker in able}
     if number < PLACES:
-        return by_id, number
+        return {worker.worker_id: worker for worker in able}, number
     found: dict[str, WorkerInfo] = {}
     # The worker that has taken a place keeps it when the one before comes back.
     for worker in sorted(able, key=lambda w: not place_of(w.version)):
         if not waits(worker.version):
             place = _place(worker)
             found[place if place not in found else f"{worker.worker_id}'"] = worker
+    standbys = [worker for worker in able if waits(worker.version)]
     leaving = [w for w in serving if w.capacity == 0 and not waits(w.version)]
-    vacant = sorted({_place(worker) for worker in leaving} - found.keys())
-    found.update(zip(vacant, standbys, strict=False))
-    return found or by_id, number
+    for lanes, waiting in _by_lanes(standbys, number).items():
+        vacant = {_place(w) for w in _by_lanes(leaving, number).get(lanes, ())} - found.keys()
+        found.update(zip(sorted(vacant), waiting, strict=False))
+        if lanes not in _by_lanes(found.values(), number):
+            found.update((worker.worker_id, worker) for worker in waiting)
+    return found, number
+
+
+def _by_lanes(
+    workers: Iterable[WorkerInfo], number: int
+) -> dict[tuple[str, ...], list[WorkerInfo]]:
+    """Return the workers by the lanes that they serve; all together by a placement without."""
+    found: dict[tuple[str, ...], list[WorkerInfo]] = {}
+    for worker in workers:
+        lanes = lanes_of(worker.version) if number >= LANES else ()
+        found.setdefault(lanes, []).append(worker)
+    return found
 
 
 class Standby:

@@ -286,7 +286,7 @@ EQUIVALENTS: dict[tuple[str, str, str], str] = {
     (
         "late/tailer/placement.py",
         "",
-        "def _said(version: str) -> tuple[bool, str, int]:",
+        "def _said(version: str) -> _Said:",
     ): "it is a cache",
     (
         "late/store/common/fleet_view.py",

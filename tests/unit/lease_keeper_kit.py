@@ -82,10 +82,20 @@ class Leases:
 class Fleet:
     """One keeper, the views that are shown to it, and all that it says."""
 
-    def __init__(self, clock: VirtualClock, shards: int = 8, **options: Any) -> None:
+    def __init__(
+        self,
+        clock: VirtualClock,
+        shards: int = 8,
+        *,
+        name: str = "me",
+        store: Leases | None = None,
+        **options: Any,
+    ) -> None:
         self.clock = clock
-        self.store = Leases()
+        self.store = store or Leases()
         self.shards = tuple(ShardId(shard) for shard in range(shards))
+        self.versions: dict[str, str] = {}
+        """Of the workers that are not as all others."""
         self.said: list[tuple[str, Any]] = []
         self.heard: list[tuple[str, dict[str, Any]]] = []
         self.settled = asyncio.Event()
@@ -95,7 +105,7 @@ class Fleet:
         emitter.subscribe(self.listen)
         self.keeper = LeaseKeeper(
             self.store,
-            "me",
+            name,
             on_acquired=lambda leases: self.said.append(
                 ("acquired", [lease.shard_id for lease in leases])
             ),
@@ -125,7 +135,7 @@ class Fleet:
                 "host:1",
                 (GROUP,),
                 0.0 if leaving and name == "me" else 1.0,
-                version=announced("1"),
+                version=self.versions.get(name, announced("1")),
             )
             for name in sorted(self.store.live)
         )
