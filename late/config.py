@@ -19,6 +19,7 @@ import msgspec
 from msgspec import Meta
 
 from late.errors import ConfigError
+from late.model.validation import NAME_RULE, is_name
 
 ENV_PREFIX = "LATE_"
 
@@ -131,6 +132,9 @@ class WorkerConfig(msgspec.Struct, frozen=True, kw_only=True):
     member: _Text | None = None
     """This worker's name on that list. The default is the host's name, and with `dns` the address
     from which this host reaches others."""
+    lanes: _Text | None = None
+    """The lanes whose shards this worker may own, with commas between their names. By default it
+    serves all lanes."""
 
     page_size: Annotated[int, Meta(ge=1, le=10_000)] = 1000
     """The most records that one read takes from one shard."""
@@ -245,6 +249,9 @@ class WorkerConfig(msgspec.Struct, frozen=True, kw_only=True):
                 f"member={self.member[:80]!r}: expected the name or address of this host, without "
                 "a port, as the list of members has it"
             )
+        for name in self.lane_names:
+            if not is_name(name):
+                raise ConfigError(f"lanes: {name[:80]!r} is no name of a lane: {NAME_RULE}")
         if self.page_size > self.window:
             raise ConfigError(
                 f"page_size={self.page_size} is over window={self.window}: "
@@ -262,6 +269,11 @@ class WorkerConfig(msgspec.Struct, frozen=True, kw_only=True):
                 f"read_lag_s={self.read_lag_s:g} + heartbeat_s={self.beat_every_s:g} must be below "
                 f"lease_ttl_s={self.lease_ttl_s:g}: on a replica live workers would look dead"
             )
+
+    @property
+    def lane_names(self) -> tuple[str, ...]:
+        """The names in `lanes`, ascending; empty: all lanes."""
+        return tuple(sorted({*(self.lanes or "").replace(",", " ").split()}))
 
     @property
     def beat_every_s(self) -> float:

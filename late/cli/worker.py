@@ -20,7 +20,9 @@ if TYPE_CHECKING:
     from late.app.app import App
     from late.worker.reload import Reading
 
-TEXTS = ("membership", "member", "health_host", "wake_host", "waking", "listen_url", "read_url")
+TEXTS = (
+    "membership", "member", "lanes", "health_host", "wake_host", "waking", "listen_url", "read_url"
+)  # fmt: skip
 """The settings whose values are texts."""
 
 PROCESSES_MAX = 1_024
@@ -31,6 +33,12 @@ AppArgument = Annotated[
 
 GroupsOption = Annotated[
     list[str] | None, typer.Option(help="Consumer group; may be repeated. Default: the app's.")
+]
+LanesOption = Annotated[
+    list[str] | None,
+    typer.Option(
+        metavar="NAME", help="Own shards of this lane alone; may be repeated. Default: all lanes."
+    ),
 ]
 SetOption = Annotated[
     list[str] | None,
@@ -88,6 +96,7 @@ def worker(
         int | None, typer.Option(help="Attempts that run at the same time.", min=1, max=10_000)
     ] = None,
     group: GroupsOption = None,
+    lanes: LanesOption = None,
     set_: SetOption = None,
     health_port: HealthPortOption = None,
     wake_port: WakePortOption = None,
@@ -116,6 +125,7 @@ def worker(
     settings = settings_of(set_ or [], group)
     own = {
         "concurrency": concurrency,
+        "lanes": ",".join(lanes) if lanes else None,
         "health_port": health_port,
         "wake_port": wake_port,
         "wait_for_database_s": wait_for_database,

@@ -120,14 +120,20 @@ def worker_info(
         address=f"{own_name(members, settings.member)}:{os.getpid()}",
         groups=groups,
         capacity=settings.capacity,
-        version=version_of(standby=settings.standby_s > 0),
+        version=version_of(settings),
         handlers=declared,
     )
 
 
-def version_of(*, standby: bool = False, place: str = "") -> str:
-    """Return the version that a worker announces, with its part in placement."""
-    return placement.announced(config.package_version(), standby=standby, place=place)
+def version_of(settings: config.WorkerConfig, place: str | None = None) -> str:
+    """Return the version that a worker announces, with its part in placement: at first, and from
+    when it has a `place`, which is empty for that of its own id."""
+    return placement.announced(
+        config.package_version(),
+        standby=place is None and settings.standby_s > 0,
+        place=place or "",
+        lanes=settings.lane_names,
+    )
 
 
 def declared_handlers(app: App, policies: Mapping[str, Policy]) -> str | None:

@@ -25,7 +25,7 @@ from contextlib import suppress
 from typing import TYPE_CHECKING, Protocol, TypeVar
 
 from late.concurrency import in_thread
-from late.errors import LateError
+from late.errors import ConfigError, LateError
 from late.observability import repeats
 
 if TYPE_CHECKING:
@@ -109,25 +109,32 @@ class SettingsSync:
         declared: Sequence[Schedule],
         groups: Sequence[str],
         rates: Mapping[str, float],
+        lanes: Sequence[str] = (),
     ) -> None:
-        """Check that the `groups` exist, declare the code's recurring tasks and the first `rates`
-        of its queues, read the settings.
+        """Check that the `groups` and `lanes` exist, declare the code's recurring tasks and the
+        first `rates` of its queues, read the settings.
 
-        A group that nobody has created would read the log from a place that nobody chose. The
+        A group that nobody has created would read the log from a place that nobody chose, and the
+        worker of a lane that nobody has created would do nothing. The
         settings come before any work, so that a paused queue stays paused through a restart.
 
         Raises:
-            ConfigError: one of the groups is not registered.
+            ConfigError: one of the groups is not registered, or there is no such lane.
             LateError: the database cannot be read, or has settings that this version does not know.
         """
         self._control = control = await in_thread(self._open_control)
         await in_thread(lambda: control.groups.require(groups))
+        layout = await in_thread(control.lanes.layout)
+        for name in lanes:
+            if layout.lane(name) is None:
+                known = ", ".join(sorted(lane.name for lane in layout.lanes)) or "none"
+                raise ConfigError(f"no lane {name!r}; known: {known}")
         if declared and self._on_schedules is not None:
             await in_thread(lambda: control.schedules.sync(declared))
         if rates:
             await in_thread(lambda: control.queues.first_rates(rates))
         self._on_settings(await in_thread(control.queues.live))
-        self._lanes(await in_thread(control.lanes.layout))
+        self._lanes(layout)
 
     async def run(self) -> None:
         """Read the settings and pass them on, until cancelled."""

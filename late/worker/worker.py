@@ -256,7 +256,8 @@ class Worker:
             hurry=lambda: self.heartbeat.hurry(),
             kept=lambda: self.dispatchers.overdue,
             seen=self.members.view,
-            announce=lambda place: self.heartbeat.announce(assembly.version_of(place=place)),
+            layout=lambda: self.scheduler.gate.layout,
+            announce=lambda place: self.heartbeat.announce(assembly.version_of(settings, place)),
             notice=ReleaseNotice(settings.beat_every_s),
             takeovers_max=settings.takeovers_max,
             ttl_s=settings.lease_ttl_s,
@@ -356,24 +357,24 @@ class Worker:
         Raises:
             StoreError: no connection, no schema, or a guard refused. Nothing runs then.
         """
+        settings, health = self.settings, self.health
         try:
-            await open_store_at_start(
-                self._store, self.settings.wait_for_database_s, self._stop_asked, self.health
-            )
+            wait_s = settings.wait_for_database_s
+            await open_store_at_start(self._store, wait_s, self._stop_asked, health)
             self.clock.sample(await self._store.now(), time.monotonic())
             if await self.shadow.begin(self.control):
                 self.dispatchers.record()
             await self.dispatchers.start()
             rates = {} if self.shadow.on else self.app.first_rates
-            await self.settings_sync.open(self.app.schedules, self.groups, rates)
+            lanes = settings.lane_names
+            await self.settings_sync.open(self.app.schedules, self.groups, rates, lanes)
         except BaseException:
             await self.dispatchers.stop(0.0)
             await self._close()
             raise
         self.stall_monitor.watch(asyncio.get_running_loop())
-        host, health = self.settings.health_host, self.health
-        if health is not None and self.settings.health_fd is None:
-            events.default.emit(events.HEALTH_SERVED, host=host, port=health.port)
+        if health is not None and settings.health_fd is None:
+            events.default.emit(events.HEALTH_SERVED, host=settings.health_host, port=health.port)
         for name, loop in (
             ("telemetry", self.telemetry.run),
             ("scheduler", self.scheduler.run),
@@ -493,8 +494,7 @@ class Worker:
         self.scheduler.pages(group, self.shadow.paced(group, pages))
 
     def is_maintainer(self) -> bool:
-        """Tell whether this worker does what one must do for all. Several may: see note 0019. One
-        of shadows does nothing for others."""
+        """Tell whether this worker, if not of shadows, does what one must for all (note 0019)."""
         lowest = self.keeper.lowest_shard
         held = any((group, lowest) in self.scheduler.cores for group in self.groups)
         return held and not self.shadow.on

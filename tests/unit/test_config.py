@@ -81,11 +81,21 @@ def test_keyword_before_environment_before_default() -> None:
 
 def test_every_setting_can_come_from_the_environment() -> None:
     texts_of = {"membership", "member", "health_host", "wake_host", "listen_url", "read_url"}
-    for field in set(WorkerConfig.__struct_fields__) - texts_of:
+    for field in set(WorkerConfig.__struct_fields__) - texts_of - {"lanes"}:
         with pytest.raises(ConfigError, match=f"^LATE_{field.upper()}='many':"):
             load({f"LATE_{field.upper()}": "many"})
     texts = load({"LATE_MEMBERSHIP": "static:a,b", "LATE_MEMBER": "a", "LATE_WAKE_HOST": "::1"})
     assert (texts.membership, texts.member, texts.wake_host) == ("static:a,b", "a", "::1")
+
+
+def test_lanes_are_names_with_commas_or_spaces_between_them() -> None:
+    assert WorkerConfig().lane_names == load({"LATE_LANES": " "}).lane_names == ()
+    assert load({"LATE_LANES": "my.bulk, a,my.bulk"}).lane_names == ("a", "my.bulk")
+    assert load({"LATE_LANES": "a b"}, {"lanes": "c"}).lane_names == ("a", "b")
+    assert load({"LATE_LANES": "a"}, lanes="").lane_names == (), "a flag may ask for all"
+    assert load({}, {"lanes": "c"}).lane_names == ("c",)
+    with pytest.raises(ConfigError, match=r"^lanes: 'b~' is no name of a lane: names match"):
+        WorkerConfig(lanes="a,b~")
 
 
 @pytest.mark.parametrize(
