@@ -16,6 +16,7 @@ from late import events
 from late.clock import DatabaseClock
 from late.dispatcher.settler import Settler
 from late.errors import LateError, StoreError
+from late.model.lanes import Layout
 from late.model.queue_settings import QueueSettings
 from late.model.task import DEFAULT_GROUP, Attempt
 from late.scheduler.scheduler import Scheduler
@@ -24,7 +25,7 @@ from late.scheduler.shared_settlements import Commit, SharedSettlements
 from late.store.base import Page, WorkerInfo
 from late.tailer.heartbeat import Heartbeat
 from late.tailer.lease_keeper import LeaseKeeper
-from late.tailer.placement import announced
+from late.tailer.placement import announced, lanes_of
 from late.tailer.release_notice import ReleaseNotice
 from late.tailer.tailer import Tailer
 from tests.simulator.budget import QUEUE
@@ -67,6 +68,7 @@ class SimWorker:
         ttl_s: float,
         window: int,
         version: str,
+        layout: Layout,
         standby_s: float,
         queue_settings: QueueSettings,
         rng: random.Random,
@@ -75,6 +77,7 @@ class SimWorker:
         shares: str | None,
     ) -> None:
         self._store = store
+        self.version = version
         self._ttl_s = ttl_s
         self._grace_s = GRACE_S
         emitter = events.Emitter()
@@ -115,7 +118,10 @@ class SimWorker:
             on_lost=self.scheduler.lost,
             on_distrusted=self.scheduler.wake, on_trusted=self.scheduler.wake,
             hurry=lambda: self.heartbeat.hurry(), notice=ReleaseNotice(ttl_s / 3), ttl_s=ttl_s,
-            announce=lambda place: self.heartbeat.announce(announced("2", place=place)),
+            announce=lambda place: self.heartbeat.announce(
+                announced("2", place=place, lanes=lanes_of(version))
+            ),
+            layout=lambda: layout,
             standby_s=standby_s, rng=rng, monotonic=loop.time, emitter=emitter,
         )  # fmt: skip
         self.heartbeat = SimHeartbeat(

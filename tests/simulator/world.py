@@ -8,6 +8,7 @@ What must hold at every step is in `truth`. At the end, when all is healed:
   not once too often where nothing went wrong;
 - E4 every shard has an owner;
 - E5 maintenance has taken the whole log, no timer, open task or unique key is left;
+- E11 a shard's owner serves its lane (`lanes`);
 - E9, E10 workflows have gone on as far as they may (`workflows`);
 - E7 a schedule that catches up has had each of its ticks, or the last of more than it catches up.
 
@@ -29,6 +30,7 @@ from late.model.queue_settings import QueueSettings
 from late.model.task import Schedule, TaskId
 from late.tailer.membership import SILENCE_UNKNOWN_S
 from late.tailer.placement import announced, waits
+from tests.simulator import lanes
 from tests.simulator.background import Patience
 from tests.simulator.budget import Budgets
 from tests.simulator.database import Database
@@ -90,6 +92,7 @@ class World:
         sharing = plan.sharing
         self.network = Network(dies=0.0 if sharing is None else sharing.dies)
         self._patience = Patience()
+        self._layout = lanes.layout_of(plan.seed, plan.shards)
         self._born = 0
         self._places: list[tuple[Process, SimWorker]] = []
         self._buried: list[Process] = []
@@ -215,7 +218,7 @@ class World:
         process = Process(
             f"w{self._born}", offset_s=rng.uniform(0, 1e4), rate=1 + rng.uniform(-2e-4, 2e-4)
         )
-        version = self._version()
+        version = self._version(place)
         store = NetworkStore(self.loop, self.database, self.network, process.name, rng)
         worker = SimWorker(
             self.loop,
@@ -225,6 +228,7 @@ class World:
             ttl_s=self.plan.ttl_s,
             window=self.plan.window,
             version=version,
+            layout=self._layout,
             standby_s=STANDBY_S if waits(version) else 0.0,
             queue_settings=self.truth.budgets.settings,
             rng=rng,
@@ -236,12 +240,13 @@ class World:
         self.loop.start(process, worker.run)
         return process, worker
 
-    def _version(self) -> str:
+    def _version(self, place: int) -> str:
         """Return the version of the process that was born last."""
         rng = random.Random(self.plan.seed * 1_000 + self._born ^ 0x01DE5)
         if rng.random() < self.plan.older:
             return "1"
-        return announced("2", standby=rng.random() < STANDBY)
+        standby = rng.random() < STANDBY
+        return announced("2", standby=standby, lanes=lanes.served(self._layout, rng, place))
 
     def _kill(self, place: int, process: Process) -> None:
         if process.dead:
@@ -393,6 +398,13 @@ class World:
             if self.loop.now_s > end_s:
                 raise Broken("E4: nobody works on {}/{}".format(*min(free)))
             await self._pass(0.5)
+        while strays := self._strays():
+            if self.loop.now_s > end_s:
+                raise Broken(f"E11: {strays[0]} has a shard of a lane that it does not serve")
+            await self._pass(0.5)
+
+    def _strays(self) -> list[str]:
+        return lanes.strays(self._layout, [(w.version, w.held) for _, w in self._places])
 
     def _judge(self) -> None:
         truth = self.truth
