@@ -454,6 +454,10 @@ _ALL = (
         r"assert",
     ),
     Defect(
+        "lanes-unheeded", "a worker owns shards of lanes that it does not serve",
+        z.lanes_unheeded, "worlds", r"E11:", worlds=20, first=930_000,
+    ),
+    Defect(
         "stale-metrics", "the autoscaler acts on old metrics",
         z.stale_metrics_count, AUTOSCALER + "test_whatever_is_seen_the_promises_hold",
         r"assert",

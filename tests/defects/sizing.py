@@ -15,6 +15,7 @@ from late.control.lanes import open_transactions as transactions
 from late.model.lanes import Gate
 from late.model.task import Fence
 from late.scheduler.core.lane_drain import LaneDrain
+from late.tailer import ownership
 from tests.defects.components import replace
 
 
@@ -52,6 +53,15 @@ def insert_by_an_old_lane() -> None:
 def fence_of_another_lane() -> None:
     """Whatever lane its key is in, an insert depends on the version of `default`."""
     replace(rows, "Fence", lambda lane, version: Fence("default", version))
+
+
+def lanes_unheeded() -> None:
+    """Shards are placed among all workers, whatever lanes they serve."""
+    owners = ownership._owners
+    replace(
+        ownership, "_placed",
+        lambda group, shards, nodes, number, layout: owners(group, shards, nodes, number, ()),
+    )  # fmt: skip
 
 
 def stale_metrics_count() -> None:
