@@ -4,8 +4,9 @@ One worker of 16 slots on PostgreSQL. A producer commits foreground tasks at a s
 while a backlog of background tasks (priority -1) of the same handler, which outlasts the
 measurement, is committed. A wait counts from the return of the commit to the first line of the
 handler. `without` is the same code with nothing kept for the foreground but the weights 8 : 1.
-With `apart` the background is in a deployment of its own, which is another schema of the same
-database, with a worker process of its own that the operating system lets wait (`nice -n 19`).
+With `lane` the background is in a lane of its own, with a worker process of its own that the
+operating system lets wait (`nice -n 19`). With `apart` it is in a deployment of its own, which is
+another schema of the same database, with such a worker.
 
     python -m bench.foreground --postgres URL [--turns 2] [--seconds 8] [--ways kept apart]
 """
@@ -30,6 +31,7 @@ from bench.overload.stage import Stage
 from bench.steady.loop import Beside
 from bench.targets import Postgres
 from late.app.task import Call
+from late.control import Control
 from late.outbox import connect
 from late.scheduler.limits.ready_queues import ReadyQueues
 from late.schema.migrate import upgrade
@@ -38,14 +40,16 @@ RATE = 40
 """Foreground tasks a second."""
 CALL_S = 0.05
 """The time for which the service of the shape `call` lets a handler wait."""
-BACKLOG = {"nothing": 16_000, "write": 1_500, "call": 400}
+BACKLOG = {"nothing": 24_000, "write": 1_500, "call": 400}
 """Background tasks for each second of the measurement."""
 SETTLING_S = 2.0
 """From the commit of the backlog to the measurement."""
-WAYS = ("kept", "without", "apart")
+WAYS = ("kept", "without", "lane", "apart")
 """Where the background is, and what of it is held back."""
 APART = "?options=-csearch_path%3Dbackground"
 """Makes the URL of the database that of the other deployment."""
+LANE = "background"
+LANE_SHARDS = 8
 
 
 class Found(NamedTuple):
@@ -111,21 +115,29 @@ def nothing_kept() -> ExitStack:
     return stack
 
 
-class Apart:
-    """The other deployment, with a worker in a process of its own."""
+class Elsewhere:
+    """The other lane or deployment, with a worker in a process of its own."""
 
-    def __init__(self, url: str, shape: str) -> None:
-        self._url = url + APART
-        with connect(url) as tx:
-            tx.execute("create schema background")
-        upgrade(self._url)
-        with connect(self._url) as tx:
-            tx.execute("create table written (id serial primary key, note text)")
+    def __init__(self, url: str, shape: str, way: str) -> None:
+        self._url, lanes = url, ""
+        if way == "lane":
+            lanes = LANE
+            with Control(url) as control:
+                control.lanes.create(LANE, LANE_SHARDS)
+        else:
+            self._url = url + APART
+            with connect(url) as tx:
+                tx.execute("create schema background")
+            upgrade(self._url)
+            with connect(self._url) as tx:
+                tx.execute("create table written (id serial primary key, note text)")
         context = get_context("spawn")
         self._over, self._ready = context.Event(), context.Event()
         self._said, say = context.Pipe(duplex=False)
         self._process = context.Process(
-            target=_work_apart, args=(self._url, shape, self._ready, self._over, say), daemon=True
+            target=_work_there,
+            args=(self._url, shape, lanes, self._ready, self._over, say),
+            daemon=True,
         )
         self._process.start()
         say.close()
@@ -145,12 +157,14 @@ class Apart:
         return began
 
 
-def _work_apart(url: str, shape: str, ready: Any, over: Any, say: Any) -> None:
+def _work_there(url: str, shape: str, lanes: str, ready: Any, over: Any, say: Any) -> None:
     os.nice(19)
     done = list[float]()
 
     async def work() -> None:
-        async with Stage(url, app_of(url, shape, Samples(), done), {}).open(concurrency=16):
+        async with Stage(url, app_of(url, shape, Samples(), done), {}).open(
+            concurrency=16, lanes=lanes
+        ):
             ready.set()
             await asyncio.to_thread(over.wait)
 
@@ -163,10 +177,12 @@ async def turn(url: str, shape: str, seconds: float, way: str) -> Found:
     samples, done = Samples(), list[float]()
     app = app_of(url, shape, samples, done)
     stage = Stage(url, app, {})
-    async with stage.open(concurrency=16):
+    async with stage.open(concurrency=16, lanes="default" if way == "lane" else ""):
         with connect(url) as tx:
             tx.execute("create table written (id serial primary key, note text)")
-        apart = await asyncio.to_thread(Apart, url, shape) if way == "apart" else None
+        there = None
+        if way in ("lane", "apart"):
+            there = await asyncio.to_thread(Elsewhere, url, shape, way)
         stage.produce("task", foreground, RATE)
         while not stage.committed:  # noqa: ASYNC110 -- another process counts
             await asyncio.sleep(0.1)
@@ -176,18 +192,18 @@ async def turn(url: str, shape: str, seconds: float, way: str) -> Found:
             await asyncio.sleep(seconds)
             quiet_until = time.monotonic()
         number = round(BACKLOG[shape] * (seconds + SETTLING_S))
-        low = app.tasks["work"].options(priority=-1)
+        low = app.tasks["work"].options(priority=-1, lane=LANE if way == "lane" else "default")
         calls = [low.call(0.0, low=True) for _ in range(number)]
-        if apart is None:
+        if there is None:
             await asyncio.to_thread(stage.enqueue, calls)
         else:
-            await asyncio.to_thread(apart.enqueue, app, calls)
+            await asyncio.to_thread(there.enqueue, app, calls)
         await asyncio.sleep(SETTLING_S)
         beside_from = time.monotonic()
         await asyncio.sleep(seconds)
         beside_until = time.monotonic()
-        if apart is not None:
-            done = await asyncio.to_thread(apart.done)
+        if there is not None:
+            done = await asyncio.to_thread(there.done)
         ran = sum(beside_from <= at < beside_until for at in done)
         left = number - len(done)
         await stage.cease(samples)
