@@ -8,6 +8,7 @@ import typer
 
 from late.cli import group, options, output
 from late.errors import ConfigError, LateError
+from late.tailer.placement import lanes_of
 
 if TYPE_CHECKING:
     from late.control import Control
@@ -16,6 +17,7 @@ if TYPE_CHECKING:
         OwnerView,
         ShardStatus,
         Status,
+        WorkerStatus,
     )
 
 
@@ -154,16 +156,21 @@ def _tables(found: Status, where: str) -> None:
             (
                 w.worker_id,
                 w.address,
-                ", ".join(w.groups),
+                ", ".join(w.groups) + _lanes(w),
                 w.shards,
                 w.capacity,
-                w.version,
+                w.version.partition("+")[0],  # what follows is for other workers
                 _ago(found.now_us, w.started_at_us),
                 output.age(w.expires_in_s),
             )
             for w in found.workers
         ],
     )
+
+
+def _lanes(worker: WorkerStatus) -> str:
+    lanes = lanes_of(worker.version)
+    return f" (lanes {', '.join(lanes)})" if lanes else ""
 
 
 def _judged(found: Status) -> None:

@@ -135,6 +135,13 @@ def test_a_lane_is_worked_by_its_own_workers_and_by_those_of_all_lanes(shop: Sho
     assert shop.ran() == {n: "bulk" if n < 10 else "default" for n in range(20)}
     assert sorted(lanes_of(each.version) for each in shop.live()) == [("bulk",), ("default",)]
 
+    shown = subprocess.run(
+        [sys.executable, "-m", "late.cli", "status", shop.url],
+        check=True, capture_output=True, text=True, timeout=120,
+    ).stdout  # fmt: skip
+    assert "default (lanes bulk)" in shown
+    assert "placement" not in shown
+
     shop.until(lambda: not shop.unsettled())  # what is not recorded would be repeated
     shop.kill("bulk")
     assert shop.owners(BULK) == {None}

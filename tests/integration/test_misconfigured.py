@@ -4,7 +4,7 @@ that is as it should be."""
 from __future__ import annotations
 
 import pytest
-from sqlalchemy import insert, update
+from sqlalchemy import delete, insert, update
 
 import late
 from late.control import Control
@@ -14,6 +14,7 @@ from late.outbox import connect
 from late.schema.engine import make_engine, reading, write
 from late.schema.tables import group, lane, schedule, token, worker
 from late.store import open_store
+from late.tailer.placement import announced
 from tests.conformance.kit import own, parked
 from tests.integration.control_kit import execute
 
@@ -90,6 +91,42 @@ async def test_each_mistake_is_found_and_named(url: str) -> None:
     assert "max_backlog of queue payments in group forgotten" in checks["bounds"].detail
     assert "nightly will never fire" in checks["schedules"].detail
     assert "shop expired" in checks["tokens"].detail
+
+
+def test_a_lane_that_no_worker_serves_is_named_with_the_command(url: str) -> None:
+    def check(*versions: str, groups: str = '["default"]') -> Check:
+        rows = [
+            live(f"w-{number}", version) | {"consumer_groups": groups}
+            for number, version in enumerate(versions)
+        ]
+
+        def change(tx: object) -> None:
+            tx.execute(delete(worker))  # type: ignore[attr-defined]
+            if rows:
+                tx.execute(insert(worker), rows)  # type: ignore[attr-defined]
+
+        engine = make_engine(url)
+        write(engine, change)
+        engine.dispose()
+        return found(url)["lane workers"]
+
+    execute(url, "insert into late_lane (name, first_shard, shards, version)"
+                 " values ('bulk', 1024, 2, 0)")  # fmt: skip
+    bulk, default = (announced("1", lanes=[name]) for name in ("bulk", "default"))
+    good = Check("lane workers", "ok", "every lane has one, or nobody works at all")
+    for fine in ([], [announced("1")], [bulk, default], [bulk, announced("1")], [bulk, "0.1.0"]):
+        assert check(*fine) == good
+        assert found(url)["releases"].result == ("warning" if "0.1.0" in fine else "ok")
+    assert check(default, default) == Check(
+        "lane workers",
+        "warning",
+        "no worker serves lane bulk in group default: its tasks stand still. Start late worker "
+        "MODULE:APP --lanes bulk, or one without --lanes",
+    )
+    assert check(bulk, groups='["audit"]').detail == (
+        "no worker serves lane default in group audit: its tasks stand still. Start late worker "
+        "MODULE:APP --group audit --lanes default, or one without --lanes"
+    )
 
 
 async def test_a_bound_that_nobody_counts_for_is_named_with_the_command(url: str) -> None:

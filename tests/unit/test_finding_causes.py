@@ -8,8 +8,9 @@ from late.control.analyze.report import Pair
 from late.control.findings.findings import findings
 from late.control.status.disk import Disk
 from late.model.worker_report import Failing, OutageReport, Run, ScheduleSlips, SilentConsumer
+from late.tailer.placement import announced
 from tests.unit.test_findings import TASK, reported, stalled, target, with_reports
-from tests.unit.test_web_views import NOW_US, group, seen, shard
+from tests.unit.test_web_views import NOW_US, WORKER, group, seen, shard
 
 
 def test_a_group_that_is_behind_names_the_cause_and_the_command_that_helps() -> None:
@@ -92,3 +93,17 @@ def test_each_kind_of_task_that_does_not_end_is_named() -> None:
     many = tuple(stuck(f"t{n}", n) for n in range(5))
     [found] = findings(with_reports(seen(), stalled(stuck=many)))
     assert "; and 2 other kinds of task. " in found.detail
+
+
+def test_shards_without_an_owner_are_explained_by_workers_of_other_lanes() -> None:
+    def detail(*versions: str) -> str:
+        workers = tuple(msgspec.structs.replace(WORKER, version=each) for each in versions)
+        look = seen(groups=(group(),), shards=(shard(owner_live=False),), workers=workers)
+        [found] = findings(look)
+        return found.detail
+
+    bulk, mail = (announced("1", lanes=[name]) for name in ("bulk", "mail"))
+    assert detail(mail, bulk).endswith(
+        " Its workers serve the lanes bulk, mail alone; `late doctor` names those without any."
+    )
+    assert "lanes" not in detail(bulk, announced("1")), "the second serves all"

@@ -28,6 +28,12 @@ def test_a_worker_without_trouble_is_alive() -> None:
     assert (found.version, found.runs, found.shards) == ("0.3.0", (), 1)
 
 
+def test_the_lanes_of_a_worker_are_named_beside_its_groups() -> None:
+    found = row(version=announced("0.3.0", lanes=["my.bulk", "a"]))
+    assert (found.version, found.lanes) == ("0.3.0", ("a", "my.bulk"))
+    assert row(version="0.3.0+placement.3").lanes == ()
+
+
 def test_a_worker_that_leaves_or_waits_says_so() -> None:
     assert (row(capacity=0.0).level, row(capacity=0.0).state) == ("warn", "leaving")
     assert row(version=announced("1", standby=True)).state == "standby"

@@ -20,10 +20,11 @@ from late.control.sql.shards import survey
 from late.control.views import Check
 from late.errors import InvalidPolicy
 from late.model import queue_settings
-from late.model.task import SHARDS_MAX
+from late.model.task import DEFAULT_GROUP, SHARDS_MAX
 from late.model.ticks import fires_at_us
 from late.schema.tables import dead, group, lane, queue, schedule, target, timer, token, worker
 from late.store.common.groups import reads_of
+from late.tailer.placement import lanes_of
 
 ROWS = 1_000
 """Rows of one (group, shard) that are looked at."""
@@ -40,6 +41,7 @@ def examine(connection: Connection) -> Iterator[Check]:
     yield _versions(connection)
     yield _idle(connection)
     yield _lanes(connection)
+    yield _lane_workers(connection)
     yield _handlers(connection)
     yield _held_back(connection)
     yield bounds.check(connection)
@@ -90,7 +92,8 @@ def _groups(connection: Connection) -> Check:
 
 
 def _versions(connection: Connection) -> Check:
-    versions = sorted({version for version, _ in _live(connection)})
+    # What follows the + is for other workers.
+    versions = sorted({version.partition("+")[0] for version, _ in _live(connection)})
     if len(versions) < 2:
         return Check("releases", "ok", "live workers are of one release")
     return Check(
@@ -131,6 +134,27 @@ def _lanes(connection: Connection) -> Check:
         "lanes", "warning",
         f"shard {outside[0]} holds tasks and is of no lane: an app has more shards than the "
         f"database. late shards --set {outside[-1] + 1}, or App(shards=...) as late shards says",
+    )  # fmt: skip
+
+
+def _lane_workers(connection: Connection) -> Check:
+    """A lane that no worker of a group serves, while the group has workers of other lanes."""
+    lanes = connection.execute(select(lane.c.name).order_by(lane.c.first_shard)).scalars().all()
+    workers = _live(connection)
+    found = []
+    for name in sorted({name for _, groups in workers for name in groups}):
+        # A worker of an older version names none; beside it all serve all lanes.
+        served = [lanes_of(version) or lanes for version, groups in workers if name in groups]
+        found += [(each, name) for each in lanes if not any(each in some for some in served)]
+    if not found:
+        return Check("lane workers", "ok", "every lane has one, or nobody works at all")
+    unserved, name = found[0]
+    group_option = "" if name == DEFAULT_GROUP else f" --group {name}"
+    named = ", ".join(f"lane {each} in group {of}" for each, of in found[:5])
+    return Check(
+        "lane workers", "warning",
+        f"no worker serves {named}: its tasks stand still. Start late worker MODULE:APP"
+        f"{group_option} --lanes {unserved}, or one without --lanes",
     )  # fmt: skip
 
 

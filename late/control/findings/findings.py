@@ -140,6 +140,7 @@ def _of_group(group: GroupView, seen: Snapshot, cause: Finding | None) -> Iterat
     if homeless and group.workers:
         text = f"{homeless} of {len(ours)} shards have no live owner."
         text += (why := workers.unlisted(seen, group.name))
+        text += workers.of_lanes(seen, group.name)
         link = "workers" if why else f"shards?group={quote(group.name, safe='')}"
         unowned = Finding("bad", f"Shards of {group.name} are not worked", text, link,
                           "late status --owners")  # fmt: skip

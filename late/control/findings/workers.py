@@ -14,6 +14,7 @@ from late.control.findings.phrases import age
 from late.control.status.snapshot import Snapshot
 from late.control.views import Reported
 from late.model.worker_report import Run
+from late.tailer.placement import lanes_of
 
 ENDS = "What helps: end this process; others take its shards over, and these tasks run again."
 """Nothing else ends a thread. `late worker --exit-when-stuck` does it by itself."""
@@ -52,6 +53,15 @@ def unlisted(seen: Snapshot, group: str) -> str:
         f" {len(told)} workers are not on their list of members (LATE_MEMBERSHIP): {names}. What"
         " helps: put them on the list, or unset LATE_MEMBERSHIP, and restart them."
     )
+
+
+def of_lanes(seen: Snapshot, group: str) -> str:
+    """Say which lanes the workers of a group serve if none of them serves all."""
+    ours = [lanes_of(each.version) for each in seen.status.workers if group in each.groups]
+    if not ours or not all(ours):
+        return ""
+    names = ", ".join(sorted({name for lanes in ours for name in lanes}))
+    return f" Its workers serve the lanes {names} alone; `late doctor` names those without any."
 
 
 def find(seen: Snapshot) -> Iterator[Finding]:

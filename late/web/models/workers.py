@@ -11,7 +11,7 @@ from late.control.findings.workers import DUTIES, standing
 from late.control.status.snapshot import Snapshot
 from late.control.views import Reported, WorkerStatus
 from late.model.worker_report import Run, WorkerReport
-from late.tailer.placement import waits
+from late.tailer.placement import lanes_of, waits
 from late.web.formats import age
 
 NAMED = 3
@@ -37,6 +37,8 @@ class WorkerRow(msgspec.Struct, frozen=True):
     """The offset of its clock from the database's."""
     version: str
     groups: tuple[str, ...]
+    lanes: tuple[str, ...]
+    """Those that it serves; empty: all."""
     shards: int
     runs: tuple[Run, ...]
     """The longest of what it runs for over two seconds."""
@@ -81,6 +83,7 @@ def _row(worker: WorkerStatus | None, told: Reported | None) -> WorkerRow:
         # What follows the + is for other workers.
         version=worker.version.partition("+")[0] if worker else "–",
         groups=worker.groups if worker else report.groups,
+        lanes=lanes_of(worker.version) if worker else (),
         shards=worker.shards if worker else 0,
         runs=tuple(running[:NAMED]),
         more=len(running) - len(running[:NAMED]),
