@@ -8,7 +8,7 @@ import typer
 
 from late.cli import group, options, output
 from late.errors import ConfigError, LateError
-from late.tailer.placement import lanes_of
+from late.tailer.placement import lanes_of, without_lanes
 
 if TYPE_CHECKING:
     from late.control import Control
@@ -159,7 +159,7 @@ def _tables(found: Status, where: str) -> None:
                 ", ".join(w.groups) + _lanes(w),
                 w.shards,
                 w.capacity,
-                w.version.partition("+")[0],  # what follows is for other workers
+                without_lanes(w.version),
                 _ago(found.now_us, w.started_at_us),
                 output.age(w.expires_in_s),
             )

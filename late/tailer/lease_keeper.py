@@ -120,10 +120,8 @@ class LeaseKeeper:
         self._on_lost = on_lost
         self._on_distrusted = on_distrusted
         self._on_trusted = on_trusted
-        self._hurry = hurry
-        self._kept = kept
-        self._seen = seen
-        self._layout = layout
+        self._hurry, self._kept = hurry, kept
+        self._seen, self._layout = seen, layout
         self._standby = Standby(me, standby_s, monotonic)
         self._announce = announce
         self._notice = notice or ReleaseNotice(0.0, list_s=0.0)

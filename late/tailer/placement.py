@@ -104,6 +104,13 @@ def lanes_of(version: str) -> tuple[str, ...]:
     return _said(version).lanes
 
 
+def without_lanes(version: str) -> str:
+    """Return a version without the lanes that it names: they are shown beside it."""
+    return (
+        re.sub(r"[.]lanes=[^+|.]+(?=[.])", "", version, count=1) if lanes_of(version) else version
+    )
+
+
 def owners(keys: Collection[str], weights: Mapping[str, float], number: int) -> dict[str, str]:
     """Return key -> node by the placement of this number (`agreed`)."""
     if number >= BOUNDED:

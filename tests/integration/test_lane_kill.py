@@ -140,7 +140,7 @@ def test_a_lane_is_worked_by_its_own_workers_and_by_those_of_all_lanes(shop: Sho
         check=True, capture_output=True, text=True, timeout=120,
     ).stdout  # fmt: skip
     assert "default (lanes bulk)" in shown
-    assert "placement" not in shown
+    assert "lanes=" not in shown
 
     shop.until(lambda: not shop.unsettled())  # what is not recorded would be repeated
     shop.kill("bulk")

@@ -26,6 +26,7 @@ from late.tailer.placement import (
     place,
     place_of,
     waits,
+    without_lanes,
 )
 
 names = st.text("abcdef0123456789", min_size=1, max_size=6)
@@ -220,6 +221,7 @@ def test_a_version_names_its_lanes_and_older_workers_read_the_rest(
     assert lanes_of(said) == tuple(sorted(lanes))
     assert (waits(said), place_of(said), agreed([said])) == (standby, place, LANES)
     assert said.partition("+")[0] == version.partition("+")[0]
+    assert without_lanes(said) == announced(version, standby=standby, place=place)
     for each in (said, announced(version, standby=standby, place=place)):
         found = OF_NUMBER_3.search(each)
         assert found
