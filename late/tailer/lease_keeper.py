@@ -177,12 +177,11 @@ class LeaseKeeper:
         """
         return self._monotonic() < self._trusted_until
 
-    @property
-    def lowest_shard(self) -> ShardId | None:
-        """The lowest shard of the fleet that workers serve; None before the first view. Its owner
+    def lowest_shard(self, group: str) -> ShardId | None:
+        """The lowest shard that workers of the group serve; None before the first view. Its owner
         in any group does what one worker must do for all."""
         seen = self._membership
-        return ownership.lowest_shard(seen, self._layout()) if seen else None
+        return ownership.lowest_shard(seen, group, self._layout()) if seen else None
 
     @property
     def shards_total(self) -> int:

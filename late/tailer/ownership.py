@@ -129,18 +129,13 @@ def first_holder(membership: Membership) -> str | None:
     return min(held)[2] if held else None
 
 
-def lowest_shard(membership: Membership, layout: Layout = NO_LANES) -> ShardId | None:
-    """Return the lowest shard of the fleet; where lanes count, the lowest one that has an owner by
-    placement in any group: nobody may serve the lane below."""
-    found: set[ShardId] = set()
-    for group in {group for worker in membership.workers for group in worker.groups}:
-        nodes, number = _nodes(membership, group)
-        if not any(node.lanes for node in nodes):
-            found.clear()
-            break
-        owners = _placed(group, membership.shards, nodes, number, layout)
-        found.update(list(owners)[:1])
-    return min(found or membership.shards, default=None)
+def lowest_shard(membership: Membership, group: str, layout: Layout = NO_LANES) -> ShardId | None:
+    """Return the lowest shard of the fleet; where lanes count in the group, the lowest one that has
+    an owner there by placement: nobody may serve the lanes below."""
+    nodes, number = _nodes(membership, group)
+    if not any(node.lanes for node in nodes):
+        return min(membership.shards, default=None)
+    return next(iter(_placed(group, membership.shards, nodes, number, layout)), None)
 
 
 def has_heirs(

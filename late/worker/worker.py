@@ -494,7 +494,7 @@ class Worker:
         self.scheduler.pages(group, self.shadow.paced(group, pages))
 
     def is_maintainer(self) -> bool:
-        """Tell whether this worker, if not of shadows, does what one must for all (note 0019)."""
-        lowest = self.keeper.lowest_shard
-        held = any((group, lowest) in self.scheduler.cores for group in self.groups)
-        return held and not self.shadow.on
+        """Tell whether this worker does what one must do for all. Several may: see note 0019. One
+        of shadows does nothing for others."""
+        lowest = ((group, self.keeper.lowest_shard(group)) for group in self.groups)
+        return any(key in self.scheduler.cores for key in lowest) and not self.shadow.on

@@ -96,7 +96,7 @@ async def test_a_lone_worker_holds_everything(url: str) -> None:
         await a.holds(ALL)
         assert {(lease.group, lease.shard_id) for lease in a.acquired} == ALL
         assert a.keeper.trusted
-        assert a.keeper.lowest_shard == 0
+        assert a.keeper.lowest_shard(GROUP) == 0
 
 
 async def test_two_workers_share_and_a_stopped_one_hands_over_at_once(url: str) -> None:

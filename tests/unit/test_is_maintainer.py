@@ -20,7 +20,7 @@ def keeps(
     worker: Any = SimpleNamespace(
         groups=groups,
         shadow=SimpleNamespace(on=shadow),
-        keeper=SimpleNamespace(lowest_shard=lowest),
+        keeper=SimpleNamespace(lowest_shard=lambda _: lowest),
         scheduler=SimpleNamespace(cores=dict.fromkeys(owned)),
     )
     return Worker.is_maintainer(worker)

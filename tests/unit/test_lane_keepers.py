@@ -10,7 +10,7 @@ from late.model.lanes import Lane, Layout
 from late.model.task import ShardId
 from late.tailer.placement import announced
 from late.testing.clock import VirtualClock
-from tests.unit.lease_keeper_kit import Fleet, Leases, running
+from tests.unit.lease_keeper_kit import GROUP, Fleet, Leases, running
 
 LAYOUT = Layout((Lane("bulk", 1024, 2), Lane("default", 0, 4)))
 SHARDS = tuple(map(ShardId, (*range(4), 1024, 1025)))
@@ -60,9 +60,9 @@ async def test_each_takes_its_lanes_and_leaves_the_others() -> None:
             two = await started(stack, Two(clock, of("bulk"), of("default")))
             await two.show()
             assert two.held() == (BULK, DEFAULT)
-            assert two.me.keeper.lowest_shard == 0, "the peer does the maintenance"
+            assert two.me.keeper.lowest_shard(GROUP) == 0, "the peer does the maintenance"
             await two.show(gone="peer")
-            assert two.me.keeper.lowest_shard == BULK[0]
+            assert two.me.keeper.lowest_shard(GROUP) == BULK[0]
             assert two.me.held() == BULK, "nobody serves the lane of the one that died"
             assert two.store.owners["default", SHARDS[0]] == "peer"
 

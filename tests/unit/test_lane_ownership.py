@@ -110,13 +110,17 @@ def test_an_heir_serves_a_lane_of_what_i_hold() -> None:
 
 
 def test_maintenance_is_for_the_owner_of_the_lowest_shard_that_is_served() -> None:
-    assert lowest_shard(fleet({"a": of("bulk"), "b": of("mail")}), LAYOUT) == 1024
-    assert lowest_shard(fleet({"a": of("bulk"), "b": of()}), LAYOUT) == 0
-    assert lowest_shard(fleet({"a": of("bulk"), "b": OLD}), LAYOUT) == 0
-    other = worker("b", "other")
-    assert lowest_shard(view([*fleet({"a": of("bulk")}).workers, other], (), SHARDS), LAYOUT) == 0
-    assert lowest_shard(fleet({"a": of("gone")}), LAYOUT) == 0, "nobody serves anything"
-    assert lowest_shard(view([], (), ()), LAYOUT) is None
+    def lowest(seen: Membership) -> int | None:
+        return lowest_shard(seen, GROUP, LAYOUT)
+
+    assert lowest(fleet({"a": of("bulk"), "b": of("mail")})) == 1024
+    assert lowest(fleet({"a": of("bulk"), "b": of()})) == 0
+    assert lowest(fleet({"a": of("bulk"), "b": OLD})) == 0
+    other = view([*fleet({"a": of("bulk")}).workers, worker("b", "other")], (), SHARDS)
+    assert lowest(other) == 1024, "each group has its own"
+    assert lowest_shard(other, "other", LAYOUT) == 0
+    assert lowest(fleet({"a": of("gone")})) is None, "nobody serves anything"
+    assert lowest(view([], (), ())) is None
 
 
 # ---------------------------------------------------------------------- properties

@@ -11,18 +11,18 @@ from late.model.task import ShardId, Suspect, TaskId
 from late.tailer.lease_keeper import HURRIES_MAX, SUSPECTS_TOLD
 from late.tailer.membership import QUARANTINE_US
 from late.testing.clock import VirtualClock
-from tests.unit.lease_keeper_kit import TTL_S, Fleet, key, placed, running
+from tests.unit.lease_keeper_kit import GROUP, TTL_S, Fleet, key, placed, running
 
 
 async def test_the_first_view_is_acted_upon_at_once_a_few_shards_at_a_time() -> None:
     with VirtualClock() as clock:
         fleet = Fleet(clock, shards=10)
         assert not fleet.keeper.trusted
-        assert fleet.keeper.lowest_shard is None
+        assert fleet.keeper.lowest_shard(GROUP) is None
         async with running(fleet):
             await fleet.show(fleet.view())
             assert fleet.keeper.trusted
-            assert fleet.keeper.lowest_shard == 0
+            assert fleet.keeper.lowest_shard(GROUP) == 0
             assert fleet.said == [
                 ("trusted", 0.0),
                 ("acquired", [0, 1, 2, 3]),
