@@ -162,6 +162,20 @@ async def test_a_bound_that_nobody_counts_for_is_named_with_the_command(url: str
         )
 
 
+async def test_a_worker_of_some_lanes_counts_for_bounds(url: str) -> None:
+    with Control(url) as control:
+        control.queues.change("queue", "mail", {"max_backlog": 10})
+    execute(url, "insert into late_lane (name, first_shard, shards, version)"
+                 " values ('bulk', 1024, 2, 0)")  # fmt: skip
+    store = open_store(url)
+    await store.open()
+    await own(store, 1025)
+    await store.close()
+    assert found(url)["bounds"].result == "warning", "it is not the owner of the lowest shard"
+    execute(url, f"update late_worker set version = '{announced('1', lanes=['bulk'])}'")
+    assert found(url)["bounds"].result == "ok", "nobody serves what is below"
+
+
 def test_a_knob_of_another_release_is_a_fault(url: str) -> None:
     with Control(url) as control:
         control.queues.change("queue", "payments", {"rate": 5.0})

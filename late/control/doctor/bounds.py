@@ -19,6 +19,7 @@ from late.model import queue_settings
 from late.model.task import DEFAULT_GROUP
 from late.schema.tables import group, lease, queue, worker
 from late.store.common.groups import PAUSED, is_shadow, reads_of
+from late.tailer.placement import lanes_of
 
 SHOWN = 5
 KNOBS = ("max_backlog", "key_backlog")
@@ -64,20 +65,24 @@ def _bounds(connection: Connection) -> Iterator[tuple[str, str]]:
 
 def _counted(connection: Connection) -> set[str]:
     """Return the groups of live workers, if one of these counts: the owner of the lowest shard of
-    one of its groups."""
-    lowest = min(survey(connection).used, default=None)
-    held = select(lease.c.owner, lease.c.consumer_group).where(lease.c.shard_id == lowest)
-    owners = {(row.owner, row.consumer_group) for row in connection.execute(held)}
-    live = select(worker.c.worker_id, worker.c.consumer_groups).where(
+    one of its groups; where workers serve some lanes only, of the lowest one that is owned."""
+    used = survey(connection).used
+    leases = select(lease.c.shard_id, lease.c.owner, lease.c.consumer_group)
+    live = select(worker.c.worker_id, worker.c.consumer_groups, worker.c.version).where(
         worker.c.expires_at_us > now_us(connection)
     )
-    found: set[str] = set()
-    somebody = False
-    for worker_id, text in connection.execute(live):
-        names = msgspec.json.decode(text, type=list[str])
-        somebody |= any((worker_id, name) in owners for name in names)
-        found.update(names)
-    return found if somebody else set()
+    groups_of, by_lanes = dict[str, list[str]](), set[str]()
+    for worker_id, text, version in connection.execute(live):
+        groups_of[worker_id] = msgspec.json.decode(text, type=list[str])
+        by_lanes.update(groups_of[worker_id] if lanes_of(version) else ())
+    lowest: dict[str, tuple[int, str]] = {}
+    for shard_id, owner, name in connection.execute(leases):
+        if shard_id in used and name in groups_of.get(owner, ()):
+            lowest[name] = min((shard_id, owner), lowest.get(name, (shard_id, owner)))
+    first = min(used, default=None)
+    if any(shard == first or name in by_lanes for name, (shard, _) in lowest.items()):
+        return {name for names in groups_of.values() for name in names}
+    return set()
 
 
 def _command(name: str, paused: bool) -> str:
