@@ -114,10 +114,7 @@ class Task(Generic[P, R]):
         self.wants_context = signature.wants_context
         self.shape = signature.shape
         stored: Any = dict[str, Any] if self.shape is dict else self.shape
-        self._decoders: dict[payloads.Format, Callable[[bytes], Any]] = {
-            "json": msgspec.json.Decoder(stored, dec_hook=models.decode).decode,
-            "msgpack": msgspec.msgpack.Decoder(stored, dec_hook=models.decode).decode,
-        }
+        self._decoders = _decoders(stored)
         self._has_defaults = bool(getattr(self.shape, "__struct_defaults__", ()))
         plain = codec is codecs.JSON and self.shape is not dict
         self._plain = self._decoders["json"] if plain else None
@@ -289,6 +286,14 @@ class Task(Generic[P, R]):
             return values
         found = msgspec.structs.asdict(values)
         return _given(found) if self._has_defaults else found
+
+
+def _decoders(shape: Any) -> dict[payloads.Format, Callable[[bytes], Any]]:
+    """Return the decoders of stored arguments."""
+    return {
+        "json": msgspec.json.Decoder(shape, dec_hook=models.decode).decode,
+        "msgpack": msgspec.msgpack.Decoder(shape, dec_hook=models.decode).decode,
+    }
 
 
 def _ints(shape: type[msgspec.Struct] | type[dict[str, Any]]) -> tuple[str, ...] | None:

@@ -250,9 +250,7 @@ def enqueue(
         str | None, typer.Option(metavar="TIME|WHEN", help="Do not start after that.")
     ] = None,
     priority: Annotated[int | None, typer.Option(help="-100..100, higher first.")] = None,
-    lane: Annotated[
-        str | None, typer.Option(help="The named range of shards that it goes to.")
-    ] = None,
+    lane: Annotated[str | None, typer.Option(help="The range of shards it goes to.")] = None,
     ordering_key: Annotated[
         str | None, typer.Option(help="Tasks of one key run in order, one at a time.")
     ] = None,
@@ -283,7 +281,7 @@ def enqueue(
     """
     arguments = options.json_object(args, "--args")
     wanted: dict[str, Any] = {
-        "delay": None if delay is None else options.duration_us(delay, "--delay") / 1_000_000,
+        "delay": _seconds(delay, "--delay"),
         "at": None if at is None else options.instant(at, "--at"),
         "expires": None if expires is None else _expires(expires),
         "priority": priority,
@@ -291,13 +289,9 @@ def enqueue(
         "ordering_key": ordering_key,
         "limit_key": limit_key,
         "unique_key": unique_key,
-        "unique_for": None
-        if unique_for is None
-        else options.duration_us(unique_for, "--unique-for") / 1_000_000,
+        "unique_for": _seconds(unique_for, "--unique-for"),
         "on_conflict": on_conflict,
-        "max_wait": None
-        if max_wait is None
-        else options.duration_us(max_wait, "--max-wait") / 1_000_000,
+        "max_wait": _seconds(max_wait, "--max-wait"),
         "headers": options.pairs(header, "--header") if header else None,
     }
     given = {key: value for key, value in wanted.items() if value is not None}
@@ -305,12 +299,12 @@ def enqueue(
     output.line(json, {"task_id": task_id}, task_id)
 
 
+def _seconds(text: str | None, option: str) -> float | None:
+    return None if text is None else options.duration_us(text, option) / 1_000_000
+
+
 def _expires(text: str) -> Any:
-    return (
-        options.instant(text, "--expires")
-        if "T" in text
-        else options.duration_us(text, "--expires") / 1_000_000
-    )
+    return options.instant(text, "--expires") if "T" in text else _seconds(text, "--expires")
 
 
 def _enqueue(

@@ -448,16 +448,6 @@ _ALL = (
         r"assert",
     ),
     Defect(
-        "fence-of-another-lane", "an insert depends on the version of a lane that is not its own",
-        z.fence_of_another_lane,
-        "tests/integration/test_named_lanes.py::test_keys_of_a_lane_follow_its_resize[sqlite]",
-        r"assert",
-    ),
-    Defect(
-        "lanes-unheeded", "a worker owns shards of lanes that it does not serve",
-        z.lanes_unheeded, "worlds", r"E11:", worlds=20, first=930_000,
-    ),
-    Defect(
         "stale-metrics", "the autoscaler acts on old metrics",
         z.stale_metrics_count, AUTOSCALER + "test_whatever_is_seen_the_promises_hold",
         r"assert",
@@ -504,7 +494,5 @@ _ALL = (
     ),
 )  # fmt: skip
 
-DEFECTS: dict[str, Defect] = {
-    defect.name: defect
-    for defect in (*_ALL, *workflows.DEFECTS, *transactions.DEFECTS, *background.DEFECTS)
-}
+LISTS = (_ALL, workflows.DEFECTS, transactions.DEFECTS, background.DEFECTS, z.DEFECTS)
+DEFECTS: dict[str, Defect] = {each.name: each for some in LISTS for each in some}

@@ -17,6 +17,7 @@ from late.model.task import Fence
 from late.scheduler.core.lane_drain import LaneDrain
 from late.tailer import ownership
 from tests.defects.components import replace
+from tests.defects.defect import Defect
 
 
 def keys_move_at_once() -> None:
@@ -99,3 +100,23 @@ def trusted_for_ever() -> None:
         old(self, term, decision, float("inf"))
 
     old = replace(Autoscaler, "_change", change)
+
+
+DEFECTS = (
+    Defect(
+        "fence-of-another-lane",
+        "an insert depends on the version of a lane that is not its own",
+        fence_of_another_lane,
+        "tests/integration/test_named_lanes.py::test_keys_of_a_lane_follow_its_resize[sqlite]",
+        r"assert",
+    ),
+    Defect(
+        "lanes-unheeded",
+        "a worker owns shards of lanes that it does not serve",
+        lanes_unheeded,
+        "worlds",
+        r"E11:",
+        worlds=20,
+        first=930_000,
+    ),
+)

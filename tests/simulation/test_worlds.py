@@ -18,8 +18,8 @@ from tests.simulator.world import World
 from tests.sizes import Budget
 
 FIRST = (0, 800_000, 900_000, 930_000)
-"""From the second on tasks may be background, before the third they may share transactions, and from
-the fourth on there are two lanes."""
+"""From the second on tasks may be background, from the fourth on there are two lanes; before the
+third tasks may share transactions."""
 SEEDS, AT_A_TIME = 160, 20
 BUDGET_S = 1.0
 """Processor time for these, but `FLOOR` of them are lived in any case."""
