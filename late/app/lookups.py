@@ -29,7 +29,7 @@ from late.payload.subject_keys import SubjectKeys
 
 
 class Lanes(Protocol):
-    """What knows lanes."""
+    """A place where lanes are known."""
 
     def unknown_lanes(self, calls: Sequence[Call]) -> Collection[str]:
         """Return the lanes that `calls` name and that are not known."""
