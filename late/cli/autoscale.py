@@ -236,7 +236,7 @@ def _of_lane(
 
     def signals() -> list[Signals]:
         real = [each.name for each in control.groups.all() if each.shadow_of is None]
-        return control.status.signals([(name, None) for name in real])
+        return control.status.lane_signals(real, name)
 
     source = LaneSource(width, signals, shard_rate=shard_rate, drain_s=drain_s)
     return LaneSizer(name, width, lambda shards: control.lanes.resize(name, shards)), source

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any
 
+import msgspec
 import pytest
 from sqlalchemy.orm import Session
 
@@ -191,3 +192,35 @@ def test_a_lane_begins_above_what_others_had(control: Control, backend: Backend)
     control.lanes.resize("default", 1500)
     assert control.lanes.resize("default", 1500).shards == 1500
     assert control.lanes.create("bulk", 1).first_shard == 2 * FIRST
+
+
+@pytest.mark.usefixtures("bulk")
+def test_each_lane_has_its_own_figures_for_the_autoscaler(url: str, control: Control) -> None:
+    app = app_of(url)
+    with connect(url) as tx:
+        app.enqueue_many(tx, [app.tasks["load"].call(n) for n in range(6)])
+        app.tasks["ask"].enqueue(tx, 7)
+    seen = {name: control.status.lane_signals(["default"], name)[0] for name in ("default", "bulk")}
+    assert {name: each.backlog for name, each in seen.items()} == {"default": 1, "bulk": 6}
+    assert drain(app) == {"done": 7}
+    seen = {name: control.status.lane_signals(["default"], name)[0] for name in seen}
+    assert {name: round(each.rate * 60) for name, each in seen.items()} == {"default": 1, "bulk": 6}
+    assert [each.backlog for each in seen.values()] == [0, 0]
+    assert {name: each.shards for name, each in seen.items()} == {"default": 8, "bulk": 2}
+
+
+def test_a_lone_lane_has_the_figures_of_its_group(url: str, control: Control) -> None:
+    app = app_of(url)
+    with connect(url) as tx:
+        app.tasks["ask"].enqueue(tx, 7)
+    ours, theirs = (
+        msgspec.structs.replace(found, age_s=0.0)
+        for (found,) in (
+            control.status.lane_signals(["default"], "default"),
+            control.status.signals([("default", None)]),
+        )
+    )
+    assert ours == theirs
+    control.lanes.create("bulk", 1)
+    with pytest.raises(ConfigError, match="no group 'other'"):
+        control.status.lane_signals(["other"], "default")

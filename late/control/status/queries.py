@@ -133,6 +133,7 @@ class StatusControl(Part):
 
     disk = on_engine(disk.disk_of)
     signals = on_engine(scaling_signals.signals)
+    lane_signals = on_engine(scaling_signals.of_lane)
     add_refused = on_engine(owners.add_refused)
     owners = on_engine(owners.owners)
     simulate = on_engine(simulation.simulate)

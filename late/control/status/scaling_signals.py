@@ -14,6 +14,7 @@ import msgspec
 from sqlalchemy import Connection, Engine, Row, Select, select
 
 from late.autoscaler.keda.demand import Signals, TenantPace
+from late.control.lanes.layout import layout
 from late.control.reports import reports
 from late.control.sql.knob_rows import of_queues
 from late.control.sql.per_shard import Value, lateral_rows
@@ -47,16 +48,47 @@ def signals(engine: Engine, pairs: Sequence[tuple[str, str | None]]) -> list[Sig
             name that was written wrongly. A queue that nobody has heard of may yet come.
     """
     found = status(engine)
-    known = {shard.group for shard in found.shards}
-    for name, _ in pairs:
-        if name not in known:
-            raise ConfigError(
-                f"no group {name[:128]!r}; there are {', '.join(sorted(known))[:400] or 'none'}"
-            )
+    _require(found, [name for name, _ in pairs])
     with reading(engine) as connection:
         paces = _paces(connection, found, sorted({name for name, _ in pairs}))
         limits = _limits(connection, found, paces)
     return [_of(found, paces[name], name, queue, limits) for name, queue in pairs]
+
+
+def _require(found: Status, groups: Sequence[str]) -> None:
+    known = {shard.group for shard in found.shards}
+    for name in groups:
+        if name not in known:
+            raise ConfigError(
+                f"no group {name[:128]!r}; there are {', '.join(sorted(known))[:400] or 'none'}"
+            )
+
+
+def of_lane(engine: Engine, groups: Sequence[str], name: str) -> list[Signals]:
+    """Return the signals of each group, by the shards of one lane. Where there is only one, they
+    are those of the group.
+
+    Raises:
+        ConfigError: there is no such group.
+    """
+    lanes = layout(engine)
+    if len(lanes.lanes) == 1:
+        return signals(engine, [(each, None) for each in groups])
+    found = status(engine)
+    _require(found, groups)
+    ours = tuple(each for each in found.shards if lanes.lane_of(each.shard_id) == name)
+    found = msgspec.structs.replace(found, shards=ours, queues=())
+    with reading(engine) as connection:
+        paces = _paces(connection, found, groups)
+        limits = _limits(connection, found, paces)
+    return [
+        msgspec.structs.replace(
+            _of(found, paces[each], each, None, limits),
+            backlog=sum(s.lag.n + s.in_flight for s in ours if s.group == each),
+            age_s=max([s.lag_s or 0.0 for s in ours if s.group == each], default=0.0),
+        )
+        for each in groups
+    ]
 
 
 def detailed(
