@@ -119,7 +119,7 @@ class Elsewhere:
     """The other lane or deployment, with a worker in a process of its own."""
 
     def __init__(self, url: str, shape: str, way: str) -> None:
-        self._url, lanes = url, ""
+        self._url, lanes = url, None
         if way == "lane":
             lanes = LANE
             with Control(url) as control:
@@ -157,7 +157,7 @@ class Elsewhere:
         return began
 
 
-def _work_there(url: str, shape: str, lanes: str, ready: Any, over: Any, say: Any) -> None:
+def _work_there(url: str, shape: str, lanes: str | None, ready: Any, over: Any, say: Any) -> None:
     os.nice(19)
     done = list[float]()
 
@@ -177,7 +177,7 @@ async def turn(url: str, shape: str, seconds: float, way: str) -> Found:
     samples, done = Samples(), list[float]()
     app = app_of(url, shape, samples, done)
     stage = Stage(url, app, {})
-    async with stage.open(concurrency=16, lanes="default" if way == "lane" else ""):
+    async with stage.open(concurrency=16, lanes="default" if way == "lane" else None):
         with connect(url) as tx:
             tx.execute("create table written (id serial primary key, note text)")
         there = None

@@ -137,10 +137,11 @@ class Producer:
         Raises:
             InvalidTask: one that `calls` name does not exist.
         """
-        for lane in layout(self._engine).lanes:
+        lanes = layout(self._engine).lanes
+        for lane in lanes:
             self._nameless.adopt(lane)
         if unknown := self._nameless.unknown_lanes(calls):
-            raise no_lane(min(unknown))
+            raise no_lane(min(unknown), [lane.name for lane in lanes])
 
     def queue_of(self, put: Put) -> str:
         """The queue that the task goes to."""

@@ -198,6 +198,7 @@ class App:
                 together share one. On PostgreSQL and SQLite, for handlers with a context.
             aliases: former names of the task. What waits under them runs here.
             priority: -100..100, for calls without a priority.
+            lane: the named range of shards for calls without a lane; `default` if none is given.
             codec: the encoding of arguments, instead of the app's.
             result_ttl: keep the function's return value (JSON, at most 256 KiB) for so long, for
                 `app.handle(task_id).result()`; None keeps nothing.

@@ -26,7 +26,8 @@ def check(
 ) -> None:
     """Compare an app with the tasks that wait in a database, before it is deployed.
 
-    Names tasks without a handler, and arguments that would not fit. Exit code 1 if there are any.
+    Names tasks without a handler, arguments that would not fit, and lanes of the app that the
+    database does not have. Exit code 1 if there are any.
     The app's own database is asked if no URL is given.
 
     For information, it compares the app with the live workers of its group: tasks that they handle
@@ -40,6 +41,10 @@ def check(
     with options.control_of(url, url_option or (None if url else app.url)) as control:
         found = control.misfits(app.tasks, app.routes, limit=limit)
         fleet = control.compare_handlers(handlers_of(app), group=app.group)
+        lanes = {each.name for each in control.lanes.all()}
+    missing = sorted({task.lane for task in app.tasks.values() if task.lane} - lanes)
+    for lane in missing:
+        output.note(f"tasks of this app name the lane {lane!r}, which this database does not have")
     if json:
         output.as_json(msgspec.structs.replace(found, fleet=fleet))
     else:
@@ -50,7 +55,7 @@ def check(
         )
         typer.echo(f"{found.looked:,} looked at" + (", there are more" if found.capped else ""))
         _compared(fleet)
-    if found.misfits:
+    if found.misfits or missing:
         raise typer.Exit(1)
 
 

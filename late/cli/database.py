@@ -166,24 +166,29 @@ def shards(
         int | None,
         typer.Option("--create", metavar="N", help="Make the lane, with N shards."),
     ] = None,
+    remove: Annotated[bool, typer.Option("--remove", help="Remove the lane.")] = False,
     json: options.Json = False,
 ) -> None:
-    """Show the lanes (named ranges of shards), make one, or give one another width.
+    """Show the lanes (named ranges of shards), make or remove one, or give one another width.
 
     After a resize producers follow the database, and keep the order of ordering keys; tasks of a
     key that moves wait until its old shard has ended what it has of it. `--set` is for a lane that
     was never resized: it only tells workers what producers do anyway.
     """
-    if len([each for each in (set_, resize, create) if each is not None]) > 1:
-        raise ConfigError("give one of --create, --set and --resize")
+    if sum([remove, *(each is not None for each in (set_, resize, create))]) > 1:
+        raise ConfigError("give one of --create, --remove, --set and --resize")
     with options.control_of(url, url_option) as control:
         if create is not None:
             control.lanes.create(lane, create)
+        if remove:
+            control.lanes.remove(lane)
         if set_ is not None:
             control.lanes.set_shards(lane, set_)
         if resize is not None:
             control.lanes.resize(lane, resize)
         lanes = control.lanes.all()
+    if not remove and lane not in (names := [each.name for each in lanes]):
+        raise ConfigError(f"no lane {lane[:128]!r}; known: {', '.join(names)}")
     output.listed(
         json,
         {"lanes": lanes},

@@ -35,9 +35,10 @@ GroupsOption = Annotated[
     list[str] | None, typer.Option(help="Consumer group; may be repeated. Default: the app's.")
 ]
 LanesOption = Annotated[
-    list[str] | None,
+    str | None,
     typer.Option(
-        metavar="NAME", help="Own shards of this lane alone; may be repeated. Default: all lanes."
+        metavar="NAMES",
+        help="Own shards of these lanes alone, with commas between them. Default: all lanes.",
     ),
 ]
 SetOption = Annotated[
@@ -125,7 +126,7 @@ def worker(
     settings = settings_of(set_ or [], group)
     own = {
         "concurrency": concurrency,
-        "lanes": ",".join(lanes) if lanes else None,
+        "lanes": lanes,
         "health_port": health_port,
         "wake_port": wake_port,
         "wait_for_database_s": wait_for_database,

@@ -271,16 +271,18 @@ def lane_of(name: str, dialect: Dialect) -> Steps[Lane]:
         lane=name,
     )
     if not answer.rows and name != DEFAULT_LANE:
-        raise no_lane(name)
+        known = yield dialect.bind("select name from late_lane order by name", fetch=True)
+        raise no_lane(name, [str(row[0]) for row in known.rows])
     if not answer.rows:
         raise SchemaMismatch("late_lane has no row `default`: run `late migrate URL`")
     return Lane(*answer.rows[0])
 
 
-def no_lane(name: str) -> InvalidTask:
+def no_lane(name: str, known: Sequence[str]) -> InvalidTask:
     """Return the error for a lane that does not exist."""
     return InvalidTask(
-        f"this database has no lane {name!r}: create it with `late shards --lane {name} --create N`"
+        f"this database has no lane {name!r}; known: {', '.join(known)}. `late shards --lane {name}"
+        " --create N` makes it"
     )
 
 

@@ -199,3 +199,16 @@ async def test_a_check_compares_an_app_with_the_live_workers(
     assert "Not in this app" in told
     assert "Another signature" in told
     assert "compared with 4 live workers (1 without declared handlers)" in told
+
+
+def test_a_check_finds_a_lane_that_the_database_does_not_have(
+    url: str, module: ModuleType, capsys: pytest.CaptureFixture[str]
+) -> None:
+    command = ["check", f"{module.__name__}:app", url, "--json"]
+    module.app.task(name="resize", lane="bulk")(lambda: None)
+    assert exit_code(command) == 1
+    assert "the lane 'bulk', which this database does not have" in capsys.readouterr().err
+    with Control(url) as control:
+        control.lanes.create("bulk", 1)
+    assert exit_code(command) == 0
+    assert "bulk" not in capsys.readouterr().err

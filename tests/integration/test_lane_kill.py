@@ -158,7 +158,7 @@ def test_a_lane_is_worked_by_its_own_workers_and_by_those_of_all_lanes(shop: Sho
 
 
 def test_an_unknown_lane_is_told_in_one_line(shop: Shop) -> None:
-    for lanes in (["--lanes", "bulk", "--lanes", "x"], ["--set", "lanes=bulk,x"]):
+    for lanes in (["--lanes", "bulk,x"], ["--set", "lanes=bulk,x"]):
         ended = subprocess.run(
             [sys.executable, "-m", "late.cli", "worker", "lane_shop:app", *lanes],
             cwd=shop.folder, env=os.environ | {"SHOP_URL": shop.url},

@@ -118,7 +118,7 @@ def test_a_lane_that_does_not_exist_takes_nothing(url: str) -> None:
     app = app_of(url)
     with connect(url) as tx:
         for _ in range(2):
-            with pytest.raises(InvalidTask, match=r"no lane 'bulk': create it with `late shards"):
+            with pytest.raises(InvalidTask, match=r"no lane 'bulk'; known: default\. `late shards"):
                 app.enqueue_many(tx, [app.tasks["ask"].call(1), app.tasks["load"].call(2)])
         app.tasks["ask"].enqueue(tx, 3)
     assert drain(app) == {"done": 1}
@@ -182,8 +182,38 @@ def test_lanes_are_made_beside_each_other(control: Control, backend: Backend) ->
     assert control.lanes.create("c", 1).first_shard == 3 * FIRST
     with pytest.raises(ConfigError, match="no room for one more lane"):
         control.lanes.create("d", 1)
+    control.lanes.remove("b")
+    with pytest.raises(ConfigError, match="1 to 1024 shards"):
+        control.lanes.create("b", 1025)
+    assert control.lanes.create("e", 3).first_shard == 2 * FIRST
     made = [each for each in control.audit.entries() if each.action == "lane.create"]
-    assert [each.subject for each in made] == ["lane:c", "lane:b", "lane:a"]
+    assert [each.subject for each in made] == ["lane:e", "lane:c", "lane:b", "lane:a"]
+
+
+@pytest.mark.usefixtures("bulk")
+def test_what_a_lane_had_runs_after_it_was_removed(
+    url: str, backend: Backend, control: Control
+) -> None:
+    app = app_of(url)
+    load = app.tasks["load"]
+    with connect(url) as tx:
+        load.options(ordering_key="k").enqueue(tx, 1)
+    control.lanes.remove("bulk")
+    with connect(url) as tx:
+        load.enqueue(tx, 2)  # by a producer that knows the lane
+        with pytest.raises(InvalidTask, match="no lane 'bulk'; known: default"):
+            app_of(url).tasks["load"].enqueue(tx, 3)
+    assert drain(app) == {"done": 2}
+    assert [each.name for each in control.lanes.all()] == ["default"]
+    with pytest.raises(ConfigError, match="no lane 'bulk'"):
+        control.lanes.remove("bulk")
+    with pytest.raises(ConfigError, match="cannot be removed"):
+        control.lanes.remove("default")
+    assert control.lanes.create("bulk", 2).first_shard == FIRST
+    if backend.resizes:
+        control.lanes.resize("bulk", 3)
+        with pytest.raises(Conflict, match="was resized"):
+            control.lanes.remove("bulk")
 
 
 def test_a_lane_begins_above_what_others_had(control: Control, backend: Backend) -> None:

@@ -290,6 +290,9 @@ def test_shards_and_groups(cli: Cli) -> None:
     assert "cannot shrink" in cli.refused("shards", "--set", "11")
     assert "no lane 'bulk'" in cli.refused("shards", "--lane", "bulk", "--set", "9")
     assert "give one of" in cli.refused("shards", "--set", "16", "--resize", "16")
+    assert "no lane 'bulk'; known: default" in cli.refused("shards", "--lane", "bulk")
+    assert "1024" in cli.fine("shards", "--lane", "bulk", "--create", "2").out
+    assert "bulk" not in cli.fine("shards", "--lane", "bulk", "--remove").out
     assert "12 shards of version 0 are closing" in cli.fine("shards", "--resize", "4").out
     assert "use --resize" in cli.refused("shards", "--set", "16")
     assert "a moment ago" in cli.refused("shards", "--resize", "16")

@@ -104,6 +104,6 @@ def test_shards_without_an_owner_are_explained_by_workers_of_other_lanes() -> No
 
     bulk, mail = (announced("1", lanes=[name]) for name in ("bulk", "mail"))
     assert detail(mail, bulk).endswith(
-        " Its workers serve the lanes bulk, mail alone; `late doctor` names those without any."
+        " All its workers keep to some lanes (--lanes): bulk, mail. `late doctor` names those left."
     )
     assert "lanes" not in detail(bulk, announced("1")), "the second serves all"

@@ -148,7 +148,8 @@ def _lane_workers(connection: Connection) -> Check:
         found += [(each, name) for each in lanes if not any(each in some for some in served)]
     if not found:
         return Check("lane workers", "ok", "every lane has one, or nobody works at all")
-    unserved, name = found[0]
+    name = found[0][1]
+    unserved = ",".join(each for each, of in found if of == name)
     group_option = "" if name == DEFAULT_GROUP else f" --group {name}"
     named = ", ".join(f"lane {each} in group {of}" for each, of in found[:5])
     return Check(

@@ -202,8 +202,9 @@ def _pace(group: str, seen: Snapshot) -> str:
     if pace is None or not pace.backlog:
         return ""
     well = pace.rate - pace.failed
-    took = f" {number(pace.backlog)} wait, and {number(well)}/s end"
-    took += f": that takes {age(pace.drain_s)}." if well > 0 else "."
+    more = any(each.lag.capped for each in seen.groups if each.name == group)
+    took = f" {number(pace.backlog)}{'+' if more else ''} wait, and {number(well)}/s end"
+    took += f": that takes {'more than ' if more else ''}{age(pace.drain_s)}." if well > 0 else "."
     return took + (f" It is limited: {', '.join(pace.limits[:2])}." if pace.limits else "")
 
 

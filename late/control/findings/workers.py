@@ -61,7 +61,9 @@ def of_lanes(seen: Snapshot, group: str) -> str:
     if not ours or not all(ours):
         return ""
     names = ", ".join(sorted({name for lanes in ours for name in lanes}))
-    return f" Its workers serve the lanes {names} alone; `late doctor` names those without any."
+    return (
+        f" All its workers keep to some lanes (--lanes): {names}. `late doctor` names those left."
+    )
 
 
 def find(seen: Snapshot) -> Iterator[Finding]:

@@ -13,6 +13,7 @@ class LaneControl(Part):
     all = on_engine(lanes.lanes)
     layout = on_engine(layout)
     create = on_engine(lanes.create)
+    remove = on_engine(lanes.remove)
     set_shards = on_engine(lanes.set_shards)
     advance = on_engine(resize.advance)
     resize = on_engine(resize.resize)

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from typing import Any
 
 import msgspec
-from sqlalchemy import Connection, Engine, func, insert, select, update
+from sqlalchemy import Connection, Engine, delete, func, insert, select, update
 
 from late.control import audit
 from late.control.lanes.layout import layout
@@ -14,7 +14,7 @@ from late.control.sql.rows import locking, now_us
 from late.control.views import Check, DrainView, LaneView
 from late.errors import ConfigError, Conflict
 from late.model import validation as validate
-from late.model.lanes import Extent
+from late.model.lanes import DEFAULT_LANE, Extent
 from late.model.task import SHARDS_MAX
 from late.schema.engine import reading, write
 from late.schema.tables import extent, lane
@@ -131,16 +131,21 @@ def create(engine: Engine, name: str, shards: int) -> LaneView:
             .tuples()
             .all()
         )
-        # Above every shard that a lane has or had: tasks of an old width may wait there.
-        end = max(
-            [row.first_shard + max(row.shards, widest.get(row.name, 0)) for row in rows], default=0
-        )
-        first = -(-end // SPACING) * SPACING
-        most = SHARDS_MAX - first
-        if most <= 0:
-            raise ConfigError(f"there is no room for one more lane above shard {end - 1}")
-        if not 1 <= shards <= min(most, SPACING):
-            raise ConfigError(f"a new lane has 1 to {min(most, SPACING)} shards, not {shards}")
+        # Not where a lane has or had shards: tasks of an old width may wait there.
+        taken = [
+            range(row.first_shard, row.first_shard + max(row.shards, widest.get(row.name, 0)))
+            for row in rows
+        ]
+        places = range(SPACING, SHARDS_MAX, SPACING)
+        first = next((n for n in places if not any(n in each for each in taken)), None)
+        if first is None:
+            raise ConfigError(
+                "there is no room for one more lane: they begin at the shards 1024, 2048 and 3072,"
+                " and all are taken"
+            )
+        most = min([SPACING, *(each.start - first for each in taken if each.start > first)])
+        if not 1 <= shards <= most:
+            raise ConfigError(f"a new lane has 1 to {most} shards, not {shards}")
         connection.execute(
             insert(lane).values(name=name, first_shard=first, shards=shards, version=0)
         )
@@ -153,6 +158,27 @@ def create(engine: Engine, name: str, shards: int) -> LaneView:
         return LaneView(name, first, shards, 0)
 
     return write(engine, make)
+
+
+def remove(engine: Engine, name: str) -> None:
+    """Remove a lane. The workers of the lane below run what is left in its shards.
+
+    Raises:
+        ConfigError: no such lane, or `default`.
+        Conflict: it was resized. A task with an ordering key waits for the version of its lane.
+    """
+
+    def drop(connection: Connection) -> None:
+        found, _ = found_lane(connection, name)
+        if name == DEFAULT_LANE:
+            raise ConfigError("the lane default cannot be removed: tasks that name none go there")
+        if found.version:
+            raise Conflict(f"lane {name!r} was resized: tasks with ordering keys go by it")
+        connection.execute(delete(lane).where(lane.c.name == name))
+        before = {"first_shard": found.first_shard, "shards": found.shards}
+        audit.record(connection, action="lane.remove", subject=f"lane:{name}", before=before)
+
+    write(engine, drop)
 
 
 def set_shards(engine: Engine, name: str, shards: int) -> LaneView:
