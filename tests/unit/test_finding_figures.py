@@ -12,6 +12,7 @@ from late.autoscaler.keda.demand import Signals
 from late.control.findings.findings import findings
 from late.control.findings.phrases import size
 from late.control.status.disk import Disk, disk_of
+from late.control.views import Count
 from late.model.worker_report import ScheduleSlips
 from late.schema.engine import make_engine
 from tests.unit.test_findings import STUCK, TASK, reported, with_reports
@@ -87,6 +88,10 @@ def test_a_backlog_of_which_all_fails_has_no_end() -> None:
         texts.append(next(each.detail for each in found if "stale" in each.what))
     assert " 900 wait, and 1.50/s end: that takes 10 min. " in texts[0]
     assert " 900 wait, and 0/s end. " in texts[1]
+    some = group(stale_s=90.0, lag=Count(900, capped=True))
+    pace = Signals(900, 90.0, 2.0, 0.5, 1, 8)
+    look = msgspec.structs.replace(look, groups=(some,), signals={"default": pace})
+    assert " 900+ wait, and 2/s end: that takes more than 7.5 min." in findings(look)[0].detail
 
 
 def test_more_workers_are_the_advice_only_where_they_help() -> None:
