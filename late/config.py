@@ -249,8 +249,6 @@ class WorkerConfig(msgspec.Struct, frozen=True, kw_only=True):
                 f"member={self.member[:80]!r}: expected the name or address of this host, without "
                 "a port, as the list of members has it"
             )
-        if self.lanes is not None and not self.lane_names:
-            raise ConfigError("lanes is empty: name some, or leave it out to serve all lanes")
         for name in self.lane_names:
             if not is_name(name):
                 raise ConfigError(f"lanes: {name[:80]!r} is no name of a lane: {NAME_RULE}")
