@@ -291,7 +291,8 @@ def write(
     for part in plan.parts:
         if _call(part).app is not cast(Enqueuer, app):
             raise mistakes.not_ours(_call(part), app)
-    calls, asked = plan.calls(), asked_by(app, plan.calls())
+    calls = plan.calls()
+    asked = asked_by(app, calls)
     if app.capture_stages is not None:
         stages = plan.stages(app.prepare(laneless(calls)))
         return captured(tx, partial(app.capture_stages, calls, stages), autocommit=False)
