@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from late.cli import group, options, output
 from late.errors import ConfigError, LateError
+from late.model.lanes import DEFAULT_LANE
 from late.tailer.placement import lanes_of, without_lanes
 
 if TYPE_CHECKING:
@@ -127,25 +129,7 @@ def _tables(found: Status, where: str) -> None:
         )
     group.table(found.groups, output.hidden(as_of, _GROUPS))
     group.replays(found.groups)
-    output.table(
-        "Shards",
-        ("group", "shard>", "owner", "epoch>", "seq>", "lag>", "lag age>", "in flight>", "settled"),
-        [
-            (
-                s.group,
-                f"{s.shard_id} old" if s.old else s.shard_id,
-                s.owner if as_of and as_of.source == "journal" else _owner(s),
-                s.epoch,
-                s.seq,
-                s.lag,
-                output.age(s.lag_s),
-                s.in_flight,
-                _ago(found.now_us, s.settled_at_us),
-            )
-            for s in found.shards
-        ],
-        hide=output.hidden(as_of, _SHARDS),
-    )
+    _shards(found)
     output.not_known(as_of)
     if as_of and as_of.source == "journal":
         return
@@ -166,6 +150,36 @@ def _tables(found: Status, where: str) -> None:
             for w in found.workers
         ],
     )
+
+
+def _shards(found: Status) -> None:
+    as_of = found.as_of
+    output.table(
+        "Shards",
+        ("group", "lane", "shard>", "owner", "epoch>", "seq>", "lag>", "lag age>", "in flight>",
+         "settled"),
+        [
+            (
+                s.group,
+                s.lane,
+                f"{s.shard_id} old" if s.old else s.shard_id,
+                s.owner if as_of and as_of.source == "journal" else _owner(s),
+                s.epoch,
+                s.seq,
+                s.lag,
+                output.age(s.lag_s),
+                s.in_flight,
+                _ago(found.now_us, s.settled_at_us),
+            )
+            for s in found.shards
+        ],
+        hide=output.hidden(as_of, _SHARDS) | _no_lanes(found.shards),
+    )  # fmt: skip
+
+
+def _no_lanes(shards: Sequence[ShardStatus] | Sequence[OwnerView]) -> set[str]:
+    """Leave the column of lanes out where there is `default` alone."""
+    return set() if any(each.lane != DEFAULT_LANE for each in shards) else {"lane"}
 
 
 def _lanes(worker: WorkerStatus) -> str:
@@ -217,10 +231,11 @@ def _owners(found: Owners) -> None:
     )
     output.table(
         "Owners",
-        ("group", "shard>", "owner", "epoch>", "for>", "fenced>", "late>"),
+        ("group", "lane", "shard>", "owner", "epoch>", "for>", "fenced>", "late>"),
         [
             (
                 s.group,
+                s.lane,
                 s.shard_id,
                 _owner(s),
                 s.epoch,
@@ -230,6 +245,7 @@ def _owners(found: Owners) -> None:
             )
             for s in found.shards
         ],
+        hide=_no_lanes(found.shards),
     )
     output.table(
         "History",

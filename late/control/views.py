@@ -14,6 +14,7 @@ import msgspec
 from late.control.past.as_of import AsOf
 from late.control.status_views import ObjectiveView, Pause
 from late.control.task_list.model import Enqueued
+from late.model.lanes import DEFAULT_LANE
 from late.model.replay import WindowState
 from late.model.task import AttemptError, StepDetail
 from late.model.worker_report import LimitedKey, WorkerReport
@@ -83,6 +84,8 @@ class ShardStatus(msgspec.Struct, frozen=True):
     """Every task that was committed, or became due, this long ago has ended or was postponed."""
     old: bool = False
     """True for a shard that is no longer part of its lane and gets no new tasks."""
+    lane: str = DEFAULT_LANE
+    """The lane whose range it is in."""
 
 
 class WorkerStatus(msgspec.Struct, frozen=True):
@@ -211,6 +214,7 @@ class OwnerView(msgspec.Struct, frozen=True):
     shard."""
     history: tuple[Tenure, ...]
     """Every known term, the latest first."""
+    lane: str = DEFAULT_LANE
 
 
 class Owners(msgspec.Struct, frozen=True):

@@ -29,7 +29,6 @@ from late.dispatcher.dispatcher import Dispatcher
 from late.dispatcher.pull.pools import Pulls
 from late.dispatcher.settler import Settler
 from late.errors import LateError, StoreError
-from late.model.lanes import Layout
 from late.model.offers import ELSEWHERE
 from late.model.task import DEFAULT_GROUP, Policy
 from late.scheduler.pools import Pool
@@ -42,6 +41,7 @@ from late.tailer.lease_keeper import LeaseKeeper
 from late.tailer.release_notice import ReleaseNotice
 from late.tailer.tailer import Tailer
 from late.worker import assembly
+from late.worker.lane_follower import LaneFollower
 from late.worker.maintenance import jobs_of
 from late.worker.metrics import Telemetry
 from late.worker.offers import offers_of
@@ -206,7 +206,7 @@ class Worker:
         self.settings_sync: SettingsSync = SettingsSync(
             self.control,
             on_settings=self._change_settings,
-            on_lanes=self._resized,
+            on_lanes=LaneFollower(self.app, self.settings.lane_names, self.scheduler.resized).take,
             on_schedules=partial(self.scheduler.schedules, group=DEFAULT_GROUP) if fires else None,
             replays=self.shadow,
             is_maintainer=self.is_maintainer,
@@ -462,11 +462,6 @@ class Worker:
                 listener.close()
         await asyncio.to_thread(self.control.close)
         await self._store.close()
-
-    def _resized(self, layout: Layout) -> None:
-        self.scheduler.resized(layout)
-        for lane in layout.lanes:
-            self.app.adopt(lane)
 
     async def _hand_over(self, shards: Sequence[Shard]) -> None:
         # First, and in the same pass: attempts that no consumer has begun get no answer.

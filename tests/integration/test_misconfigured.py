@@ -12,7 +12,7 @@ from late.control.doctor import configuration as misconfigured
 from late.control.views import Check
 from late.outbox import connect
 from late.schema.engine import make_engine, reading, write
-from late.schema.tables import group, lane, schedule, token, worker
+from late.schema.tables import group, lane, lease, schedule, token, worker
 from late.store import open_store
 from late.tailer.placement import announced
 from tests.conformance.kit import own, parked
@@ -127,6 +127,43 @@ def test_a_lane_that_no_worker_serves_is_named_with_the_command(url: str) -> Non
         "no worker serves lane default in group audit: its tasks stand still. Start late worker "
         "MODULE:APP --group audit --lanes default, or one without --lanes"
     )
+
+
+def test_what_follows_from_a_lane_without_a_worker_says_so(url: str) -> None:
+    def checks(served: str) -> tuple[str, str]:
+        def change(tx: object) -> None:
+            run = tx.execute  # type: ignore[attr-defined]
+            run(delete(worker))
+            run(delete(lease))
+            run(insert(worker), live("w-1", announced("1", lanes=[served])))
+            owned = {"default": range(8), "bulk": (1024, 1025)}[served]
+            held = {"consumer_group": "default", "owner": "w-1", "epoch": 1, "taken_at_us": 1}
+            run(insert(lease), [held | {"shard_id": each} for each in owned])
+
+        write(engine, change)
+        all_checks = found(url)
+        return all_checks["leases"].detail, all_checks["schedules"].detail
+
+    engine = make_engine(url)
+    with Control(url) as control:
+        control.lanes.create("bulk", 2)
+    write(engine, lambda tx: tx.execute(insert(schedule), {
+        "name": "hourly", "shard_id": 0, "rule": "0 * * * *", "zone": "UTC", "catch_up": "skip",
+        "catch_up_max": 1, "overlap": "allow", "queue": "q", "task_name": "n", "payload": b"{}",
+        "anchor_us": 1, "updated_at_us": 1, "next_due_at_us": 1,
+    }))  # fmt: skip
+    leases, schedules = checks("default")
+    assert leases.endswith(": the rest has no owner. See lane workers")
+    assert schedules.startswith("hourly should have fired: the default group's workers fire them")
+    leases, schedules = checks("bulk")
+    assert leases.endswith(": the rest has no owner. See lane workers")
+    assert schedules == (
+        "hourly should have fired: no worker serves the lane default, where they fire: see lane"
+        " workers"
+    )
+    write(engine, lambda tx: tx.execute(delete(lease).where(lease.c.shard_id == 1024)))
+    assert "LATE_MEMBERSHIP" in found(url)["leases"].detail, "one of its own lane is free too"
+    engine.dispose()
 
 
 async def test_a_bound_that_nobody_counts_for_is_named_with_the_command(url: str) -> None:

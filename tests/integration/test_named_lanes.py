@@ -8,8 +8,10 @@ from typing import Any
 import msgspec
 import pytest
 from sqlalchemy.orm import Session
+from typer.testing import CliRunner
 
 import late
+from late.cli.main import app as cli
 from late.control import Control
 from late.errors import ConfigError, Conflict, InvalidName, InvalidTask
 from late.model.ids import shard_of
@@ -51,6 +53,24 @@ def app_of(url: str, **options: Any) -> late.App:
 
 def shards(ids: list[Any]) -> set[int]:
     return {shard_of(each) for each in ids}
+
+
+def test_screens_say_of_which_lane_a_shard_is(url: str, control: Control) -> None:
+    def ran(*words: str) -> str:
+        done = CliRunner().invoke(cli, ["status", *words, "--url", url])
+        assert done.exit_code == 0, done.output
+        return done.output
+
+    for words in ([], ["--owners"]):
+        assert " lane " not in ran(*words), "there is one alone"
+    control.lanes.create("bulk", 2)
+    listed = {(each.shard_id, each.lane) for each in control.status.read().shards}
+    assert {(0, "default"), (7, "default"), (FIRST, "bulk"), (FIRST + 1, "bulk")} <= listed
+    owned = {(each.shard_id, each.lane) for each in control.status.owners().shards}
+    assert {(0, "default"), (FIRST, "bulk")} <= owned
+    for words in ([], ["--owners"]):
+        assert " lane " in ran(*words)
+        assert " bulk " in ran(*words)
 
 
 @pytest.mark.usefixtures("bulk")

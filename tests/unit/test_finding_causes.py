@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import msgspec
 
 from late.control.analyze.report import Pair
 from late.control.findings.findings import findings
+from late.control.findings.model import Finding
 from late.control.status.disk import Disk
+from late.control.views import Count
 from late.model.worker_report import Failing, OutageReport, Run, ScheduleSlips, SilentConsumer
 from late.tailer.placement import announced
 from tests.unit.test_findings import TASK, reported, stalled, target, with_reports
@@ -96,14 +100,23 @@ def test_each_kind_of_task_that_does_not_end_is_named() -> None:
 
 
 def test_shards_without_an_owner_are_explained_by_workers_of_other_lanes() -> None:
-    def detail(*versions: str) -> str:
+    def found(*versions: str, **changes: Any) -> Finding:
         workers = tuple(msgspec.structs.replace(WORKER, version=each) for each in versions)
-        look = seen(groups=(group(),), shards=(shard(owner_live=False),), workers=workers)
-        [found] = findings(look)
-        return found.detail
+        alone = shard(1024, owner_live=False, lane="bulk", **changes)
+        look = seen(groups=(group(),), shards=(shard(), alone), workers=workers)
+        [finding] = findings(look)
+        return finding
 
     bulk, mail = (announced("1", lanes=[name]) for name in ("bulk", "mail"))
-    assert detail(mail, bulk).endswith(
-        " All its workers keep to some lanes (--lanes): bulk, mail. `late doctor` names those left."
+    quiet, loud = found(mail), found(mail, lag=Count(7), in_flight=2)
+    assert quiet.level == "warn"
+    assert quiet.detail == (
+        "1 of 2 shards have no live owner. No worker serves lane bulk; 0 tasks wait there."
     )
-    assert "lanes" not in detail(bulk, announced("1")), "the second serves all"
+    assert loud.level == "bad"
+    assert loud.detail.endswith(" No worker serves lane bulk; 9 tasks wait there.")
+    assert loud.command == "late worker MODULE:APP --group default --lanes bulk"
+    for versions in ((mail, announced("1")), (mail, bulk)):
+        other = found(*versions)
+        assert (other.level, other.command) == ("bad", "late status --owners")
+        assert "lane" not in other.detail, "somebody serves it, and has not taken it"

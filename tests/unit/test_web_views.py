@@ -379,6 +379,8 @@ def test_shards_come_in_pages_and_the_homeless_are_counted() -> None:
     found = seen(shards=tuple(shard(n, owner_live=n != 2, lag=Count(n)) for n in range(5)))
     page = places.shards(found, most=2)
     assert ([r.status.shard_id for r in page.rows], page.after, page.homeless) == ([0, 1], 1, 1)
+    two = places.shards(seen(shards=(shard(), shard(1024, lane="bulk"))), most=1)
+    assert (page.lanes, two.lanes) == (("default",), ("bulk", "default"))
     page = places.shards(found, after=1, most=3)
     assert ([r.level for r in page.rows], page.after) == (["bad", "ok", "ok"], None)
     assert places.reset_to("moment", "1777636800000001") == 1_777_636_800_000_001

@@ -11,7 +11,8 @@ from collections.abc import Iterator
 
 from sqlalchemy import Connection, func, select, text
 
-from late.control.doctor import bounds
+from late.control.doctor import bounds, lane_workers
+from late.control.doctor.lane_workers import live_workers
 from late.control.groups.lag import unread
 from late.control.schedule_rows import jitters, schedule_of
 from late.control.sql.last_settlement import Journal, journals
@@ -20,11 +21,10 @@ from late.control.sql.shards import survey
 from late.control.views import Check
 from late.errors import InvalidPolicy
 from late.model import queue_settings
-from late.model.task import DEFAULT_GROUP, SHARDS_MAX
+from late.model.task import SHARDS_MAX
 from late.model.ticks import fires_at_us
-from late.schema.tables import dead, group, lane, queue, schedule, target, timer, token, worker
+from late.schema.tables import dead, group, lane, queue, schedule, target, timer, token
 from late.store.common.groups import reads_of
-from late.tailer.placement import lanes_of
 
 ROWS = 1_000
 """Rows of one (group, shard) that are looked at."""
@@ -41,7 +41,7 @@ def examine(connection: Connection) -> Iterator[Check]:
     yield _versions(connection)
     yield _idle(connection)
     yield _lanes(connection)
-    yield _lane_workers(connection)
+    yield lane_workers.check(connection)
     yield _handlers(connection)
     yield _held_back(connection)
     yield bounds.check(connection)
@@ -55,21 +55,9 @@ def examine(connection: Connection) -> Iterator[Check]:
         yield _notices(connection)
 
 
-def _live(connection: Connection) -> list[tuple[str, frozenset[str]]]:
-    """(version, groups) of every live worker."""
-    import msgspec
-
-    rows = connection.execute(
-        select(worker.c.version, worker.c.consumer_groups).where(
-            worker.c.expires_at_us > now_us(connection)
-        )
-    )
-    return [(row[0], frozenset(msgspec.json.decode(row[1]))) for row in rows]
-
-
 def _groups(connection: Connection) -> Check:
     """A group that nobody works keeps the whole log, for ever."""
-    served = {name for _, groups in _live(connection) for name in groups}
+    served = {name for _, groups in live_workers(connection) for name in groups}
     last, logged = journals(connection), survey(connection).logged
     found = []
     for row in connection.execute(select(group).order_by(group.c.name)):
@@ -93,7 +81,7 @@ def _groups(connection: Connection) -> Check:
 
 def _versions(connection: Connection) -> Check:
     # What follows the + is for other workers.
-    versions = sorted({version.partition("+")[0] for version, _ in _live(connection)})
+    versions = sorted({version.partition("+")[0] for version, _ in live_workers(connection)})
     if len(versions) < 2:
         return Check("releases", "ok", "live workers are of one release")
     return Check(
@@ -106,7 +94,7 @@ def _idle(connection: Connection) -> Check:
     """A worker without a shard runs nothing: shards bound how many workers are of use."""
     shards = connection.execute(select(func.sum(lane.c.shards))).scalar() or 0
     crowded: Counter[str] = Counter()
-    for _, groups in _live(connection):
+    for _, groups in live_workers(connection):
         for name in groups:
             crowded[name] += 1
     for name, workers in sorted(crowded.items()):
@@ -134,28 +122,6 @@ def _lanes(connection: Connection) -> Check:
         "lanes", "warning",
         f"shard {outside[0]} holds tasks and is of no lane: an app has more shards than the "
         f"database. late shards --set {outside[-1] + 1}, or App(shards=...) as late shards says",
-    )  # fmt: skip
-
-
-def _lane_workers(connection: Connection) -> Check:
-    """A lane that no worker of a group serves, while the group has workers of other lanes."""
-    lanes = connection.execute(select(lane.c.name).order_by(lane.c.first_shard)).scalars().all()
-    workers = _live(connection)
-    found = []
-    for name in sorted({name for _, groups in workers for name in groups}):
-        # A worker of an older version names none; beside it all serve all lanes.
-        served = [lanes_of(version) or lanes for version, groups in workers if name in groups]
-        found += [(each, name) for each in lanes if not any(each in some for some in served)]
-    if not found:
-        return Check("lane workers", "ok", "every lane has one, or nobody works at all")
-    name = found[0][1]
-    unserved = ",".join(each for each, of in found if of == name)
-    group_option = "" if name == DEFAULT_GROUP else f" --group {name}"
-    named = ", ".join(f"lane {each} in group {of}" for each, of in found[:5])
-    return Check(
-        "lane workers", "warning",
-        f"no worker serves {named}: its tasks stand still. Start late worker MODULE:APP"
-        f"{group_option} --lanes {unserved}, or one without --lanes",
     )  # fmt: skip
 
 
@@ -213,11 +179,13 @@ def _schedules(connection: Connection) -> Check:
             "late schedule remove",
         )  # fmt: skip
     if late:
-        return Check(
-            "schedules", "warning",
-            f"{', '.join(late[:5])} should have fired: the default group's workers fire them, and "
-            "the module that declares them must be loaded",
-        )  # fmt: skip
+        advice = (
+            "no worker serves the lane default, where they fire: see lane workers"
+            if lane_workers.stops_schedules(connection)
+            else "the default group's workers fire them, and the module that declares them must be"
+            " loaded"
+        )
+        return Check("schedules", "warning", f"{', '.join(late[:5])} should have fired: {advice}")
     return Check("schedules", "ok", f"{len(rows)}, none late")
 
 
@@ -285,13 +253,14 @@ def _connections(connection: Connection) -> Check:
     """Workers that start one after the other until the server takes no more."""
     most = int(connection.execute(text("select current_setting('max_connections')")).scalar_one())
     open_ = connection.execute(text("select count(*) from pg_stat_activity")).scalar_one()
-    wanted = PER_WORKER * len(_live(connection))
+    workers = len(live_workers(connection))
+    wanted = PER_WORKER * workers
     detail = f"{open_} of {most} are open"
     if max(open_, wanted) < 0.8 * most:
         return Check("connections", "ok", detail)
     return Check(
         "connections", "warning",
-        f"{detail}, and {len(_live(connection))} workers may take {wanted}, those of handlers "
+        f"{detail}, and {workers} workers may take {wanted}, those of handlers "
         "on top: raise max_connections, or put PgBouncer between",
     )  # fmt: skip
 

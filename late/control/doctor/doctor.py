@@ -20,7 +20,7 @@ from typing import Literal
 from sqlalchemy import Connection, Engine, func, select
 
 from late.config import member_name
-from late.control.doctor import configuration
+from late.control.doctor import configuration, lane_workers
 from late.control.findings.findings import findings
 from late.control.lanes import lanes
 from late.control.sql import beyond_cursor
@@ -183,7 +183,8 @@ def _leases(connection: Connection) -> Iterator[Check]:
     now = now_us(connection)
     named = select(worker.c.worker_id, worker.c.address).where(worker.c.expires_at_us > now)
     live = {row.worker_id: row.address for row in connection.execute(named)}
-    used = survey(connection).used
+    there = survey(connection)
+    used = there.used
     leases = [row for row in connection.execute(select(lease)) if row.shard_id in used]
     held = [row for row in leases if row.owner in live]
     stale = [row for row in leases if row.owner is not None and row.owner not in live]
@@ -200,7 +201,12 @@ def _leases(connection: Connection) -> Iterator[Check]:
             f"{first.consumer_group}/{first.shard_id} of {first.owner}",
         )
     elif len(held) < expected:
-        result, detail = "warning", f"{detail}: the rest has no owner. {_unowned(live.values())}"
+        alone = set(lane_workers.unserved(connection))
+        free = {(name, shard_id) for name in groups_of(connection) for shard_id in used}
+        free -= {(row.consumer_group, row.shard_id) for row in held}
+        explained = all((there.layout.lane_of(shard_id), name) in alone for name, shard_id in free)
+        advice = "See lane workers" if explained else _unowned(live.values())
+        result, detail = "warning", f"{detail}: the rest has no owner. {advice}"
     yield Check("leases", result, detail)
 
 

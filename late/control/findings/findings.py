@@ -138,12 +138,7 @@ def _of_group(group: GroupView, seen: Snapshot, cause: Finding | None) -> Iterat
         yield Finding("warn", f"Group {group.name} is not registered", text, where,
                       f"late group create {group.name}")  # fmt: skip
     if homeless and group.workers:
-        text = f"{homeless} of {len(ours)} shards have no live owner."
-        text += (why := workers.unlisted(seen, group.name))
-        text += workers.of_lanes(seen, group.name)
-        link = "workers" if why else f"shards?group={quote(group.name, safe='')}"
-        unowned = Finding("bad", f"Shards of {group.name} are not worked", text, link,
-                          "late status --owners")  # fmt: skip
+        unowned = workers.unowned(group.name, ours, seen)
         yield unowned
         cause = cause or unowned
     elif homeless and group.lag.n and not workers.standing(seen, group.name):

@@ -6,13 +6,13 @@ of live workers has it. Its own report tells that the process lives.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from urllib.parse import quote
 
 from late.control.findings.model import Finding
-from late.control.findings.phrases import age
+from late.control.findings.phrases import age, count
 from late.control.status.snapshot import Snapshot
-from late.control.views import Reported
+from late.control.views import Count, Reported, ShardStatus
 from late.model.worker_report import Run
 from late.tailer.placement import lanes_of
 
@@ -55,15 +55,28 @@ def unlisted(seen: Snapshot, group: str) -> str:
     )
 
 
-def of_lanes(seen: Snapshot, group: str) -> str:
-    """Say which lanes the workers of a group serve if none of them serves all."""
-    ours = [lanes_of(each.version) for each in seen.status.workers if group in each.groups]
-    if not ours or not all(ours):
-        return ""
-    names = ", ".join(sorted({name for lanes in ours for name in lanes}))
-    return (
-        f" All its workers keep to some lanes (--lanes): {names}. `late doctor` names those left."
-    )
+def unowned(group: str, ours: Sequence[ShardStatus], seen: Snapshot) -> Finding:
+    """Say that some shards of a group have no live owner, and why, where that is known."""
+    alone = [shard for shard in ours if not shard.owner_live]
+    text = f"{len(alone)} of {len(ours)} shards have no live owner."
+    text += (why := unlisted(seen, group))
+    link = "workers" if why else f"shards?group={quote(group, safe='')}"
+    title, command = f"Shards of {group} are not worked", "late status --owners"
+    lanes = [] if why else _unserved(group, alone, seen)
+    if not lanes:
+        return Finding("bad", title, text, link, command)
+    waiting = sum((Count(each.in_flight) + each.lag for each in alone), start=Count())
+    text += f" No worker serves lane {', '.join(lanes)}; {count(waiting)} tasks wait there."
+    command = f"late worker MODULE:APP --group {group} --lanes {','.join(lanes)}"
+    return Finding("bad" if waiting.n else "warn", title, text, link, command)
+
+
+def _unserved(group: str, alone: Sequence[ShardStatus], seen: Snapshot) -> list[str]:
+    """Return the lanes of shards without an owner that no worker of the group serves."""
+    served = [lanes_of(each.version) for each in seen.status.workers if group in each.groups]
+    if not all(served):  # One that names no lanes serves all.
+        return []
+    return sorted({each.lane for each in alone} - {name for some in served for name in some})
 
 
 def find(seen: Snapshot) -> Iterator[Finding]:

@@ -15,7 +15,7 @@ from late.control.past.journal import Past, past_of
 from late.control.past.moment import Moment
 from late.control.past.shards import ShardThen, shards_then
 from late.control.sql.rows import seconds
-from late.control.sql.shards import groups_of
+from late.control.sql.shards import groups_of, named
 from late.control.status.status import suspects_in
 from late.control.views import Count, GroupView, QueueStatus, ShardStatus, Status
 from late.errors import ConfigError
@@ -47,6 +47,7 @@ def status(moment: Moment, *, queue: str | None, limit: int) -> Status:
         facts = {row.key: row.value for row in connection.execute(select(meta.c.key, meta.c.value))}
         groups, gone = _groups(connection, past)
         found = list(shards_then(connection, past, list(groups), limit))
+        lanes = named(connection).layout
     missing = _missing(past, found)
     not_known = [NotKnown(field, "only its present is kept") for field in PRESENT]
     not_known += [NotKnown(field, why) for field, why in missing.items()]
@@ -60,7 +61,10 @@ def status(moment: Moment, *, queue: str | None, limit: int) -> Status:
         schema_version=facts.get("schema_version", SCHEMA_VERSION),
         deployment=facts.get("deployment", ""),
         queues=tuple(queues),
-        shards=tuple(_shard_status(each, at_us) for each in found),
+        shards=tuple(
+            msgspec.structs.replace(_shard_status(each, at_us), lane=lanes.lane_of(each.key[1]))
+            for each in found
+        ),
         workers=(),
         groups=tuple(_group_view(row, name, found, at_us) for name, row in groups.items()),
         suspects=suspects if queue is None else (),

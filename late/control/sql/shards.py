@@ -12,6 +12,7 @@ from sqlalchemy import Column, Connection, Select, func, select
 from late.control.sql import beyond_cursor
 from late.control.sql.per_shard import Value, firsts, spans
 from late.control.sql.rows import log_of
+from late.model.lanes import Lane, Layout
 from late.schema.tables import group, lane, lease
 
 Shard = tuple[str, int]
@@ -27,6 +28,8 @@ class Shards(msgspec.Struct, frozen=True):
     """Shards of the lanes."""
     logged: frozenset[int] = frozenset()
     """They hold rows of the log."""
+    layout: Layout = Layout()
+    """The lanes; what is left of their former widths is not in it."""
 
     @property
     def known(self) -> frozenset[int]:
@@ -63,10 +66,10 @@ def _values(connection: Connection, name: Column[str]) -> Iterator[str]:
 def named(connection: Connection) -> Shards:
     """Those that can be named without a look at the log: `logged` is empty."""
     leased = connection.execute(select(lease.c.shard_id).distinct()).scalars()
-    laned: set[int] = set()
-    for first, count in connection.execute(select(lane.c.first_shard, lane.c.shards)):
-        laned.update(range(first, first + count))
-    return Shards(frozenset(leased), frozenset(laned))
+    columns = (lane.c.name, lane.c.first_shard, lane.c.shards, lane.c.version)
+    lanes = tuple(Lane(*row) for row in connection.execute(select(*columns)))
+    laned = {each.first_shard + number for each in lanes for number in range(each.shards)}
+    return Shards(frozenset(leased), frozenset(laned), layout=Layout(lanes))
 
 
 def survey(connection: Connection) -> Shards:
@@ -84,7 +87,7 @@ def survey(connection: Connection) -> Shards:
         )
 
     found = firsts(connection, leg, spans(there.known))
-    return Shards(there.leased, there.laned, frozenset(row.shard_id for row in found))
+    return msgspec.structs.replace(there, logged=frozenset(row.shard_id for row in found))
 
 
 def parked(

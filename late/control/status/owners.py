@@ -62,11 +62,11 @@ def owners(engine: Engine, *, limit: int = LIMIT, only: tuple[str, int] | None =
             (row.consumer_group, row.shard_id): row for row in connection.execute(select(lease))
         }
         last = journals(connection, None if only is None else only[1])
-        every = survey(connection).every
+        there = survey(connection)
         refused = _refused(connection)
         found = []
         for name in groups_of(connection):
-            for shard_id in every:
+            for shard_id in there.every:
                 key = (name, shard_id)
                 if only not in (None, key):
                     continue
@@ -86,6 +86,7 @@ def owners(engine: Engine, *, limit: int = LIMIT, only: tuple[str, int] | None =
                         fenced=counts.fenced,
                         late=counts.late,
                         history=tenures,
+                        lane=there.layout.lane_of(shard_id),
                     )
                 )
     return Owners(

@@ -250,6 +250,7 @@ def _shards(
                 settled_at_us=journal.settled_at_us,
                 stale_s=max(seconds(tally.now - us) for us in (*undone, tally.now) if us),
                 old=place.shard_id not in there.laned,
+                lane=there.layout.lane_of(place.shard_id),
             )
         )
     return found

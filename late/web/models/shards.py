@@ -34,6 +34,8 @@ class Shards(msgspec.Struct, frozen=True):
     """The last shard of this page, if there is a next page; None on the last one."""
     homeless: int
     """Shards of the group without a live owner, on all pages."""
+    lanes: tuple[str, ...]
+    """The lanes of the group's shards, on all pages."""
 
 
 def shards(seen: Snapshot, *, group: str = "", after: int = -1, most: int = PAGE) -> Shards:
@@ -49,6 +51,7 @@ def shards(seen: Snapshot, *, group: str = "", after: int = -1, most: int = PAGE
         groups=names,
         after=page[-1].status.shard_id if len(behind) > most else None,
         homeless=sum(not shard.owner_live for shard in ours),
+        lanes=tuple(sorted({shard.lane for shard in ours})),
     )
 
 
