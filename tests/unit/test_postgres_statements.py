@@ -10,8 +10,8 @@ from typing import Any
 import msgspec
 import pytest
 
-from late.model.task import Cursor, Epoch, ShardId
-from late.store.base import Page, Settlement
+from late.model.task import Cursor, DeadLetter, Epoch, ShardId
+from late.store.base import Page, Result, Settlement
 from late.store.postgres import statements as sql
 from late.store.postgres.cursor import parse
 from late.store.postgres.journal import ROWS_MAX, statements_of
@@ -40,6 +40,28 @@ def test_parked_tasks_are_written_in_parts_after_the_old_ones_are_gone() -> None
     written = [row for part in parts[3:] for row in part]
     assert [(row["due_at_us"], row["task_id"]) for row in written] == list(keys)
     assert {base64.b64decode(row["payload"]) for row in written} == {b"\x00\xff"}
+
+
+def test_dead_letters_and_results_are_written_in_parts() -> None:
+    of = record(payload=b"\x00\xff", headers='{"a":"\\u0000"}')
+    letters = tuple(DeadLetter(of, "failed", 3, 1) for _ in range(ROWS_MAX + 1))
+    results = tuple(Result(of.task_id, b"\xfe\x00", n) for n in range(ROWS_MAX + 2))
+    settlement = Settlement(
+        "id", "g", ShardId(7), 2, Epoch(1), "me", Cursor(""), (), dead=letters, results=results
+    )
+
+    sent = [(statement, values[0]) for statement, values in statements_of([settlement])][1:]
+
+    assert [statement for statement, _ in sent] == [sql.BURY] * 2 + [sql.RESULT] * 2
+    parts = [msgspec.json.decode(text) for _, text in sent]
+    assert [len(part) for part in parts] == [ROWS_MAX, 1, ROWS_MAX, 2]
+    [letter], result = parts[1], parts[3][1]
+    assert (letter["shard_id"], letter["reason"], letter["attempts"], letter["deaths"]) == (
+        7, "failed", 3, 1,
+    )  # fmt: skip
+    assert base64.b64decode(letter["payload"]) == of.payload
+    assert letter["headers"] == of.headers
+    assert (base64.b64decode(result["value"]), result["ttl_us"]) == (b"\xfe\x00", ROWS_MAX + 1)
 
 
 class Answering:

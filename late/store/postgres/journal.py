@@ -13,9 +13,9 @@ import psycopg
 from psycopg import errors
 
 from late.errors import TransactionAborted
-from late.model.task import Cursor, Epoch, Parked, Reads, ShardId
+from late.model.task import Cursor, Epoch, Reads, ShardId
 from late.store.base import HeldKey, Lease, Settlement, SettleResult, Tick
-from late.store.common.columns import carried, journal_values
+from late.store.common.columns import journal_values
 from late.store.common.groups import reads_of
 from late.store.common.open_tasks import open_of
 from late.store.common.suspects import suspects_of
@@ -23,11 +23,21 @@ from late.store.postgres import stages
 from late.store.postgres import statements as sql
 from late.store.postgres.connection import Connection
 from late.store.postgres.membership import change_row
+from late.store.postgres.settlement_rows import (
+    EndedKey,
+    JournalRow,
+    ResultRow,
+    Step,
+    TimerKey,
+    dead_letter,
+    timer,
+)
 
 T = TypeVar("T")
 Statement = tuple[str, Any]
 ROWS_MAX = 200
-"""The most rows of one statement that parks: the worker's loop stops while they are encoded."""
+"""The most rows of one statement that parks, buries or has results: the worker's loop stops while
+they are encoded."""
 
 _encode = msgspec.json.Encoder().encode
 _decode = msgspec.json.Decoder().decode
@@ -104,7 +114,8 @@ def statements_of(settlements: Sequence[Settlement]) -> Iterator[Statement]:
     Settlements do not touch each other's rows, and within one the deletes of timers still come
     before the inserts.
     """
-    yield sql.SETTLE, [_encode([_Row(*journal_values(each)) for each in settlements]).decode()]
+    journal = [JournalRow(*journal_values(each)) for each in settlements]
+    yield sql.SETTLE, [_encode(journal).decode()]
     yield from carried_of(settlements)
     for settlement in settlements:
         for tick in settlement.ticks:
@@ -115,21 +126,20 @@ def statements_of(settlements: Sequence[Settlement]) -> Iterator[Statement]:
 def carried_of(settlements: Sequence[Settlement]) -> Iterable[Statement]:
     """Yield the statements for tasks that leave the timer table, enter it, die, or have results."""
     keyed = [(s.group, s.shard_id, s) for s in settlements]
-    for some in _parts([(g, i, *timer) for g, i, s in keyed for timer in s.unparked]):
-        yield sql.UNPARK, [_encode([_TimerKey(*key) for key in some]).decode()]
+    for some in _parts([(g, i, *key) for g, i, s in keyed for key in s.unparked]):
+        yield sql.UNPARK, [_encode([TimerKey(*key) for key in some]).decode()]
     for part in _parts([(g, i, p) for g, i, s in keyed for p in s.parked]):
-        yield sql.PARK, [_encode([_timer(*each) for each in part]).decode()]
-    dead = [(g, i, d.record.task_id, d.reason, *carried(d)) for g, i, s in keyed for d in s.dead]
-    if dead:
-        yield sql.BURY, _columns(dead, 15)
+        yield sql.PARK, [_encode([timer(*each) for each in part]).decode()]
+    for dead in _parts([(g, i, d) for g, i, s in keyed for d in s.dead]):
+        yield sql.BURY, [_encode([dead_letter(*each) for each in dead]).decode()]
     revived = [(g, i, r.task_id, r.due_at_us, r.payload) for g, i, s in keyed for r in s.revived]
     if revived:
         yield sql.REVIVE, _columns(revived, 5)
-    results = [(g, r.task_id, r.value, r.ttl_us) for g, _, s in keyed for r in s.results]
-    if results:
-        yield sql.RESULT, _columns(results, 4)
+    results = [ResultRow(g, r.task_id, r.value, r.ttl_us) for g, _, s in keyed for r in s.results]
+    for rows in _parts(results):
+        yield sql.RESULT, [_encode(rows).decode()]
     steps = [
-        _Step(g, t.task_id, place, t.at_us, t.event, s.owner, t.detail)
+        Step(g, t.task_id, place, t.at_us, t.event, s.owner, t.detail)
         for g, _, s in keyed
         for place, t in enumerate(s.history)
     ]
@@ -153,7 +163,7 @@ def ends_of(settlements: Sequence[Settlement]) -> Iterable[Statement]:
         yield sql.END_TICK, _columns(ended, 2)
     released = [key for s in settlements for key in s.released_keys]
     if released:
-        keys = [_encode([_EndedKey(*key) for key in released]).decode()]
+        keys = [_encode([EndedKey(*key) for key in released]).decode()]
         yield sql.RELEASE_UNIQUE, keys
         yield sql.END_UNIQUE, keys
     yield from stages.statements_of([end for s in settlements for end in s.ended_stages])
@@ -163,73 +173,6 @@ def _columns(rows: Sequence[Any], width: int) -> list[list[Any]]:
     """Turn rows into one array per column, for `unnest`."""
     assert len(rows[0]) == width
     return [list(column) for column in zip(*rows, strict=True)]
-
-
-class _Row(msgspec.Struct):
-    """A row of the journal, as `sql.SETTLE` takes it."""
-
-    consumer_group: str
-    shard_id: int
-    seq: int
-    settlement_id: str
-    epoch: int
-    owner: str
-    cursor: str
-    open: str
-    usage: str | None
-    suspects: str | None
-
-
-class _Step(msgspec.Struct):
-    """A row of a task's history, as `sql.HISTORY` takes it. Arrays of texts are slow in psycopg:
-    with quotes in them a third of the worker's time for such tasks."""
-
-    consumer_group: str
-    task_id: str
-    place: int
-    at_us: int
-    event: str
-    worker: str
-    detail: str | None
-
-
-class _EndedKey(msgspec.Struct):
-    """A unique key of a task that has ended, as `sql.RELEASE_UNIQUE` and `END_UNIQUE` take it."""
-
-    unique_key: str
-    task_id: str
-
-
-class _TimerKey(msgspec.Struct):
-    """The key of a row of the timer table, as `sql.UNPARK` takes it."""
-
-    consumer_group: str
-    shard_id: int
-    due_at_us: int
-    task_id: str
-
-
-class _Timer(_TimerKey):
-    """A row of the timer table, as `sql.PARK` takes it."""
-
-    reason: str
-    held_key: str | None
-    position: int
-    sequence: int
-    queue: str
-    name: str
-    payload: bytes
-    headers: str | None
-    options: str | None
-    created_at_us: int
-    attempts: int
-    deaths: int
-    errors: str | None
-
-
-def _timer(group: str, shard_id: ShardId, task: Parked) -> _Timer:
-    key = (group, shard_id, task.due_at_us, task.record.task_id)
-    return _Timer(*key, task.reason, task.held_key, *carried(task))
 
 
 def _tick(tick: Tick) -> dict[str, Any]:
