@@ -1529,7 +1529,7 @@ class QueueStatus(_message.Message):
     def __init__(self, group: _Optional[str] = ..., queue: _Optional[str] = ..., depth: _Optional[_Union[Count, _Mapping]] = ..., in_flight: _Optional[_Union[Count, _Mapping]] = ..., parked: _Optional[_Union[Count, _Mapping]] = ..., dead: _Optional[_Union[Count, _Mapping]] = ..., oldest_age_s: _Optional[float] = ..., held: _Optional[_Union[Count, _Mapping]] = ..., killed: _Optional[_Union[Count, _Mapping]] = ...) -> None: ...
 
 class ShardStatus(_message.Message):
-    __slots__ = ("group", "shard_id", "owner", "owner_live", "epoch", "seq", "lag", "lag_s", "in_flight", "settled_at_us", "stale_s", "old")
+    __slots__ = ("group", "shard_id", "owner", "owner_live", "epoch", "seq", "lag", "lag_s", "in_flight", "settled_at_us", "stale_s", "old", "lane")
     GROUP_FIELD_NUMBER: _ClassVar[int]
     SHARD_ID_FIELD_NUMBER: _ClassVar[int]
     OWNER_FIELD_NUMBER: _ClassVar[int]
@@ -1542,6 +1542,7 @@ class ShardStatus(_message.Message):
     SETTLED_AT_US_FIELD_NUMBER: _ClassVar[int]
     STALE_S_FIELD_NUMBER: _ClassVar[int]
     OLD_FIELD_NUMBER: _ClassVar[int]
+    LANE_FIELD_NUMBER: _ClassVar[int]
     group: str
     shard_id: int
     owner: str
@@ -1554,7 +1555,8 @@ class ShardStatus(_message.Message):
     settled_at_us: int
     stale_s: float
     old: bool
-    def __init__(self, group: _Optional[str] = ..., shard_id: _Optional[int] = ..., owner: _Optional[str] = ..., owner_live: bool = ..., epoch: _Optional[int] = ..., seq: _Optional[int] = ..., lag: _Optional[_Union[Count, _Mapping]] = ..., lag_s: _Optional[float] = ..., in_flight: _Optional[int] = ..., settled_at_us: _Optional[int] = ..., stale_s: _Optional[float] = ..., old: bool = ...) -> None: ...
+    lane: str
+    def __init__(self, group: _Optional[str] = ..., shard_id: _Optional[int] = ..., owner: _Optional[str] = ..., owner_live: bool = ..., epoch: _Optional[int] = ..., seq: _Optional[int] = ..., lag: _Optional[_Union[Count, _Mapping]] = ..., lag_s: _Optional[float] = ..., in_flight: _Optional[int] = ..., settled_at_us: _Optional[int] = ..., stale_s: _Optional[float] = ..., old: bool = ..., lane: _Optional[str] = ...) -> None: ...
 
 class WorkerStatus(_message.Message):
     __slots__ = ("worker_id", "address", "groups", "capacity", "version", "started_at_us", "expires_in_s", "shards")
@@ -1693,7 +1695,7 @@ class Owners(_message.Message):
     def __init__(self, now_us: _Optional[int] = ..., fenced_total: _Optional[int] = ..., late_total: _Optional[int] = ..., shards: _Optional[_Iterable[_Union[OwnerView, _Mapping]]] = ...) -> None: ...
 
 class OwnerView(_message.Message):
-    __slots__ = ("group", "shard_id", "owner", "owner_live", "epoch", "since_us", "fenced", "late", "history")
+    __slots__ = ("group", "shard_id", "owner", "owner_live", "epoch", "since_us", "fenced", "late", "history", "lane")
     GROUP_FIELD_NUMBER: _ClassVar[int]
     SHARD_ID_FIELD_NUMBER: _ClassVar[int]
     OWNER_FIELD_NUMBER: _ClassVar[int]
@@ -1703,6 +1705,7 @@ class OwnerView(_message.Message):
     FENCED_FIELD_NUMBER: _ClassVar[int]
     LATE_FIELD_NUMBER: _ClassVar[int]
     HISTORY_FIELD_NUMBER: _ClassVar[int]
+    LANE_FIELD_NUMBER: _ClassVar[int]
     group: str
     shard_id: int
     owner: str
@@ -1712,7 +1715,8 @@ class OwnerView(_message.Message):
     fenced: int
     late: int
     history: _containers.RepeatedCompositeFieldContainer[Tenure]
-    def __init__(self, group: _Optional[str] = ..., shard_id: _Optional[int] = ..., owner: _Optional[str] = ..., owner_live: bool = ..., epoch: _Optional[int] = ..., since_us: _Optional[int] = ..., fenced: _Optional[int] = ..., late: _Optional[int] = ..., history: _Optional[_Iterable[_Union[Tenure, _Mapping]]] = ...) -> None: ...
+    lane: str
+    def __init__(self, group: _Optional[str] = ..., shard_id: _Optional[int] = ..., owner: _Optional[str] = ..., owner_live: bool = ..., epoch: _Optional[int] = ..., since_us: _Optional[int] = ..., fenced: _Optional[int] = ..., late: _Optional[int] = ..., history: _Optional[_Iterable[_Union[Tenure, _Mapping]]] = ..., lane: _Optional[str] = ...) -> None: ...
 
 class Tenure(_message.Message):
     __slots__ = ("epoch", "owner", "settlements", "first_us", "last_us", "cut")

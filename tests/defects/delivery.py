@@ -101,9 +101,8 @@ def unasked_results() -> None:
 def steps_begin_anew() -> None:
     """The steps of a history are numbered from one in each settlement."""
     text = sqlite_sql.HISTORY
-    replace(sqlite_sql, "HISTORY", text.replace("insert into", "insert or replace into").replace(
-        "1 + coalesce(max(number), 0)", "1 + 0 * coalesce(max(number), 0)"
-    ))  # fmt: skip
+    replace(sqlite_sql, "HISTORY", text.replace("insert into", "insert or replace into"))
+    replace(sqlite_sql, "LAST_STEPS", sqlite_sql.LAST_STEPS.replace("where", "where 1 = 0 and"))
 
 
 def notice_with_an_answer() -> None:

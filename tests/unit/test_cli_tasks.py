@@ -250,7 +250,7 @@ def test_status_as_json_has_stable_keys(cli: Cli) -> None:
     assert queue["depth"] == {"n": 1, "capped": False}
     assert found["shards"][0].keys() == {
         "group", "shard_id", "owner", "owner_live", "epoch", "seq", "lag", "lag_s", "in_flight",
-        "settled_at_us", "stale_s", "old",
+        "settled_at_us", "stale_s", "old", "lane",
     }  # fmt: skip
     table = cli.fine("status")
     assert "mail" in table.out

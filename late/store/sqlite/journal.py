@@ -169,14 +169,8 @@ def _write_more(
     _many(connection, sql.UNBURY, [(g, i, r.task_id) for g, i, r in revived])
     results = [(g, r.task_id, r.value, now_us + r.ttl_us) for g, _, s in keyed for r in s.results]
     _many(connection, sql.RESULT, results)
-    steps: list[_Values] = [
-        {
-            "group": g, "task": t.task_id, "at": t.at_us, "event": t.event, "worker": s.owner,
-            "detail": t.detail,
-        }
-        for g, _, s in keyed for t in s.history
-    ]  # fmt: skip
-    _many(connection, sql.HISTORY, steps)
+    for group in {g for g, _, s in keyed if s.history}:
+        _write_history(connection, group, [s for g, _, s in keyed if g == group])
     back: list[_Values] = [
         {
             "group": g, "shard": i, "task": r.task_id, "due": r.due_at_us, "worker": s.owner,
@@ -191,11 +185,27 @@ def _write_more(
             _tick(connection, tick, now_us)
     _many(connection, sql.END_TICK, [end for s in settlements for end in s.ended_ticks])
     released = [key for s in settlements for key in s.released_keys]
-    _many(connection, sql.RELEASE_UNIQUE, released)
-    _many(connection, sql.END_UNIQUE, released)
+    gone = connection.executemany(sql.RELEASE_UNIQUE, released).rowcount if released else 0
+    if gone < len(released):  # Some have a period, and stay.
+        _many(connection, sql.END_UNIQUE, released)
     ends = [end for s in settlements for end in s.ended_stages]
     if ends:
         stages.end(connection, ends, _insert, now_us)
+
+
+def _write_history(
+    connection: sqlite3.Connection, group: str, settlements: Sequence[Settlement]
+) -> None:
+    """Write the steps of tasks, each numbered after the last one of its task."""
+    numbers = {step.task_id: 0 for s in settlements for step in s.history}
+    asked = msgspec.json.encode(list(numbers)).decode()
+    numbers |= connection.execute(sql.LAST_STEPS, (group, asked)).fetchall()
+    steps = []
+    for s in settlements:
+        for t in s.history:
+            numbers[t.task_id] = number = numbers[t.task_id] + 1
+            steps.append((group, t.task_id, number, t.at_us, t.event, s.owner, t.detail))
+    connection.executemany(sql.HISTORY, steps)
 
 
 def _many(

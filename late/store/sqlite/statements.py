@@ -103,11 +103,15 @@ RESULT = (
     " values (?, ?, ?, ?)"
 )
 
-# The next number of a task is found by one step down the index.
+# The last numbers of tasks, each found by one step down the index. A look for many and plain inserts
+# take less than half of what a subquery in each insert takes.
+LAST_STEPS = (
+    "select task_id, max(number) from late_history where consumer_group = ?"
+    " and task_id in (select value from json_each(?)) group by task_id"
+)
 HISTORY = (
     "insert into late_history (consumer_group, task_id, number, at_us, event, worker, detail)"
-    " select :group, :task, 1 + coalesce(max(number), 0), :at, :event, :worker, :detail"
-    " from late_history where consumer_group = :group and task_id = :task"
+    " values (?, ?, ?, ?, ?, ?, ?)"
 )
 
 # A step for a dead letter that went back, if its history is kept.
