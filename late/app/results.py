@@ -18,6 +18,7 @@ from late.concurrency import in_thread
 from late.errors import TaskEnded
 from late.handler.outcomes import Kept, Signal
 from late.model.task import TaskId
+from late.payload import models
 from late.payload import values as payloads
 
 if TYPE_CHECKING:
@@ -102,7 +103,7 @@ class Handle:
 
         Args:
             timeout_s: the longest wait; None for no limit. The time-out does not end the task.
-            type: the type to which msgspec converts the JSON.
+            type: the type to which msgspec converts the JSON, also one with models of pydantic.
 
         Raises:
             TaskEnded: the task ended without a result: dead, cancelled, expired or discarded.
@@ -152,7 +153,7 @@ class Handle:
         row = decode(found)
         if row.outcome != "done":
             raise TaskEnded(f"task {self.task_id} ended as {row.outcome}", outcome=row.outcome)
-        return msgspec.json.decode(row.value, type=type)
+        return msgspec.json.decode(row.value, type=type, dec_hook=models.decode)
 
     def _control(self) -> Control:
         from late.control import Control

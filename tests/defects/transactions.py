@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import asyncio
+import re
 from typing import Any
 
 from late.dispatcher.transactions.turn_queue import TurnQueue
+from late.outbox.adapters import psycopg_statements
 from late.scheduler.shared_settlements import SharedSettlements
 from late.store.base import Fate
 from tests.defects.components import replace
@@ -13,6 +15,9 @@ from tests.defects.defect import Defect
 
 FIRST_WORLD = 720_000
 """Worlds from 700,000 on share transactions."""
+ENDED_BY_SQL = (
+    "tests/integration/test_shared_ended_by_sql.py::test_only_the_task_that_says_so_fails"
+)
 
 
 def substitute_tells_nothing() -> None:
@@ -40,6 +45,11 @@ def repeats_what_was_given_up() -> None:
     old = replace(TurnQueue, "cancel", cancel)
 
 
+def ends_are_let_through() -> None:
+    """COMMIT and ROLLBACK are statements like others."""
+    replace(psycopg_statements, "_MAY_END", re.compile(r"(?!)"))
+
+
 DEFECTS = (
     Defect(
         "place-not-taken", "after a lost answer the settlement is written without its effects",
@@ -48,5 +58,9 @@ DEFECTS = (
     Defect(
         "repeat-given-up", "an attempt that timed out in its commit runs beside the next one",
         repeats_what_was_given_up, "worlds", r"S14:", worlds=4, first=700_120,
+    ),
+    Defect(
+        "ended-by-sql", "a handler may end the transaction that it shares by a statement",
+        ends_are_let_through, ENDED_BY_SQL + "[postgresql]", r"assert",
     ),
 )  # fmt: skip

@@ -7,6 +7,7 @@ from decimal import Decimal
 from typing import Any
 
 import pytest
+from pydantic import BaseModel
 
 import late
 from late.control import Control
@@ -59,6 +60,28 @@ async def test_a_result_comes_back_as_the_type_that_is_asked_for(app: late.App) 
     assert handle.state() == "done"
     with pytest.raises(TimeoutError):
         app.handle(task_id, group="audit").wait(timeout_s=0)
+
+
+class Receipt(BaseModel):
+    total: Decimal
+    items: list[str]
+
+
+async def test_a_result_comes_back_as_a_model_of_pydantic(url: str) -> None:
+    app = late.App(url)
+
+    @app.task(result_ttl=60)
+    def receipt(item: str) -> Receipt:
+        return Receipt(total=Decimal("1.10"), items=[item])
+
+    with connect(url) as tx:
+        task_id = app.enqueue(tx, receipt.call("tea"))
+    drain(app)
+    handle = app.handle(task_id)
+    expected = Receipt(total=Decimal("1.10"), items=["tea"])
+    assert await handle.result(type=Receipt) == expected
+    assert handle.wait(type=Receipt) == expected
+    assert handle.wait(type=Receipt | None) == expected
 
 
 def test_every_end_is_told_to_who_waits(app: late.App) -> None:

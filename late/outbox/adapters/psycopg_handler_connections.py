@@ -6,8 +6,21 @@ from typing import Any, NoReturn
 
 import psycopg
 
-from late.outbox.adapters.psycopg_tags import TaggedAsyncCursor, TaggedCursor
+from late.outbox.adapters.psycopg_statements import RefusingAsyncCursor, RefusingCursor
 from late.outbox.base import COMMIT_REFUSED, ROLLBACK_REFUSED
+
+
+class SharedCursor(RefusingCursor):
+    """A cursor that refuses the end of the transaction. Else what other tasks did would commit
+    without the record of their ends, and they would run again."""
+
+    refusals = (COMMIT_REFUSED, ROLLBACK_REFUSED)
+
+
+class SharedAsyncCursor(RefusingAsyncCursor):
+    """The same for a connection that is awaited."""
+
+    refusals = (COMMIT_REFUSED, ROLLBACK_REFUSED)
 
 
 class SharedConnection(psycopg.Connection[Any]):
@@ -15,7 +28,7 @@ class SharedConnection(psycopg.Connection[Any]):
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
-        self.cursor_factory = TaggedCursor
+        self.cursor_factory = SharedCursor
 
     def commit(self) -> NoReturn:
         raise psycopg.ProgrammingError(COMMIT_REFUSED)
@@ -32,7 +45,7 @@ class SharedAsyncConnection(psycopg.AsyncConnection[Any]):
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
-        self.cursor_factory = TaggedAsyncCursor
+        self.cursor_factory = SharedAsyncCursor
 
     async def commit(self) -> NoReturn:
         raise psycopg.ProgrammingError(COMMIT_REFUSED)
@@ -51,7 +64,7 @@ class LentConnection(psycopg.Connection[Any]):
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
-        self.cursor_factory = TaggedCursor
+        self.cursor_factory = SharedCursor
 
     def commit(self) -> None:
         if not self.quiet:
@@ -72,7 +85,7 @@ class LentAsyncConnection(psycopg.AsyncConnection[Any]):
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
-        self.cursor_factory = TaggedAsyncCursor
+        self.cursor_factory = SharedAsyncCursor
 
     async def commit(self) -> None:
         if not self.quiet:

@@ -6,100 +6,33 @@ and commits nothing.
 
 from __future__ import annotations
 
-import re
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
 from contextlib import asynccontextmanager, contextmanager, suppress
-from typing import Any, Self
+from typing import Any
 
 import psycopg
-from psycopg import sql
 from psycopg.pq import TransactionStatus
 
 from late.outbox.adapters.psycopg_session import check, kept, kept_async, new, new_async, put
-from late.outbox.adapters.psycopg_tags import TaggedAsyncCursor, TaggedCursor
+from late.outbox.adapters.psycopg_statements import RefusingAsyncCursor, RefusingCursor
 from late.outbox.idle_connections import IdleConnections
 
 REFUSED = "this is a shadow: its transaction is rolled back, and no statement may end it"
 _BEGIN = "select 1"
 _CONSTRAINTS = "set constraints all immediate"
 """It checks what a commit would check."""
-_REST = r"--[^\n\r]*|/\*|\"[^\"]*\"|(?<![\w$])\$(\w*)\$.*?\$\1\$"
-_COMMENT = re.compile(r"/\*|\*/")
-_PLAIN, _ESCAPED = r"'(?:[^']|'')*'", r"'(?:[^'\\]|\\.|'')*'"
-_QUOTED = [re.compile(f"{_REST}|{text}", re.DOTALL) for text in (_PLAIN, _ESCAPED)]
-"""Texts without and with escapes by a backslash: a statement is refused by either."""
-_ENDS = re.compile(
-    r"(?:commit|end|abort|prepare\s+transaction|rollback(?!\s+(?:work\s+|transaction\s+)?to\b))\b",
-    re.IGNORECASE,
-)
 
 
-def _bare(query: str, quoted: re.Pattern[str]) -> str:
-    """Return the statements without texts and comments."""
-    parts, at = [], 0
-    while found := quoted.search(query, at):
-        parts.append(query[at : found.start()])
-        at = _comment_end(query, found.end()) if found[0] == "/*" else found.end()
-    return " ".join([*parts, query[at:]])
-
-
-def _comment_end(query: str, at: int) -> int:
-    """Return the end of the comment that has begun before `at`. Comments nest in PostgreSQL."""
-    depth = 1
-    for mark in _COMMENT.finditer(query, at):
-        depth += 1 if mark[0] == "/*" else -1
-        if not depth:
-            return mark.end()
-    return len(query)
-
-
-def refuse_end(query: Any) -> None:
-    """Refuse a statement that would end the transaction.
-
-    Raises:
-        psycopg.ProgrammingError: `query` has such a statement.
-    """
-    if isinstance(query, sql.Composable):
-        query = query.as_string(None)
-    elif isinstance(query, bytes):
-        query = query.decode(errors="replace")
-    if not isinstance(query, str):
-        return
-    statements = [each for quoted in _QUOTED for each in _bare(query, quoted).split(";")]
-    if any(_ENDS.match(each.strip()) for each in statements):
-        raise psycopg.ProgrammingError(REFUSED)
-
-
-class HeldCursor(TaggedCursor):
+class HeldCursor(RefusingCursor):
     """A cursor that refuses the end of the transaction."""
 
-    def execute(self, query: Any, params: Any = None, **more: Any) -> Self:
-        refuse_end(query)
-        return super().execute(query, params, **more)
-
-    def executemany(self, query: Any, params_seq: Any, **more: Any) -> None:
-        refuse_end(query)
-        super().executemany(query, params_seq, **more)
-
-    def stream(self, query: Any, params: Any = None, **more: Any) -> Iterator[Any]:
-        refuse_end(query)
-        return super().stream(query, params, **more)
+    refusals = (REFUSED, REFUSED)
 
 
-class HeldAsyncCursor(TaggedAsyncCursor):
+class HeldAsyncCursor(RefusingAsyncCursor):
     """The same for a connection that is awaited."""
 
-    async def execute(self, query: Any, params: Any = None, **more: Any) -> Self:
-        refuse_end(query)
-        return await super().execute(query, params, **more)
-
-    async def executemany(self, query: Any, params_seq: Any, **more: Any) -> None:
-        refuse_end(query)
-        await super().executemany(query, params_seq, **more)
-
-    def stream(self, query: Any, params: Any = None, **more: Any) -> AsyncIterator[Any]:
-        refuse_end(query)
-        return super().stream(query, params, **more)
+    refusals = (REFUSED, REFUSED)
 
 
 class HeldConnection(psycopg.Connection[Any]):

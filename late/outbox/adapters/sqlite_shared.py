@@ -7,6 +7,7 @@ to the file meanwhile: see `TurnQueue`. The connection is closed after the commi
 from __future__ import annotations
 
 import asyncio
+import re
 import sqlite3
 from collections.abc import AsyncIterator, Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -33,18 +34,48 @@ T = TypeVar("T")
 STEPS = 10_000
 """The steps of SQLite's machine between two looks whether a statement is to end: some 100 us."""
 _ENDED = "the connection is closed: its handler has ended"
+_ENDS = re.compile(
+    r"(?:[\s;]|--[^\n]*|/\*.*?\*/)*"
+    r"(?:(?P<commit>commit|end)|rollback(?!\s+(?:transaction\s+)?to\b))\b",
+    re.IGNORECASE | re.DOTALL,
+)
+"""A statement that ends the transaction: SQLite takes one in each call."""
 
 
 class _Cursor(sqlite3.Cursor):
+    def execute(self, statement: str, *values: Any) -> _Cursor:
+        self._refuse_end(statement)
+        return super().execute(statement, *values)
+
+    def executemany(self, statement: str, *values: Any) -> _Cursor:
+        self._refuse_end(statement)
+        return super().executemany(statement, *values)
+
     def executescript(self, *_: Any) -> NoReturn:
         raise sqlite3.ProgrammingError(f"executescript() would commit: {COMMIT_REFUSED}")
+
+    def _refuse_end(self, statement: str) -> None:
+        tx: Any = self.connection
+        if tx.held and (found := _ENDS.match(statement)) is not None:
+            message = COMMIT_REFUSED if found["commit"] else ROLLBACK_REFUSED
+            raise sqlite3.ProgrammingError(message)
 
 
 class SharedSqlite(sqlite3.Connection):
     """The connection that `def` handlers get: its transaction is not theirs to end."""
 
+    held = True
+    """No statement may end the transaction."""
+
     def cursor(self, factory: Any = _Cursor) -> Any:
         return super().cursor(factory)
+
+    # The driver's own would not ask the cursor's.
+    def execute(self, statement: str, *values: Any) -> Any:
+        return self.cursor().execute(statement, *values)
+
+    def executemany(self, statement: str, *values: Any) -> Any:
+        return self.cursor().executemany(statement, *values)
 
     def commit(self) -> NoReturn:
         raise sqlite3.ProgrammingError(COMMIT_REFUSED)
@@ -230,10 +261,12 @@ class SqliteShared(SharedPart):
 
     def commit(self, settlements: Sequence[Settlement]) -> tuple[Fate, BaseException | None]:
         """Commit with these settlements: see `late.store.sqlite.shared_transaction`."""
+        self._raw.held = False
         return shared_transaction.commit(self._raw, settlements)
 
     def roll_back(self) -> None:
         """Take back what all handlers did."""
+        self._raw.held = False
         with suppress(sqlite3.Error):
             self._raw.execute("rollback")
 
@@ -253,6 +286,7 @@ class SqliteShared(SharedPart):
     def cancel(self) -> None:
         """Take the write lock from a handler that does not come back. It can write nothing from
         here on: by itself each statement would commit."""
+        self._raw.held = False
         with suppress(sqlite3.Error):
             self._raw.execute("pragma query_only = on")
             self._raw.execute("rollback")

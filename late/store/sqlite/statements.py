@@ -103,8 +103,8 @@ RESULT = (
     " values (?, ?, ?, ?)"
 )
 
-# The last numbers of tasks, each found by one step down the index. A look for many and plain inserts
-# take less than half of what a subquery in each insert takes.
+# The last numbers of tasks, each found by one step down the index. A look for many tasks and plain
+# inserts take less than half of what a subquery in each insert takes.
 LAST_STEPS = (
     "select task_id, max(number) from late_history where consumer_group = ?"
     " and task_id in (select value from json_each(?)) group by task_id"

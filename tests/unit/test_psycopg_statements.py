@@ -6,7 +6,7 @@ import psycopg
 import pytest
 from psycopg import sql
 
-from late.outbox.adapters.psycopg_held import refuse_end
+from late.outbox.adapters.psycopg_statements import refuse_end
 
 
 @pytest.mark.parametrize(
@@ -32,8 +32,14 @@ from late.outbox.adapters.psycopg_held import refuse_end
     ],
 )
 def test_what_ends_it_is_refused(query: object) -> None:
-    with pytest.raises(psycopg.ProgrammingError, match="no statement may end it"):
-        refuse_end(query)
+    with pytest.raises(psycopg.ProgrammingError, match=r"^(commit|rollback)$"):
+        refuse_end(query, "commit", "rollback")
+
+
+def test_a_commit_and_a_rollback_have_each_its_message() -> None:
+    for query, message in (("end", "c"), ("prepare transaction 'x'", "c"), ("abort", "r")):
+        with pytest.raises(psycopg.ProgrammingError, match=f"^{message}$"):
+            refuse_end(query, "c", "r")
 
 
 @pytest.mark.parametrize(
@@ -56,4 +62,4 @@ def test_what_ends_it_is_refused(query: object) -> None:
     ],
 )
 def test_what_does_not_end_it_may_run(query: object) -> None:
-    refuse_end(query)
+    refuse_end(query, "c", "r")
