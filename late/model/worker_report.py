@@ -240,6 +240,19 @@ class WorkerReport(msgspec.Struct, frozen=True, omit_defaults=True):
         )
 
     @property
+    def ended(self) -> WorkerReport:
+        """The report of the worker once it has stopped: nothing in it is of the present."""
+        return WorkerReport(
+            self.worker_id,
+            self.address,
+            self.groups,
+            self.every_s,
+            self.queues,
+            slips=self.slips,
+            conflicts=self.conflicts,
+        )
+
+    @property
     def troubled(self) -> bool:
         """True if something in it goes wrong: then it is written more often."""
         return bool(

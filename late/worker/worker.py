@@ -305,13 +305,15 @@ class Worker:
             on_change=self._stalled,
             wait=lambda most_s: self.heartbeat.beats.within(most_s),
         )
-        reporter = reporter_of(self, self.stall_monitor, lambda s: self.heartbeat.beats.near(s))
+        self.reporter = reporter_of(
+            self, self.stall_monitor, lambda s: self.heartbeat.beats.near(s)
+        )
         self.health: Health | None = None
         host, port, fd = settings.health_host, settings.health_port, settings.health_fd
         if port is None and fd is None:
-            return [self.stall_monitor.run, reporter.run]
+            return [self.stall_monitor.run, self.reporter.run]
         self.health = Health(host, port or 0, self._state, metrics=self.telemetry.page, fd=fd)
-        return [self.stall_monitor.run, reporter.run, self.health.run]
+        return [self.stall_monitor.run, self.reporter.run, self.health.run]
 
     def _duties(self) -> Sequence[Duty]:
         return assembly.duties(
@@ -453,6 +455,9 @@ class Worker:
         await asyncio.gather(*self._loops, return_exceptions=True)
         self.shadow.close()
         await asyncio.to_thread(self.heartbeat.stop)
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(SETTLE_S):
+                await self.reporter.end()
         await self._close()
         events.default.emit(events.WORKER_STOPPED, worker=self.id)
 

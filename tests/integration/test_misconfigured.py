@@ -9,6 +9,9 @@ from sqlalchemy import delete, insert, update
 import late
 from late.control import Control
 from late.control.doctor import configuration as misconfigured
+from late.control.findings.findings import findings
+from late.control.status import old_transactions
+from late.control.status.snapshot import look
 from late.control.views import Check
 from late.outbox import connect
 from late.schema.engine import make_engine, reading, write
@@ -129,6 +132,18 @@ def test_a_lane_that_no_worker_serves_is_named_with_the_command(url: str) -> Non
     )
 
 
+def test_a_paused_schedule_is_named(url: str) -> None:
+    row = {
+        "name": "nightly", "shard_id": 0, "rule": "0 0 1 1 *", "zone": "UTC", "catch_up": "skip",
+        "catch_up_max": 1, "overlap": "allow", "queue": "q", "task_name": "n", "payload": b"{}",
+        "anchor_us": 1, "updated_at_us": 1, "paused": 1,
+    }  # fmt: skip
+    engine = make_engine(url)
+    write(engine, lambda tx: tx.execute(insert(schedule), row))
+    engine.dispose()
+    assert found(url)["knobs"].detail == "schedule nightly is paused. late knobs --history"
+
+
 def test_what_follows_from_a_lane_without_a_worker_says_so(url: str) -> None:
     def checks(served: str) -> tuple[str, str]:
         def change(tx: object) -> None:
@@ -227,15 +242,20 @@ def test_a_long_transaction_and_unsafe_settings_are_seen(
 ) -> None:
     if "transactions" not in found(url):
         return  # embedded, or one that keeps no connection's transaction
-    monkeypatch.setattr(misconfigured, "TRANSACTION_S", 0.0)
+    monkeypatch.setattr(old_transactions, "OLD_S", 0.0)
     monkeypatch.setitem(misconfigured._SETTINGS, "fsync", ("never", "it is on"))
     monkeypatch.setattr(misconfigured, "PER_WORKER", 10**6)
     engine = make_engine(url)
     with engine.connect() as connection, connection.begin():
         connection.execute(update(lane).values(shards=lane.c.shards))
         checks = found(url)
+        with Control(url) as control:
+            [told] = [each for each in findings(look(control)) if "transaction" in each.what]
     engine.dispose()
     assert "has a transaction open" in checks["transactions"].detail
+    assert told.level == "warn"
+    assert "idle in transaction. Until it ends" in told.detail
+    assert "select pg_terminate_backend(" in told.command
     assert "fsync=o" in checks["settings"].detail
     engine = make_engine(url)
     write(engine, lambda tx: tx.execute(insert(worker), live("w-1", "1")))

@@ -10,6 +10,7 @@ from late.control.analyze.report import Pair
 from late.control.findings.findings import findings
 from late.control.findings.model import Finding
 from late.control.status.disk import Disk
+from late.control.status_views import Pause
 from late.control.views import Count
 from late.model.worker_report import Failing, OutageReport, Run, ScheduleSlips, SilentConsumer
 from late.tailer.placement import announced
@@ -110,13 +111,21 @@ def test_shards_without_an_owner_are_explained_by_workers_of_other_lanes() -> No
     bulk, mail = (announced("1", lanes=[name]) for name in ("bulk", "mail"))
     quiet, loud = found(mail), found(mail, lag=Count(7), in_flight=2)
     assert quiet.level == "warn"
-    assert quiet.detail == (
-        "1 of 2 shards have no live owner. No worker serves lane bulk; 0 tasks wait there."
-    )
+    assert quiet.what == "No worker serves lane bulk of group default"
+    assert quiet.detail == "1 of 2 shards have no live owner. 0 tasks wait there."
     assert loud.level == "bad"
-    assert loud.detail.endswith(" No worker serves lane bulk; 9 tasks wait there.")
+    assert loud.detail.endswith(" 9 tasks wait there.")
     assert loud.command == "late worker MODULE:APP --group default --lanes bulk"
     for versions in ((mail, announced("1")), (mail, bulk)):
         other = found(*versions)
         assert (other.level, other.command) == ("bad", "late status --owners")
         assert "lane" not in other.detail, "somebody serves it, and has not taken it"
+
+
+def test_a_paused_schedule_is_not_said_to_skip() -> None:
+    slips = (ScheduleSlips("tick", skipped=3, at_us=NOW_US - 60_000_000),)
+    look = with_reports(seen(), reported(slips=slips))
+    [found] = findings(look)
+    assert found.what == "Schedule tick skips ticks"
+    status = msgspec.structs.replace(look.status, pauses=(Pause("schedule", "tick"),))
+    assert findings(msgspec.structs.replace(look, status=status)) == []

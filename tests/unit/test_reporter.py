@@ -6,7 +6,7 @@ from collections.abc import Callable
 
 import msgspec
 
-from late.model.worker_report import Run, TargetReport, WorkerReport
+from late.model.worker_report import Run, ScheduleSlips, TargetReport, WorkerReport
 from late.worker.watch.reporter import QUEUES_EVERY_S, WRITE_EVERY_S, Reporter
 
 CALM = WorkerReport("w1", "host:1", ("default",))
@@ -21,12 +21,13 @@ class Kit:
         self.facts = CALM
         self.duties: frozenset[str] = frozenset()
         self.asked: list[Callable[[], object]] = []
+        self.written: list[WorkerReport] = []
         self.reporter = Reporter(
             call=self.asked.append,
             take=lambda: self.facts,
             stalled=lambda: self.duties,
             now_us=lambda: int(self.now_s * 1e6),
-            write=lambda told: None,
+            write=self.written.append,
             monotonic=lambda: self.now_s,
         )
 
@@ -72,6 +73,20 @@ def test_a_stall_is_told_of_while_the_loop_is_blocked_and_when_it_is_over() -> N
     kit.duties = frozenset()
     assert kit.look() == CALM
     assert kit.look(CALM) is None
+
+
+async def test_a_worker_that_stops_says_that_its_troubles_are_over() -> None:
+    kit = Kit()
+    await kit.reporter.end()
+    assert kit.written == [], "it has told nothing"
+    run = Run("default", "mail", "send", "t1", 1, 1)
+    slips = (ScheduleSlips("tick", 1, 1),)
+    kit.look(
+        msgspec.structs.replace(CALLING, stuck=(run,), runs=(run,), slips=slips, clock_off_s=9)
+    )
+    await kit.reporter.end()
+    assert kit.written == [msgspec.structs.replace(CALM, slips=slips)]
+    assert not any((kit.written[0].stuck, kit.written[0].targets, kit.written[0].stalled))
 
 
 def test_long_runs_are_told_of_now_and_then() -> None:

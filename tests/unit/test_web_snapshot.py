@@ -40,6 +40,9 @@ class Database:
     def lock_holders(self) -> tuple[Any, ...]:
         return ()
 
+    def old_transactions(self) -> tuple[Any, ...]:
+        return ()
+
     def disk(self) -> None:
         return None
 

@@ -18,6 +18,8 @@ from late.control.schedule_rows import jitters, schedule_of
 from late.control.sql.last_settlement import Journal, journals
 from late.control.sql.rows import now_us, seconds
 from late.control.sql.shards import survey
+from late.control.status import old_transactions
+from late.control.status.old_transactions import OLD_S
 from late.control.views import Check
 from late.errors import InvalidPolicy
 from late.model import queue_settings
@@ -29,7 +31,6 @@ from late.store.common.groups import reads_of
 ROWS = 1_000
 """Rows of one (group, shard) that are looked at."""
 LATE_S = 60.0
-TRANSACTION_S = 60.0
 PER_WORKER = 9
 """Connections to PostgreSQL that one worker takes at most, its heartbeat's among them. Those of its
 handlers, one per slot as a rule, are not: whether they use any is not known here."""
@@ -155,6 +156,8 @@ def _held_back(connection: Connection) -> Check:
                 if isset:
                     age_s = seconds(now_us(connection) - row.updated_at_us)
                     found.append(f"{kind} {row.name} is {word} (changed {age_s:,.0f} s ago)")
+    names = select(schedule.c.name).where(schedule.c.paused != 0).order_by(schedule.c.name)
+    found += [f"schedule {name} is paused" for name in connection.execute(names).scalars()]
     if not found:
         return Check("knobs", "ok", "nothing is paused or closed")
     return Check("knobs", "warning", "; ".join(found[:5]) + ". late knobs --history")
@@ -205,25 +208,16 @@ def _tokens(connection: Connection) -> Check:
 
 
 def _transactions(connection: Connection) -> Check:
-    """Check for old open transactions.
-
-    Tasks of an open transaction cannot start before it ends, and nothing that came after them
-    either: the log is read in the order of commits.
-    """
-    row = connection.execute(
-        text(
-            "select pid, state, extract(epoch from now() - xact_start) as age_s"
-            " from pg_stat_activity where xact_start is not null and backend_xid is not null"
-            " and pid <> pg_backend_pid() and datname = current_database()"
-            " order by xact_start limit 1"
-        )
-    ).first()
-    if row is None or row.age_s < TRANSACTION_S:
-        return Check("transactions", "ok", f"none that writes is older than {TRANSACTION_S:.0f} s")
+    """Check for old open transactions: the log cannot be pruned past them."""
+    old = old_transactions.found(connection)
+    if not old:
+        return Check("transactions", "ok", f"none that writes is older than {OLD_S:.0f} s")
+    row = old[0]
+    who = f"{row.application or 'a session'} of {row.user}, {row.state}"
     return Check(
         "transactions", "warning",
-        f"process {row.pid} ({row.state}) has a transaction open for {row.age_s:,.0f} s: the log "
-        "cannot be pruned, and may not be read, past it. Set idle_in_transaction_session_timeout",
+        f"process {row.pid} ({who}) has a transaction open for {row.open_s:,.0f} s: the log cannot "
+        "be pruned past it, and a resize waits for it. Set idle_in_transaction_session_timeout",
     )  # fmt: skip
 
 

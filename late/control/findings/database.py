@@ -7,6 +7,8 @@ from collections.abc import Iterator
 
 from late.control.findings.model import Finding, before, following
 from late.control.findings.phrases import age
+from late.control.status.locks import LockHolder
+from late.control.status.old_transactions import OldTransaction
 from late.control.status.snapshot import Snapshot
 
 WAITS_S = 3.0
@@ -20,29 +22,54 @@ def find(seen: Snapshot) -> Iterator[Finding]:
     yield from holders
     for effect in (*_unanswered(seen), *_unread(seen)):
         yield following(effect, holders[0]) if holders else effect
+    yield from _old(seen)
+
+
+def _session(of: LockHolder | OldTransaction) -> str:
+    """Say whose session it is and what it does."""
+    who = of.application or "a session"
+    who += f" of user {of.user}" if of.user else ""
+    return f"{who}, {of.state}" if of.state else who
+
+
+def _cure(of: LockHolder | OldTransaction) -> tuple[str, str]:
+    """Return what helps against a session, and the command."""
+    text = (
+        " What helps: end its transaction in the program that began it. Else the command ends"
+        f" its session, and what it has not committed is rolled back; it takes the role"
+        f" {of.user or 'of that session'}, or pg_signal_backend."
+    )
+    where = shlex.quote(of.database) if of.database else '"$LATE_URL"'
+    return text, f"psql {where} -c 'select pg_terminate_backend({of.pid})'"
+
+
+def _old(seen: Snapshot) -> Iterator[Finding]:
+    """Yield transactions that have been open for long, but for those that hold a lock."""
+    told = {holder.pid for holder in seen.holders if holder.waits_s >= WAITS_S}
+    for each in seen.transactions:
+        if each.pid in told:
+            continue
+        cure, command = _cure(each)
+        what = f"Process {each.pid} of the database has a transaction open for {age(each.open_s)}"
+        text = (
+            f"It is {_session(each)}. Until it ends no task that is newer leaves the log, and a"
+            f" resize of a lane holds keys back.{cure}"
+        )
+        yield Finding("warn", what, text, "", command)
 
 
 def _holders(seen: Snapshot) -> Iterator[Finding]:
     for holder in seen.holders:
         if holder.waits_s < WAITS_S:
             continue
-        who = holder.application or "a session"
-        who += f" of user {holder.user}" if holder.user else ""
-        state = f", {holder.state}" if holder.state else ""
         opened = "" if holder.open_s is None else f", its transaction open for {age(holder.open_s)}"
         what = f"Process {holder.pid} of the database holds a lock on {holder.table or 'rows'}"
         text = (
-            f"It is {who}{state}{opened}. {holder.waiting} sessions of late wait for it, the "
+            f"It is {_session(holder)}{opened}. {holder.waiting} sessions of late wait for it, the "
             f"longest for {age(holder.waits_s)}."
         )
-        text += (
-            " What helps: end its transaction in the program that began it. Else the command ends"
-            f" its session, and what it has not committed is rolled back; it takes the role"
-            f" {holder.user or 'of that session'}, or pg_signal_backend."
-        )
-        query = f"select pg_terminate_backend({holder.pid})"
-        where = shlex.quote(holder.database) if holder.database else '"$LATE_URL"'
-        yield Finding("bad", what, text, "", f"psql {where} -c '{query}'")
+        cure, command = _cure(holder)
+        yield Finding("bad", what, text + cure, "", command)
 
 
 def _unread(seen: Snapshot) -> Iterator[Finding]:

@@ -18,13 +18,14 @@ def find(seen: Snapshot) -> Iterator[Finding]:
 
 def by_name(seen: Snapshot) -> dict[str, Finding]:
     """Return the findings by the names of their schedules, ascending."""
+    paused = {each.name for each in seen.status.pauses if each.kind == "schedule"}
     # The latest report of a schedule counts: its shard may have moved.
     slips: dict[str, ScheduleSlips] = {}
     for each in seen.reports:
         for told in each.report.slips if each.fresh else ():
             if told.at_us > slips.get(told.schedule, ScheduleSlips("")).at_us:
                 slips[told.schedule] = told
-    return {name: _of(slips[name], seen) for name in sorted(slips)}
+    return {name: _of(slips[name], seen) for name in sorted(slips.keys() - paused)}
 
 
 def _of(told: ScheduleSlips, seen: Snapshot) -> Finding:

@@ -66,7 +66,8 @@ def unowned(group: str, ours: Sequence[ShardStatus], seen: Snapshot) -> Finding:
     if not lanes:
         return Finding("bad", title, text, link, command)
     waiting = sum((Count(each.in_flight) + each.lag for each in alone), start=Count())
-    text += f" No worker serves lane {', '.join(lanes)}; {count(waiting)} tasks wait there."
+    title = f"No worker serves lane {', '.join(lanes)} of group {group}"
+    text += f" {count(waiting)} tasks wait there."
     command = f"late worker MODULE:APP --group {group} --lanes {','.join(lanes)}"
     return Finding("bad" if waiting.n else "warn", title, text, link, command)
 

@@ -28,6 +28,7 @@ from late.control.status import (
     status,
     usage,
 )
+from late.control.status.old_transactions import OldTransaction, old_transactions
 from late.control.status_views import ObjectiveView
 from late.control.views import Reported, Status
 from late.model.group_settings import GroupSettings
@@ -118,6 +119,10 @@ class StatusControl(Part):
     def lock_holders(self) -> tuple[locks.LockHolder, ...]:
         """Sessions that hold a lock which others of `late` wait for; PostgreSQL only."""
         return locks.holders(self._database.unchecked)
+
+    def old_transactions(self) -> tuple[OldTransaction, ...]:
+        """Return transactions that have written and are old; PostgreSQL only."""
+        return old_transactions(self._database.unchecked)
 
     def written(self) -> replication.Position:
         """Return how far the log of this PostgreSQL is written."""

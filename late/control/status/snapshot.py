@@ -13,6 +13,7 @@ from late.autoscaler.keda.demand import Signals
 from late.control.analyze.reported import NOTHING, Conflicts, conflicts
 from late.control.status.disk import Disk
 from late.control.status.locks import LockHolder
+from late.control.status.old_transactions import OldTransaction
 from late.control.status.replication import Freshness
 from late.control.views import GroupView, Reported, Status
 from late.errors import StoreError
@@ -44,6 +45,8 @@ class Snapshot(msgspec.Struct, frozen=True):
     """The reports of workers of the last ten minutes, the latest first."""
     holders: tuple[LockHolder, ...] = ()
     """Sessions of the database that others wait for."""
+    transactions: tuple[OldTransaction, ...] = ()
+    """Transactions that have written and are old."""
     conflicts: Conflicts = NOTHING
     """The transactions in each other's way, as workers report them."""
     disk: Disk | None = None
@@ -77,7 +80,8 @@ def look(
         if not holders:
             raise
         return _partial(control, holders)
-    return msgspec.structs.replace(seen, holders=holders)
+    old = control.status.old_transactions()
+    return msgspec.structs.replace(seen, holders=holders, transactions=old)
 
 
 def _whole(control: Control, limit: int) -> Snapshot:

@@ -69,7 +69,7 @@ class RefusingCursor(TaggedCursor):
     """A cursor that refuses the end of the transaction."""
 
     refusals: ClassVar[tuple[str, str]]
-    """What is said of a commit, and of a rollback."""
+    """The messages for a commit, and for a rollback."""
 
     def execute(self, query: Any, params: Any = None, **more: Any) -> Self:
         refuse_end(query, *self.refusals)

@@ -116,6 +116,12 @@ class Reporter:
             if told is not None and self.tells() and self.is_due(told):
                 await self._tell(told)
 
+    async def end(self) -> None:
+        """Write that the worker has stopped, after `run` has ended: else its troubles would be
+        shown as present ones until its report is old."""
+        if self._said is not None:
+            await self._tell(self._said.ended)
+
     def _answer(self) -> None:
         """Take the facts; runs in the worker's loop."""
         self._facts, self._asked = self._take(), False
