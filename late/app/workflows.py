@@ -41,6 +41,9 @@ from late.payload import values as payloads
 class _Result:
     """The type of `RESULT`."""
 
+    late_refusal = "late.RESULT is for task.then(...), and not for task.call(...)"
+    """Why it is no argument of a call; see `payload.models.encode`."""
+
     def __repr__(self) -> str:
         return "late.RESULT"
 

@@ -47,7 +47,8 @@ def encode(value: Any) -> Any:
     if is_row(kind):
         raise TypeError(f"{kind.__name__} is a row of a table: pass its id")
     if not is_model(kind):
-        raise TypeError(f"objects of type {kind.__name__} have no form in JSON")
+        why = f"objects of type {kind.__name__} have no form in JSON"
+        raise TypeError(getattr(value, "late_refusal", why))  # Some say what is to be done.
     plain = value.model_dump(mode="json", by_alias=True, round_trip=True)
     if decode(kind, plain).model_dump() != value.model_dump():
         raise ValueError(f"a model {kind.__name__} cannot be read back from its JSON unchanged")
@@ -72,5 +73,5 @@ def decode(kind: Any, plain: Any) -> Any:
 def _why(error: Any) -> str:
     # Pydantic's own text quotes the values, and messages of late never do.
     found = error.errors(include_input=False, include_url=False) if hasattr(error, "errors") else []
-    places = [f"{'.'.join(map(str, each['loc']))}: {each['msg']}" for each in found[:3]]
-    return "; ".join(places) or type(error).__name__
+    places = [(".".join(map(str, each["loc"])), each["msg"]) for each in found[:3]]
+    return "; ".join(": ".join(filter(None, each)) for each in places) or type(error).__name__

@@ -98,6 +98,9 @@ def buy(cart: Cart) -> None: ...
 def anything(value: Any) -> None: ...
 
 
+def listed(lines: list[Line]) -> None: ...
+
+
 def ids(order_id: int, note: str = "") -> None: ...
 
 
@@ -114,6 +117,9 @@ def ids(order_id: int, note: str = "") -> None: ...
         (anything, [Hero(id=1)], "^anything, parameter 'value': .*Hero is a row of a table"),
         (ids, Order(id=1), "^ids, parameter 'order_id': .*Order is a row of a table: pass its id"),
         (ids, object(), "^ids, parameter 'order_id': .*object have no form in JSON"),
+        (ids, late.RESULT, r"^ids, parameter 'order_id': .*late.RESULT is for task.then"),
+        (listed, [{"sku": 1}], r"^listed, parameter 'lines': \w.* at `\$.lines\[0\]`"),
+        (listed, [1], r"^listed, parameter 'lines': Input should be .* at `\$.lines\[0\]`"),
         (ids, 2**70, "^ids, parameter 'order_id': .*beyond 64 bits"),
         (ids, "1", r"^ids, parameter 'order_id': Expected `int`, got `str` - at `\$.order_id`"),
         (anything, "x" * 2**21, "^anything: arguments take"),
