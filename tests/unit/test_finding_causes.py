@@ -11,7 +11,7 @@ from late.control.findings.findings import findings
 from late.control.findings.model import Finding
 from late.control.status.disk import Disk
 from late.control.status_views import Pause
-from late.control.views import Count
+from late.control.views import Count, SuspectTask
 from late.model.worker_report import Failing, OutageReport, Run, ScheduleSlips, SilentConsumer
 from late.tailer.placement import announced
 from tests.unit.test_findings import TASK, reported, stalled, target, with_reports
@@ -129,3 +129,17 @@ def test_a_paused_schedule_is_not_said_to_skip() -> None:
     assert found.what == "Schedule tick skips ticks"
     status = msgspec.structs.replace(look.status, pauses=(Pause("schedule", "tick"),))
     assert findings(msgspec.structs.replace(look, status=status)) == []
+
+
+def test_tasks_that_ran_beside_one_death_are_one_finding() -> None:
+    def told(*deaths: int) -> list[Finding]:
+        suspects = tuple(SuspectTask("default", 0, f"task-{n}", d) for n, d in enumerate(deaths))
+        status = msgspec.structs.replace(seen().status, suspects=suspects)
+        return findings(msgspec.structs.replace(seen(), status=status))
+
+    [beside] = told(*[1] * 7)
+    assert (beside.level, beside.what) == ("warn", "A worker died under one of 7 tasks")
+    assert "task-0, task-1, task-2, task-3, task-4 and 2 more. Most are innocent" in beside.detail
+    killer, others = told(3, 1, 1)
+    assert (killer.level, killer.what) == ("bad", "Workers die under task task-0")
+    assert others.what == "A worker died under one of 2 tasks"

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import shlex
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from urllib.parse import quote
 
 from late.control.findings.model import Finding, Level
 from late.control.findings.phrases import age
 from late.control.status.snapshot import Snapshot
+from late.control.views import SuspectTask
 from late.model.worker_report import CONSUMER, Run
 
 NAMED = 5
@@ -20,7 +21,10 @@ SILENT_S = 30.0
 
 def find(seen: Snapshot) -> Iterator[Finding]:
     """Yield the tasks under which workers die, and the consumers that do not answer."""
-    for each in seen.status.suspects[:NAMED]:
+    once = [each for each in seen.status.suspects if each.deaths == 1]
+    # Most that ran beside one death are innocent: one finding for all of them.
+    alone = once if len(once) == 1 else []
+    for each in [*(e for e in seen.status.suspects if e.deaths > 1), *alone][:NAMED]:
         deaths = "One worker" if each.deaths == 1 else f"{each.deaths} workers"
         text = (
             f"{deaths} died while it ran, in group {each.group}. It runs on trial, alone, from now"
@@ -31,7 +35,22 @@ def find(seen: Snapshot) -> Iterator[Finding]:
             "warn" if each.deaths == 1 else "bad", f"Workers die under task {each.task_id}", text,
             f"tasks/{each.task_id}", f"late show {each.task_id}",
         )  # fmt: skip
+    if len(once) > 1:
+        yield _beside(once)
     yield from (finding for _, finding in _silent(seen))
+
+
+def _beside(suspects: Sequence[SuspectTask]) -> Finding:
+    """Say of tasks that ran at one death each that one of them may be the cause."""
+    ids = ", ".join(each.task_id for each in suspects[:NAMED])
+    more = f" and {len(suspects) - NAMED} more" if len(suspects) > NAMED else ""
+    text = (
+        f"They ran when it died: {ids}{more}. Most are innocent. Each runs on trial, alone; the one"
+        " under which workers die again is named here, and becomes a dead letter (killed_worker)."
+    )
+    first = suspects[0].task_id
+    what = f"A worker died under one of {len(suspects)} tasks"
+    return Finding("warn", what, text, f"tasks/{first}", f"late show {first}")
 
 
 def causes(seen: Snapshot) -> dict[str, Finding]:
