@@ -6,6 +6,7 @@ import re
 import time
 from types import SimpleNamespace
 
+import psycopg
 import pytest
 
 from late.control import Control
@@ -15,6 +16,7 @@ from late.schema.tables import timer
 from late.store import open_store
 from late.store.base import WorkerInfo
 from tests.conformance.kit import dead, own, parked
+from tests.integration import postgres_kit
 from tests.integration.control_kit import execute, rekey
 
 pytestmark = pytest.mark.usefixtures("fsync_not_asked")
@@ -91,6 +93,26 @@ async def test_shards_without_owner_name_the_list_of_members_as_a_cause(url: str
     assert "LATE_MEMBERSHIP" in detail
     assert "(web-1, web-2.local)" in detail, "as a list would have to name them"
     assert "not_a_member" in detail
+
+
+async def test_tables_that_somebody_holds_keep_the_store_unopened(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    def guards(url: str) -> Check:
+        raise AssertionError("it waits a minute for the tables")
+
+    monkeypatch.setattr(doctor, "_guards", guards)
+    with postgres_kit.database() as url, psycopg.connect(url) as rival:
+        store = open_store(url)
+        await store.open()
+        await (await own(store, 0)).settle()
+        await store.close()
+        rival.execute("lock table late_settlement in access exclusive mode")
+        checks = checks_of(url)
+        assert checks["guards"] == Check(
+            "guards", "warning", "not looked at, as the tables do not answer"
+        )
+        assert checks["tables"].result == "failed"
 
 
 def test_the_stores_refusal_is_reported(url: str) -> None:
