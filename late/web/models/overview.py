@@ -132,4 +132,7 @@ def _drained(seen: Snapshot) -> str:
         return "nothing moves"
     if still:
         return f"{still} of {len(drains)} groups stand still"
-    return f"gone in {age(max(drains))}" if drains else ""
+    # By a pause, a limit or a target: they do not move at that pace.
+    held = sum(s.backlog - s.helped for s in seen.signals.values() if s.helped is not None)
+    but = f", but {held:,} are held back" if held > 0 else ""
+    return f"gone in {age(max(drains))}{but}" if drains else ""
