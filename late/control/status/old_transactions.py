@@ -20,6 +20,7 @@ select pid, coalesce(application_name, '') as application, coalesce(usename, '')
   from pg_stat_activity
  where xact_start < clock_timestamp() - make_interval(secs => :old_s) and backend_xid is not null
    and pid <> pg_backend_pid() and datname = current_database()
+   and backend_type = 'client backend'
  order by xact_start limit :most
 """)
 

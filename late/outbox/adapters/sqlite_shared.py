@@ -35,7 +35,7 @@ STEPS = 10_000
 """The steps of SQLite's machine between two looks whether a statement is to end: some 100 us."""
 _ENDED = "the connection is closed: its handler has ended"
 _ENDS = re.compile(
-    r"(?:[\s;]|--[^\n]*|/\*.*?\*/)*"
+    r"(?:[\s;]|--[^\n]*|(?>/\*.*?\*/))*"
     r"(?:(?P<commit>commit|end)|rollback(?!\s+(?:transaction\s+)?to\b))\b",
     re.IGNORECASE | re.DOTALL,
 )
