@@ -70,7 +70,7 @@ STORE_EXPERIMENTAL = _event(
 DATABASE_AWAITED = _event(
     "database_awaited",
     "warning",
-    "the database does not answer: the worker starts when it does",
+    "the database cannot be opened: the worker tries again for a time, see error",
     details="for_s error",
 )
 WORKER_STOPPED = _event("worker_stopped", "info", "worker stopped", details="worker")
