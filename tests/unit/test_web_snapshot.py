@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 
 from late.cli.top import bars
+from late.control.status.locks import Sessions
 from late.control.views import Status
 from late.model.queue_settings import QueueSettings
 from late.web import snapshot as look
@@ -37,11 +38,8 @@ class Database:
     def all(self, *, seen: Status | None = None) -> list[Any]:
         return []
 
-    def lock_holders(self) -> tuple[Any, ...]:
-        return ()
-
-    def old_transactions(self) -> tuple[Any, ...]:
-        return ()
+    def sessions(self) -> Sessions:
+        return Sessions()
 
     def disk(self) -> None:
         return None

@@ -1,4 +1,4 @@
-"""Find who holds a lock that sessions of `late` wait for: PostgreSQL only.
+"""Find who holds a lock that sessions of `late` wait for, and old transactions: PostgreSQL only.
 
 It reads the server's own views and none of `late`'s tables, so it answers while somebody holds
 these. Without the rights of `pg_monitor` the state of other roles' sessions is hidden, their number
@@ -10,11 +10,13 @@ from __future__ import annotations
 import msgspec
 from sqlalchemy import Engine, text
 
+from late.control.status import old_transactions
+from late.control.status.old_transactions import OldTransaction
 from late.schema.engine import reading, shown
 
 # `pg_blocking_pids` takes locks of the server for a moment, so it is asked for those who wait only.
 # A session that waits for a row waits for its writer's transaction, which names no table.
-_BLOCKED = text("""
+_SESSIONS = text(f"""
 with waiting as (
   select l.pid, c.relname,
          coalesce(extract(epoch from clock_timestamp() - a.query_start), 0)::float8 as waits_s
@@ -27,15 +29,17 @@ with waiting as (
 ), pairs as (
   select w.*, unnest(pg_blocking_pids(w.pid)) as holder from waiting w
 )
-select p.holder as pid, coalesce(a.application_name, '') as application,
-       coalesce(a.usename, '') as "user",
-       coalesce(a.state, '') as state,
-       extract(epoch from clock_timestamp() - a.xact_start)::float8 as open_s,
-       max(p.relname) as table, count(distinct p.pid) as waiting, max(p.waits_s) as waits_s
-  from pairs p left join pg_stat_activity a on a.pid = p.holder
- where p.holder not in (select pid from waiting)
- group by p.holder, a.application_name, a.usename, a.state, a.xact_start
- order by waits_s desc limit 20
+(select p.holder as pid, coalesce(a.application_name, '') as application,
+        coalesce(a.usename, '') as "user",
+        coalesce(a.state, '') as state,
+        extract(epoch from clock_timestamp() - a.xact_start)::float8 as open_s,
+        max(p.relname) as table, count(distinct p.pid) as waiting, max(p.waits_s) as waits_s
+   from pairs p left join pg_stat_activity a on a.pid = p.holder
+  where p.holder not in (select pid from waiting)
+  group by p.holder, a.application_name, a.usename, a.state, a.xact_start
+  order by waits_s desc limit 20)
+union all
+(select o.*, null, 0, 0 from ({old_transactions.OPEN}) o)
 """)
 
 
@@ -61,11 +65,27 @@ class LockHolder(msgspec.Struct, frozen=True):
     """The address of the database, without a password."""
 
 
-def holders(engine: Engine) -> tuple[LockHolder, ...]:
-    """Return who holds up sessions of `late`, the longest wait first."""
+class Sessions(msgspec.Struct, frozen=True):
+    """The sessions of the database that an operator should know of."""
+
+    holders: tuple[LockHolder, ...] = ()
+    """Others wait for them; the longest wait first."""
+    old: tuple[OldTransaction, ...] = ()
+    """Their transactions have written and are old; the oldest first."""
+
+
+def sessions(engine: Engine) -> Sessions:
+    """Return who holds up sessions of `late`, and who has an old transaction, by one statement."""
     if engine.dialect.name != "postgresql":
-        return ()
+        return Sessions()
     with reading(engine) as connection:
-        rows = connection.execute(_BLOCKED).all()
+        rows = connection.execute(_SESSIONS, old_transactions.bounds()).all()
     where = shown(engine.url._replace(password=None).render_as_string(hide_password=False))
-    return tuple(LockHolder(**row._mapping, database=where) for row in rows)
+    return Sessions(
+        tuple(LockHolder(**row._mapping, database=where) for row in rows if row.waiting),
+        tuple(
+            OldTransaction(row.pid, row.application, row.user, row.state, row.open_s, where)
+            for row in rows
+            if not row.waiting
+        ),
+    )

@@ -6,14 +6,12 @@ It reads the server's own views. Without the rights of `pg_monitor` those of oth
 from __future__ import annotations
 
 import msgspec
-from sqlalchemy import Connection, Engine, text
-
-from late.schema.engine import reading, shown
+from sqlalchemy import Connection, text
 
 OLD_S = 60.0
 MOST = 5
 """The most transactions that are found, the oldest first."""
-_OPEN = text("""
+OPEN = """
 select pid, coalesce(application_name, '') as application, coalesce(usename, '') as "user",
        coalesce(state, '') as state,
        extract(epoch from clock_timestamp() - xact_start)::float8 as open_s
@@ -22,7 +20,7 @@ select pid, coalesce(application_name, '') as application, coalesce(usename, '')
    and pid <> pg_backend_pid() and datname = current_database()
    and backend_type = 'client backend'
  order by xact_start limit :most
-""")
+"""
 
 
 class OldTransaction(msgspec.Struct, frozen=True):
@@ -40,16 +38,12 @@ class OldTransaction(msgspec.Struct, frozen=True):
     """The address of the database, without a password."""
 
 
-def old_transactions(engine: Engine) -> tuple[OldTransaction, ...]:
-    """Return the transactions that are older than `OLD_S`, the oldest first."""
-    if engine.dialect.name != "postgresql":
-        return ()
-    where = shown(engine.url._replace(password=None).render_as_string(hide_password=False))
-    with reading(engine) as connection:
-        return tuple(msgspec.structs.replace(each, database=where) for each in found(connection))
+def bounds() -> dict[str, float]:
+    """Return the parameters of `OPEN`."""
+    return {"old_s": OLD_S, "most": MOST}
 
 
 def found(connection: Connection) -> list[OldTransaction]:
-    """Return the same on a connection of PostgreSQL, without the address."""
-    rows = connection.execute(_OPEN, {"old_s": OLD_S, "most": MOST})
-    return [OldTransaction(**row._mapping) for row in rows]
+    """Return the transactions that are older than `OLD_S`, the oldest first, without the address of
+    the database. The connection is one of PostgreSQL."""
+    return [OldTransaction(**row._mapping) for row in connection.execute(text(OPEN), bounds())]

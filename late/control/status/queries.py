@@ -28,7 +28,6 @@ from late.control.status import (
     status,
     usage,
 )
-from late.control.status.old_transactions import OldTransaction, old_transactions
 from late.control.status_views import ObjectiveView
 from late.control.views import Reported, Status
 from late.model.group_settings import GroupSettings
@@ -116,13 +115,10 @@ class StatusControl(Part):
             found, disk_free_bytes=of_file.free, disk_bytes=of_file.total
         )
 
-    def lock_holders(self) -> tuple[locks.LockHolder, ...]:
-        """Sessions that hold a lock which others of `late` wait for; PostgreSQL only."""
-        return locks.holders(self._database.unchecked)
-
-    def old_transactions(self) -> tuple[OldTransaction, ...]:
-        """Return transactions that have written and are old; PostgreSQL only."""
-        return old_transactions(self._database.unchecked)
+    def sessions(self) -> locks.Sessions:
+        """Return the sessions that hold a lock which others of `late` wait for, and those with an
+        old transaction; PostgreSQL only."""
+        return locks.sessions(self._database.unchecked)
 
     def written(self) -> replication.Position:
         """Return how far the log of this PostgreSQL is written."""

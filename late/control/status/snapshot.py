@@ -67,7 +67,7 @@ def look(
         reads: of a replica of that database; `fresh` as its `read` takes it. Locks are asked of the
             database itself.
     """
-    holders = control.status.lock_holders()
+    sessions = control.status.sessions()
     try:
         if reads is None:
             seen = _whole(control, limit)
@@ -76,12 +76,11 @@ def look(
             seen = msgspec.structs.replace(seen, freshness=reads.freshness)
     except StoreError:
         # Who holds them now: the first look may have been before.
-        holders = control.status.lock_holders()
+        holders = control.status.sessions().holders
         if not holders:
             raise
         return _partial(control, holders)
-    old = control.status.old_transactions()
-    return msgspec.structs.replace(seen, holders=holders, transactions=old)
+    return msgspec.structs.replace(seen, holders=sessions.holders, transactions=sessions.old)
 
 
 def _whole(control: Control, limit: int) -> Snapshot:
