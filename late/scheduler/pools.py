@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from operator import attrgetter
 from typing import Protocol
 
@@ -40,6 +40,27 @@ class Pool(Protocol):
 
     def abandon(self, group: str, shard_id: int, epoch: int) -> None:
         """The shard was lost under `epoch`: results of it are dropped and counted."""
+
+
+def dispatch(
+    attempts: list[Attempt], slots: Slots, pools: Mapping[str, Pool], rooms: dict[str, int]
+) -> int:
+    """Hand attempts to their pools; return how many went to the worker's own slots.
+
+    Args:
+        rooms: the room of each pool, which becomes less.
+    """
+    local = attempts
+    if pools:
+        local = [attempt for attempt in attempts if attempt.target not in pools]
+        for name, pool in pools.items():
+            of_pool = [attempt for attempt in attempts if attempt.target == name]
+            if of_pool:
+                rooms[name] -= len(of_pool)
+                pool.submit(of_pool)
+    if local:
+        slots.submit(local)
+    return len(local)
 
 
 def queued_by_group(holders: Iterable[Slots | Pool]) -> dict[str, set[str]]:

@@ -18,6 +18,8 @@ class ReadAhead:
         """Since the last measurement; the owner counts them."""
         self.rate = 0.0  # attempts per second, of late
         self.measured_at = 0.0
+        self.last = 0
+        """What `attempts` said last."""
 
     def attempts(self, now: float) -> int:
         """Return how many go ahead now, by a clock in seconds that only rises."""
@@ -26,4 +28,5 @@ class ReadAhead:
             recent = self.ended / elapsed
             self.rate += (recent - self.rate) * min(1.0, elapsed / WINDOW_S)
             self.ended, self.measured_at = 0, now
-        return min(READAHEAD_MAX, int(self.rate * READAHEAD_S))
+        self.last = min(READAHEAD_MAX, int(self.rate * READAHEAD_S))
+        return self.last

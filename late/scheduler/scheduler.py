@@ -18,7 +18,7 @@ from late import events
 from late.errors import StoreError
 from late.model.lanes import Gate, Layout
 from late.model.queue_settings import QueueSettings
-from late.model.task import PULL_POOL, Attempt, Cursor, Outcome, Policy, Schedule, ShardId
+from late.model.task import PULL_POOL, Cursor, Outcome, Policy, Schedule, ShardId
 from late.observability import repeats
 from late.scheduler import settlement_events as report
 from late.scheduler.core.shard_core import ShardCore
@@ -44,7 +44,7 @@ from late.scheduler.events_effects import (
 )
 from late.scheduler.limits.background import background_rooms
 from late.scheduler.limits.limits import LOCAL_POOL, Limits
-from late.scheduler.pools import Pool, Slots, queued_by_group
+from late.scheduler.pools import Pool, Slots, dispatch, queued_by_group
 from late.scheduler.read_ahead import ReadAhead
 from late.scheduler.settings import CoreSettings
 from late.scheduler.turns import NEXT_US, Turns
@@ -365,7 +365,7 @@ class Scheduler:
         limited = self.limits.started
         shards, self._unseen = self._unseen or self._turns.order(self.cores), []
         left = len(shards)
-        self._turns.begin(room)
+        self._turns.begin(room, self._ahead.last)
         asked = [n for n, free in self._rooms.items() if free > 0 and n.startswith(PULL_POOL)]
         wake_us = now_us + int(CALM_PASS_S * 1_000_000)
         soon_us = now_us + int(PASS_MAX_S * 1_000_000)
@@ -379,12 +379,17 @@ class Scheduler:
                 if quiet and not wanted:
                     state.now_us = now_us
                     wake_us = min(wake_us, max(soon_us, state.quiet_until_us))
-                elif not wanted and self._turns.passes_over(room, len(shards) - left):
+                elif not wanted and room <= 0 and self._turns.grain:
+                    self._turns.pass_over(len(shards) - left)
                     wake_us = min(wake_us, now_us + NEXT_US)
+                elif not wanted and core.skip_grant(now_us, room, self._rooms):
+                    if room <= 0:
+                        self._turns.pass_over(len(shards) - left)
+                    wake_us = min(wake_us, soon_us)
                 else:
                     wake_us = min(wake_us, soon_us)
                     share, marking = self._turns.share(room, left), state.suspects.marking
-                    rooms = {name: -(-free // left) for name, free in self._rooms.items()}
+                    rooms = self._turns.rooms(self._rooms, left)
                     had, below = dict(state.background), self._background
                     room -= self._step(shard, core, Grant(now_us, share, care, rooms, below))
                     for name, count in state.background.items():
@@ -427,6 +432,8 @@ class Scheduler:
         ahead = self._ahead.attempts(asyncio.get_running_loop().time())
         load = self._slots.load
         room = max(0, min(self._concurrency + ahead, most) - load - marking) if trusted else 0
+        if load >= self._concurrency + ahead // 2:
+            room = 0  # Half of it waits still: several are handed over at once, not each alone.
         self._rooms = {name: min(pool.room, most) for name, pool in self._pools.items()}
         self._background = background_rooms(
             room, load, self._rooms, below, slots=self._concurrency,
@@ -445,7 +452,7 @@ class Scheduler:
                 case Dispatch():
                     count = len(effect.attempts)
                     self.emitter.emit(events.DISPATCHED, count=count, group=shard[0])
-                    started += self._dispatch(effect.attempts)
+                    started += dispatch(effect.attempts, self._slots, self._pools, self._rooms)
                 case Read():
                     self._reads[shard] = effect.cursor
                     if shard in self._behind:  # else the tailer's own pace is right
@@ -459,20 +466,6 @@ class Scheduler:
                     self._calls.add(call)
                     call.add_done_callback(self._calls.discard)
         return started
-
-    def _dispatch(self, attempts: list[Attempt]) -> int:
-        """Hand attempts to their pools; return how many went to the worker's own."""
-        local = attempts
-        if self._pools:
-            local = [attempt for attempt in attempts if attempt.target not in self._pools]
-            for name, pool in self._pools.items():
-                of_pool = [attempt for attempt in attempts if attempt.target == name]
-                if of_pool:
-                    self._rooms[name] -= len(of_pool)
-                    pool.submit(of_pool)
-        if local:
-            self._slots.submit(local)
-        return len(local)
 
     async def _ask(self, shard: Shard, core: ShardCore, request: Load | Fetch) -> None:
         event: Event

@@ -8,8 +8,10 @@ the next pass, which comes at once where tasks are short, and within `NEXT_US` i
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from typing import TypeVar
+
+from late.model.task import TRANSACTION_POOL
 
 GRAIN = 32
 NEXT_US = 10_000
@@ -22,7 +24,9 @@ class Turns:
 
     def __init__(self) -> None:
         self._first = 0
-        self._grain = 0
+        self.grain = 0
+        """The least that a shard gets in this pass, where there is room for that; 0: the room is
+        small, and shared by all."""
         self._passed_over = False
 
     def order(self, shards: Iterable[T]) -> list[T]:
@@ -32,21 +36,34 @@ class Turns:
         first = self._first % len(found) if found else 0
         return found[first:] + found[:first]
 
-    def begin(self, room: int) -> None:
-        """Begin a pass with so much room. A small one is shared by all."""
-        self._grain = min(GRAIN, room // 4)
+    def begin(self, room: int, ahead: int) -> None:
+        """Begin a pass with so much room. A small one is shared by all, but for the part of it that
+        is beyond the slots, which only quick tasks have."""
+        self.grain = min(GRAIN, max(room // 4, min(room, ahead)))
         self._passed_over = False
 
     def share(self, room: int, left: int) -> int:
         """Return what the next one of `left` shards gets of the room that is left."""
-        return max(-(-room // left), min(self._grain, room))
+        return max(-(-room // left), min(self.grain, room))
 
-    def passes_over(self, room: int, served: int) -> bool:
-        """Return whether the next shard goes without; the first one that does is first in the next
-        pass. `served`: those that came before it in this pass."""
-        if not self._grain or room > 0:
-            return False
+    def rooms(self, free: Mapping[str, int], left: int) -> dict[str, int]:
+        """Return what the next one of `left` shards gets of each other pool.
+
+        Each shared transaction has a row of the journal for every shard of its tasks, so there one
+        shard after the other has its turn.
+        """
+        found = {name: -(-count // left) for name, count in free.items()}
+        if TRANSACTION_POOL in found:
+            most = free[TRANSACTION_POOL]
+            found[TRANSACTION_POOL] = max(found[TRANSACTION_POOL], min(GRAIN, most))
+        return found
+
+    def pass_over(self, served: int) -> None:
+        """Let the next shard go without; the first one that does is first in the next pass.
+
+        Args:
+            served: those that came before it in this pass.
+        """
         if not self._passed_over:
             self._passed_over = True
             self._first += served - 1
-        return True

@@ -151,17 +151,20 @@ def test_all_is_urgent_once_the_shard_is_to_be_handed_over(
     assert found == [SettleSoon(1, False), SettleSoon(0, True)]
 
 
-def test_a_full_window_is_urgent(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The tail stands still until a settlement makes room."""
+@pytest.mark.parametrize(("starts", "urgent"), [(3, False), (4, True)])
+def test_a_full_window_is_urgent_once_little_of_it_is_ready(
+    starts: int, urgent: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The tail stands still until a settlement makes room; that is felt when work runs short."""
     world = at_rest(CoreSettings(window=4, page_size=2))
     for _ in range(4):
         world.enqueue()
     world.read_page()
     world.read_page()
-    world.grant(1)
+    world.grant(starts)
     found = asked(world, monkeypatch)
     world.finish(world.running[0])
-    assert found == [SettleSoon(1, True)]
+    assert found == [SettleSoon(1, urgent)]
 
 
 def test_marks_and_their_ends_are_urgent(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -12,11 +12,19 @@ from typing import Any, cast
 import pytest
 
 from late.model.queue_settings import QueueSettings
-from late.model.task import Attempt, Cursor, Epoch, Outcome, Policy, ShardId
+from late.model.task import (
+    TRANSACTION_POOL,
+    Attempt,
+    Cursor,
+    Epoch,
+    Outcome,
+    Policy,
+    ShardId,
+)
 from late.scheduler import read_ahead
 from late.scheduler import scheduler as scheduling
 from late.scheduler.scheduler import Scheduler
-from late.scheduler.turns import GRAIN, NEXT_US
+from late.scheduler.turns import GRAIN, NEXT_US, Turns
 from late.store.base import Lease, Page, SettleResult, Store
 from tests.conformance.kit import record
 
@@ -207,6 +215,55 @@ async def test_few_slots_are_shared_by_all_shards(monkeypatch: pytest.MonkeyPatc
     granted = Counter(attempt.record.shard_id for attempt in slots.got)
     assert len(granted) >= 4
     assert max(granted.values()) == 4
+
+
+async def test_a_worker_without_room_steps_no_shard(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Each task that ends makes a pass, and where slots are few hardly one of them starts any."""
+    monkeypatch.setattr(scheduling, "TURN_S", 60.0)
+    slots, scheduler = busy(concurrency=16, shards=5, tasks=40)
+    scheduler._pass()
+    slots.load = len(slots.got)
+    stepped: list[int] = []
+    step = scheduler._step
+
+    def counted(shard: Any, core: Any, event: Any) -> int:
+        stepped.append(shard[1])
+        return step(shard, core, event)
+
+    monkeypatch.setattr(scheduler, "_step", counted)
+    wake_us = scheduler._pass()
+    assert (stepped, slots.load) == ([], len(slots.got))
+    assert wake_us == 1 + int(scheduling.PASS_MAX_S * 1e6), "it is not looked at all the time"
+    slots.load -= 1
+    scheduler._pass()
+    assert len(stepped) == 1
+    assert len(slots.got) == 17
+
+
+async def test_what_goes_ahead_is_handed_over_by_the_half_and_of_one_shard(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(scheduling, "TURN_S", 60.0)
+    slots, scheduler = busy(concurrency=16, shards=5, tasks=40)
+    ahead = scheduler._ahead
+    ahead.rate, ahead.measured_at = 2_000.0, asyncio.get_running_loop().time() + 60
+    scheduler._pass()
+    assert len(slots.got) == 26
+    slots.got = []
+    slots.load = 22
+    scheduler._pass()
+    assert slots.got == [], "six wait for a slot still"
+    slots.load = 20
+    scheduler._pass()
+    assert len(slots.got) == 6
+    assert len({attempt.record.shard_id for attempt in slots.got}) == 1
+
+
+def test_of_a_pool_of_shared_transactions_one_shard_after_the_other_has_its_turn() -> None:
+    turns = Turns()
+    assert turns.rooms({TRANSACTION_POOL: 40, "http": 40}, 8) == {TRANSACTION_POOL: 32, "http": 5}
+    assert turns.rooms({TRANSACTION_POOL: 8, "http": 0}, 7) == {TRANSACTION_POOL: 8, "http": 0}
+    assert turns.rooms({TRANSACTION_POOL: 400}, 2) == {TRANSACTION_POOL: 200}
 
 
 async def test_what_is_handed_over_and_has_not_begun_is_not_told_as_started() -> None:

@@ -20,7 +20,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from collections.abc import Set as AbstractSet
 
-from late.clock import SET_BACK_US
+from late.clock import SET_BACK_US, was_set_back
 from late.model.lanes import Gate
 from late.model.task import Outcome, Policy, TaskId
 from late.model.workflow import CANCEL, StageEnd
@@ -126,6 +126,27 @@ class ShardCore:
         core.keys.read_below = WHOLE_WINDOW
         core.commands.page_read(more=False)
         core.quiet_until_us = min(core.quiet_until_us, due_us)
+        return True
+
+    def skip_grant(self, now_us: int, room: int, rooms: Mapping[str, int]) -> bool:
+        """Take in the time, where no task that is ready fits in and nothing is due.
+
+        Returns False, and does nothing, where a `Grant` may find something to do.
+
+        Args:
+            room: attempts that fit into the worker's own slots; `rooms`: into the other pools.
+        """
+        core = self.state
+        if core.commands.waiting or core.ready_queues.fits(room, rooms):
+            return False
+        if was_set_back(now_us, core.latest_us):
+            return False
+        core.wake_us = core.wake_at_us() or NEVER_US
+        undue_us = core.undue_us()
+        if now_us >= undue_us:
+            return False
+        core.now_us, core.latest_us = now_us, max(core.latest_us, now_us)
+        core.quiet_from_us, core.quiet_until_us = now_us - SET_BACK_US, core.quiet_us()
         return True
 
     def settlement(

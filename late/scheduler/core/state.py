@@ -113,7 +113,7 @@ class CoreState:
         self.quiet_until_us = 0
         """A `Grant` between the two finds nothing to do, unless another event comes first."""
         self.wake_us = NEVER_US
-        """`wake_at_us` as it was after the last `Grant`: true for as long as the core is quiet."""
+        """`wake_at_us` as it was when a pass last came by; true as long as the core is quiet."""
 
     @property
     def idle(self) -> bool:
@@ -221,13 +221,13 @@ class CoreState:
     @property
     def awaited(self) -> bool:
         """True when somebody waits for the next settlement: a caller, a former or the next owner,
-        another shard, or this one, whose tail stands still while the window is full. Each change of
-        marks and deaths is told at once."""
+        another shard, or this one, whose tail stands still while the window is full; that hurts
+        nobody while many tasks of it are ready. Each change of marks and deaths is told at once."""
         suspects = self.suspects
         return (
             self.pending.awaited
             or self.stopped
-            or self.full
+            or (self.full and len(self.ready_queues) < self.settings.page_size // 2)
             or bool(suspects.asked or suspects.marked or suspects.deaths)
             or bool(self.commands.waiting)
             or self.drain.due
@@ -257,16 +257,23 @@ class CoreState:
 
     def quiet_us(self) -> int:
         """Return `quiet_until_us` as it is after a `Grant` without effects; 0: not known."""
+        if len(self.ready_queues) or self.ready_queues.limited:
+            return 0
+        return self.undue_us()
+
+    def undue_us(self) -> int:
+        """Return until when nothing is to be done by time alone; 0: not known."""
+        ready = self.ready_queues
         if self.stopped or not self.recovered or self.keys.wants or self.drain:
             return 0
-        if len(self.ready_queues) or self.ready_queues.limited or self.suspects.waiting:
+        if self.suspects.waiting:
             return 0
         until_us = min(self.timers.load_at_us(), self.pending.due_at_us(self.window.cursor))
         if self.running:
             until_us = min(until_us, self.runs_looked_at_us + RUNS_LOOK_US)
         if self.long_run:
             until_us = min(until_us, self.pending.starts_due_at_us())
-        if len(self.keys):
+        if len(self.keys) or ready.limited or ready.background:
             until_us = min(until_us, self.looked_at_us + self.settings.held_look_us)
         return min(until_us, self.wake_us)
 

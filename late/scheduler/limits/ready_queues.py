@@ -61,11 +61,21 @@ class ReadyQueues:
     @property
     def background(self) -> int:
         """Number of background tasks that wait for a slot of this process, limited or not."""
-        return sum([queue.background for _, queue in self._of_this_process()])
+        found = self._main.background
+        for flow, queue in self._flows.items():
+            if flow.target in _OF_THIS_PROCESS:
+                found += queue.background
+        return found
 
     def can_start(self, *, background: bool) -> bool:
         """Return whether a task waits that nothing but a free slot holds back."""
         return self._main.can_pop(background=background)
+
+    def fits(self, room: int, rooms: Mapping[str, int]) -> bool:
+        """Return whether a task is here for a pool that has room: the worker's own, or another."""
+        if room > 0 and (len(self._main) or self._of_pool[LOCAL_POOL]):
+            return True
+        return any(free > 0 and self._of_pool[pool] for pool, free in rooms.items())
 
     def push(self, entry: Entry) -> None:
         """Add behind its equals."""
