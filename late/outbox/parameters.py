@@ -6,9 +6,9 @@ They are for statements that not every task needs. Those that every task needs a
 
 from __future__ import annotations
 
+import functools
 import re
-from collections.abc import Callable
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 from late.outbox.base import Statement
 
@@ -38,28 +38,34 @@ def kind_of(name: str, value: Value) -> str:
 
 
 def in_order(
-    text: str,
-    words: Words,
-    values: dict[str, Value],
-    mark: Callable[[int, str], str],
-    *,
-    fetch: bool,
+    text: str, words: Words, values: dict[str, Value], mark: str, *, fetch: bool
 ) -> Statement:
     """Bind for drivers whose parameters have no names. Each use of a value is a new parameter.
 
     Args:
-        mark: returns the text of the n-th parameter, from 1, of a type.
+        mark: the text of a parameter; `{n}` in it is its number, from 1, and `{kind}` its type.
     """
-    params: list[Any] = []
+    kinds = tuple([kind_of(name, value) for name, value in values.items()])
+    sql, names = _ordered(text, words, tuple(values), kinds, mark)
+    return Statement(sql, tuple([values[name] for name in names]), fetch)
+
+
+@functools.lru_cache(256)
+def _ordered(
+    text: str, words: Words, names: tuple[str, ...], kinds: tuple[str, ...], mark: str
+) -> tuple[str, list[str]]:
+    """Return a text with its parameters marked, and the names of their values in order."""
+    kind = dict(zip(names, kinds, strict=True))
+    used: list[str] = []
 
     def put(match: re.Match[str]) -> str:
         name = match[1]
         if name in Words._fields:
             return str(getattr(words, name))
-        params.append(values[name])
-        return mark(len(params), kind_of(name, values[name]))
+        used.append(name)
+        return mark.format(n=len(used), kind=kind[name])
 
-    return Statement(_MARK.sub(put, text), tuple(params), fetch)
+    return _MARK.sub(put, text), used
 
 
 def by_name(text: str, words: Words, values: dict[str, Value], *, fetch: bool) -> Statement:

@@ -168,7 +168,7 @@ class Sqlite:
 
     def bind(self, text: str, *, fetch: bool = False, **values: Value) -> Statement:
         words = Words(NOW_US["sqlite"])
-        return parameters.in_order(text, words, values, lambda *_: "?", fetch=fetch)
+        return parameters.in_order(text, words, values, "?", fetch=fetch)
 
     def is_schema_error(self, error: BaseException) -> bool:
         text = str(getattr(error, "orig", None) or error)
@@ -353,11 +353,9 @@ class Postgres:
         return Statement(self._release, (keys, task_ids))
 
     def bind(self, text: str, *, fetch: bool = False, **values: Value) -> Statement:
-        def mark(number: int, kind: str) -> str:
-            return f"{f'${number}' if self._style == 'numeric' else self._mark}::{kind}"
-
         words = Words(NOW_US["postgresql"])
-        return parameters.in_order(text, words, values, mark, fetch=fetch)
+        mark = "${n}" if self._style == "numeric" else self._mark
+        return parameters.in_order(text, words, values, mark + "::{kind}", fetch=fetch)
 
     def is_schema_error(self, error: BaseException) -> bool:
         cause = getattr(error, "orig", None) or error

@@ -16,8 +16,10 @@ from contextlib import nullcontext
 from typing import Any
 
 import psycopg
+from psycopg import generators
+from psycopg.abc import PQGen
 from psycopg.adapt import PyFormat
-from psycopg.pq import Format, TransactionStatus
+from psycopg.pq import ExecStatus, Format, TransactionStatus
 from psycopg.rows import tuple_row
 
 from late.observability.conflicts import comment
@@ -26,6 +28,8 @@ from late.outbox.base import Answer, Statement
 from late.outbox.statements import COCKROACH, Dialect, Postgres
 
 _AT_ONCE = nullcontext()
+_PLAIN = (str, int)
+"""Values that are as short in the text of a statement as beside it."""
 
 
 class _Native(Postgres):
@@ -71,6 +75,10 @@ class _Connection:
 
     def execute(self, statement: Statement) -> Answer:
         cursor, text = self._cursor, _text(self._cursor, statement)
+        tx = cursor.connection
+        if hasattr(tx, "late_tag") and _begins(tx, statement):
+            with tx.lock:
+                return tx.wait(_begin_with(tx, text, psycopg.ClientCursor(tx), statement.params))
         if Packed in map(type, statement.params):
             _adapt(cursor)
         if cursor.connection.pgconn.pipeline_status:
@@ -95,6 +103,11 @@ class _AsyncConnection:
         return _autocommits(self._cursor.connection)
 
     async def execute(self, statement: Statement) -> Answer:
+        tx = self._cursor.connection
+        if hasattr(tx, "late_tag") and _begins(tx, statement):
+            text, binder = _text(self._cursor, statement), psycopg.AsyncClientCursor(tx)
+            async with tx.lock:
+                return await tx.wait(_begin_with(tx, text, binder, statement.params))
         if Packed in map(type, statement.params):
             _adapt(self._cursor)
         async with _answering(self._cursor.connection):
@@ -107,6 +120,31 @@ def _text(cursor: Any, statement: Statement) -> bytes:
     """Return the statement, with the tag of a connection that `late` has opened."""
     tag = getattr(cursor.connection, "late_tag", "")
     return (comment(tag) + statement.sql if tag else statement.sql).encode()
+
+
+def _begins(tx: Any, statement: Statement) -> bool:
+    """Return whether a statement can begin the transaction of a connection that `late` has opened:
+    a service's own may have factories or settings for its first statement."""
+    return (
+        not statement.fetch
+        and tx.pgconn.transaction_status == TransactionStatus.IDLE
+        and not (tx.autocommit or tx.pgconn.pipeline_status)
+        and all(type(value) in _PLAIN for value in statement.params)
+    )
+
+
+def _begin_with(tx: Any, text: bytes, binder: Any, params: Any) -> PQGen[Answer]:
+    """Begin a transaction with its first statement: one round trip, where psycopg takes two.
+
+    The parameters are bound here, as several statements in one message can have none.
+    """
+    bound = binder.mogrify(text, params).encode(tx.info.encoding)
+    tx.pgconn.send_query(tx._get_tx_start_command() + b";" + bound)
+    results = yield from generators.execute(tx.pgconn)
+    for result in results:
+        if result.status not in (ExecStatus.COMMAND_OK, ExecStatus.TUPLES_OK):
+            raise psycopg.errors.error_from_result(result, encoding=tx.info.encoding)
+    return Answer(results[-1].command_tuples or 0)
 
 
 def _adapt(cursor: Any) -> None:
