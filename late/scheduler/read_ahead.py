@@ -19,7 +19,7 @@ class ReadAhead:
         self.rate = 0.0  # attempts per second, of late
         self.measured_at = 0.0
         self.last = 0
-        """What `attempts` said last."""
+        """The last answer of `attempts`."""
 
     def attempts(self, now: float) -> int:
         """Return how many go ahead now, by a clock in seconds that only rises."""
