@@ -115,6 +115,29 @@ async def test_tables_that_somebody_holds_keep_the_store_unopened(
         assert checks["tables"].result == "failed"
 
 
+async def test_the_biggest_tables_are_named_with_what_empties_them() -> None:
+    with postgres_kit.database() as url, psycopg.connect(url, autocommit=True) as service:
+        service.execute("create table late_night_shop as select 1")  # It counts, and has no advice.
+        service.execute("create schema other; create table other.late_task (note text)")
+        service.execute(
+            "insert into other.late_task select repeat('x', 100) from generate_series(1, 20000)"
+        )
+        store = open_store(url)
+        await store.open()
+        await store.close()
+        service.execute(
+            "insert into late_audit (audit_id, at_us, actor, action, subject)"
+            " select n::text, n, 'me', 'x', repeat('x', 200) from generate_series(1, 3000) n"
+        )
+        found = checks_of(url)["sizes"]
+        assert found.result == "ok"
+        assert re.search(
+            r"late has [\d.,]+ [KM]iB of [\d.,]+ MiB of the database: late_audit", found.detail
+        )
+        assert "(who has changed what)" in found.detail
+        assert "the log: `late retention`" in found.detail
+
+
 def test_the_stores_refusal_is_reported(url: str) -> None:
     checks_of(url)  # the first look writes the identity
     execute(url, "update late_meta set value = 'another' where key = 'identity'")

@@ -11,7 +11,7 @@ from collections.abc import Iterator
 
 from sqlalchemy import Connection, func, select, text
 
-from late.control.doctor import bounds, lane_workers
+from late.control.doctor import bounds, lane_workers, table_sizes
 from late.control.doctor.lane_workers import live_workers
 from late.control.groups.lag import unread
 from late.control.schedule_rows import jitters, schedule_of
@@ -54,6 +54,7 @@ def examine(connection: Connection) -> Iterator[Check]:
         yield _connections(connection)
         yield _waking(connection)
         yield _notices(connection)
+        yield table_sizes.check(connection)
 
 
 def _groups(connection: Connection) -> Check:
