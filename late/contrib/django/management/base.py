@@ -19,6 +19,16 @@ TARGET = "late.contrib.django.worker:app"
 """The `MODULE:APP` of commands that need the project's tasks."""
 
 
+def with_app(arguments: Sequence[str]) -> list[str]:
+    """Return the arguments, with the project's app where a command wants one and has none."""
+    given = list(arguments)
+    if given == ["check"] or (given[:1] == ["check"] and given[1].startswith("-")):
+        return ["check", TARGET, *given[1:]]
+    if given[:1] == ["enqueue"] and not any(each.startswith("--app") for each in given):
+        return [*given, "--app", TARGET]
+    return given
+
+
 class LateCommand(BaseCommand):
     """Runs `late` on the project's database with the arguments that follow.
 
@@ -50,7 +60,7 @@ class LateCommand(BaseCommand):
         Raises:
             CommandError: it ended with another exit code than 0, its `returncode`.
         """
-        before = sys.argv, os.environ.get("LATE_URL")
+        before = sys.argv, {name: os.environ.get(name) for name in ("LATE_URL", "PYTHONPATH")}
         try:
             with redirect_stdout(self.stdout._out), redirect_stderr(self.stderr._out):
                 self._run(arguments)
@@ -59,16 +69,20 @@ class LateCommand(BaseCommand):
                 raise CommandError("see above", returncode=int(ended.code)) from None
         finally:
             sys.argv = before[0]
-            os.environ.pop("LATE_URL", None)
-            if before[1] is not None:
-                os.environ["LATE_URL"] = before[1]
+            for name, value in before[1].items():
+                os.environ.pop(name, None)
+                if value is not None:
+                    os.environ[name] = value
 
     def _run(self, arguments: Sequence[str]) -> None:
         from late.cli import main
 
         os.environ["LATE_URL"] = database_url(setting("DATABASE"))
-        # The parent of several workers starts each with the command line that it has itself.
-        sys.argv = ["late", *self.first, *arguments]
+        # The parent of several workers starts each with the command line that it has itself, and
+        # each must find the project from any folder, as manage.py does by its own place.
+        places = [sys.path[0] or os.getcwd(), os.environ.get("PYTHONPATH")]
+        os.environ["PYTHONPATH"] = os.pathsep.join(filter(None, places))
+        sys.argv = ["late", *self.first, *with_app(arguments)]
         try:
             main(sys.argv[1:])
         except SystemExit as ended:
