@@ -9,6 +9,7 @@ payload: frames are named by file, line and function, never with their variables
 from __future__ import annotations
 
 import re
+import sysconfig
 from collections.abc import Callable, Iterator
 from traceback import walk_tb
 from types import TracebackType
@@ -23,6 +24,8 @@ from late.model.task import Counts, Kind
 ERROR_BYTES_MAX = 4096
 _MESSAGE_CHARS_MAX = 2048
 _FRAMES_MAX = 6
+_INNERMOST = 2
+"""So many of them are the innermost, whoever wrote them."""
 _CAUSES_MAX = 3
 _GROUP_MAX = 3
 
@@ -203,14 +206,30 @@ def _one(error: BaseException) -> str:
 
 
 def _frames(traceback: TracebackType | None) -> str:
-    """Return `file:line function` of each frame, innermost first, without frames of `late`."""
-    names = [
-        f"{code.co_filename.rpartition('/')[2]}:{line} {code.co_name}"
+    """Return `file:line function` of some frames, innermost first, without frames of `late`.
+
+    Where there are many, those of the service stay rather than those of libraries: the innermost
+    ones of a driver are the same for all errors. `...` stands for what is left out.
+    """
+    found = [
+        (f"{code.co_filename.rpartition('/')[2]}:{line} {code.co_name}", code.co_filename)
         for frame, line in walk_tb(traceback)
         if not (code := frame.f_code).co_filename.startswith(_OWN)
-    ]
-    return ", ".join(reversed(names[-_FRAMES_MAX:]))
+    ][::-1]
+    numbers = range(len(found))
+    service = [n for n in numbers if not _is_library(found[n][1])]
+    first = {*numbers[:_INNERMOST], *service[: _FRAMES_MAX - _INNERMOST]}
+    kept = sorted(first | set([n for n in numbers if n not in first][: _FRAMES_MAX - len(first)]))
+    texts: list[str] = []
+    for before, n in zip([-1, *kept], kept, strict=False):
+        texts += ["...", found[n][0]] if n > before + 1 else [found[n][0]]
+    return ", ".join([*texts, "..."] if kept and kept[-1] + 1 < len(found) else texts)
 
 
+def _is_library(file: str) -> bool:
+    return file.startswith((f"{_LATE}/", _STANDARD, "<")) or "-packages/" in file
+
+
+_STANDARD = sysconfig.get_paths()["stdlib"]
 _LATE = __file__.rpartition("/handler/")[0]
-_OWN = (f"{_LATE}/dispatcher/", f"{_LATE}/app/results.py", __file__)
+_OWN = (f"{_LATE}/dispatcher/", f"{_LATE}/contrib/", f"{_LATE}/app/results.py", __file__)

@@ -78,6 +78,21 @@ def test_the_text_names_type_message_and_place() -> None:
     assert caller.endswith(" caught")
 
 
+def test_of_many_places_those_of_the_service_are_told() -> None:
+    """A driver has the same innermost frames for all errors: they say nothing of the task."""
+    library: dict[str, Any] = {"boom": boom}
+    source = "def call(n):\n    return call(n - 1) if n else boom()"
+    exec(compile(source, "/venv/lib/python3.11/site-packages/driver/cursor.py", "exec"), library)
+
+    def save() -> None:
+        library["call"](9)
+
+    places = describe(caught(save)).partition("[")[2].removesuffix("]").split(", ")
+    names = [place.rpartition(" ")[2] for place in places]
+    assert names == ["boom", "call", "call", "call", "...", "save", "caught"]
+    assert places[1] == "cursor.py:2 call"
+
+
 def test_causes_and_groups_are_told() -> None:
     def chained() -> None:
         try:
