@@ -6,7 +6,16 @@ differ only in the methods that use the database.
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Callable, Iterator, Mapping, Sequence
+from collections.abc import (
+    AsyncIterator,
+    Awaitable,
+    Callable,
+    Coroutine,
+    Generator,
+    Iterator,
+    Mapping,
+    Sequence,
+)
 from contextlib import (
     AbstractAsyncContextManager,
     AbstractContextManager,
@@ -15,7 +24,7 @@ from contextlib import (
 )
 from datetime import UTC, datetime, timedelta
 from time import monotonic
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, overload
 
 import msgspec
 
@@ -385,6 +394,21 @@ class Context(_Attempt):
             return ids
 
 
+class Awaited:
+    """An answer that is awaited. Its truth cannot be asked before: a coroutine is always true, so
+    effects would happen without a claim."""
+
+    def __init__(self, answer: Coroutine[Any, Any, bool]) -> None:
+        self._answer = answer
+
+    def __await__(self) -> Generator[Any, Any, bool]:
+        return self._answer.__await__()
+
+    def __bool__(self) -> bool:
+        self._answer.close()
+        raise TypeError("the answer is awaited: `if await ctx.claim(tx):`")
+
+
 class AsyncContext(_Attempt):
     """The context of `async def` handlers."""
 
@@ -426,11 +450,29 @@ class AsyncContext(_Attempt):
             self.heartbeat()  # Raises if the attempt has ended: it must not commit then.
         self._once_done = True
 
-    async def claim(self, tx: AsyncTransaction) -> bool:
-        """Claim the effects for a transaction of the handler; see `Context.claim`."""
-        from late.outbox.inbox import claim_async
+    @overload
+    def claim(self, tx: AsyncTransaction) -> Awaitable[bool]: ...
+    @overload
+    def claim(self, tx: SyncTransaction) -> bool: ...
+    def claim(self, tx: Any) -> Any:
+        """Claim the effects for a transaction of the handler; see `Context.claim`.
+
+        The answer of an async transaction is awaited. That of a sync one, in a function that
+        `asyncio.to_thread` or Django's `sync_to_async` runs, is there at once.
+        """
+        from late.outbox.adapters.lookup import find
 
         self.heartbeat()
+        if find(tx)[1]:
+            return Awaited(self._claim(tx))
+        from late.outbox.inbox import claim, refuse_on_loop
+
+        refuse_on_loop(tx)
+        return self._may_claim(tx) and self._claimed(claim(tx, self._attempt))
+
+    async def _claim(self, tx: AsyncTransaction) -> bool:
+        from late.outbox.inbox import claim_async
+
         return self._may_claim(tx) and self._claimed(await claim_async(tx, self._attempt))
 
     async def _claim_or_leave(self, tx: AsyncTransaction) -> None:

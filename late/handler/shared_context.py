@@ -104,9 +104,9 @@ class SharedAsyncContext(AsyncContext):
         async with self.begin() as tx:
             yield tx
 
-    async def claim(self, tx: AsyncTransaction) -> bool:
+    async def _claim(self, tx: AsyncTransaction) -> bool:
         """Return True for the shared transaction; of another one, claim as ever."""
-        return self._shared.is_own(tx) or await super().claim(tx)
+        return self._shared.is_own(tx) or await super()._claim(tx)
 
     async def enqueue_many(self, calls: Sequence[AnyCall]) -> list[TaskId]:
         """Enqueue all of `calls` or none in the shared transaction, and return their ids."""

@@ -11,6 +11,8 @@ run could commit its effects after those of a later run, when the row of that ru
 
 from __future__ import annotations
 
+import asyncio
+from contextlib import suppress
 from enum import Enum
 
 from late.errors import InvalidTask, StoreError
@@ -49,6 +51,20 @@ def claim(tx: SyncTransaction, attempt: Attempt) -> Claim:
         SchemaMismatch: the tables are missing or have another version.
     """
     return run(tx, lambda into: _claim(attempt, into))
+
+
+def refuse_on_loop(tx: object) -> None:
+    """Refuse a sync transaction of an awaited handler, unless this is a thread of its own.
+
+    Raises:
+        InvalidTask: it would stop the event loop.
+    """
+    with suppress(RuntimeError):
+        asyncio.get_running_loop()
+        raise InvalidTask(
+            f"{type(tx).__name__} is not async: use it, and claim, in a function that"
+            " `asyncio.to_thread` runs (Django: `sync_to_async`)"
+        )
 
 
 async def claim_async(tx: AsyncTransaction, attempt: Attempt) -> Claim:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -221,6 +222,28 @@ def test_a_task_that_fails_behind_its_block_ends_as_done(
     assert drain(app, wait_s=5.0) == {"done": 10}
     assert sorted(runs) == [0, 0, 1, 1, 2, 2, 3, 3, 4, 4]
     assert effects(backend, url) == [0, 1, 2, 3, 4]
+
+
+async def test_an_awaited_handler_may_claim_for_a_sync_transaction(tmp_path: Any) -> None:
+    """Django's ORM has no other: what needs a transaction is a function in a thread."""
+    url = sqlite.database(tmp_path / "late.db")
+    first = attempt()
+
+    def work() -> bool:
+        with connect(url) as tx:
+            taken: bool = async_context(url, first).claim(tx)
+            return taken
+
+    assert [await asyncio.to_thread(work) for _ in range(2)] == [True, False]
+
+
+async def test_the_truth_of_a_claim_that_is_not_awaited_is_refused(tmp_path: Any) -> None:
+    """A coroutine is true, so the effects would happen at each repeat."""
+    url = sqlite.database(tmp_path / "late.db")
+    async with connect_async(url) as tx:
+        with pytest.raises(TypeError, match=r"`if await ctx.claim\(tx\):`"):
+            assert async_context(url, attempt()).claim(tx)
+        assert await async_context(url, attempt()).claim(tx)
 
 
 @pytest.mark.parametrize("name", [*outbox_kit.SQLITE, *outbox_kit.POSTGRES])
