@@ -72,6 +72,29 @@ def test_a_breaker_opens_probes_and_closes() -> None:
     assert breaker.admits(18 * S)
 
 
+def test_a_few_tasks_that_always_fail_are_no_failing_target() -> None:
+    """Two tasks that are tried again and again, and now and then one that works."""
+    breaker = CircuitBreaker(0.5, 20, 5.0)
+    breaker.ended(True, 0, "good")
+    for second in range(50):
+        for task in ("a", "b", "a", "b"):
+            breaker.ended(False, second * S, task)
+        assert not breaker.failing(5, 0.5), "their attempts count"
+    assert breaker.state == "closed"
+    for number in range(5):
+        breaker.ended(False, 50 * S, f"other {number}")
+    assert breaker.state == "open"
+
+
+def test_a_target_without_a_sign_of_life_opens_by_a_few_tasks_as_well() -> None:
+    breaker = CircuitBreaker(0.5, 20, 5.0)
+    breaker.ended(True, 0, "good")
+    for second in range(55, 70):
+        for task in ("a", "b", "a", "b"):
+            breaker.ended(False, second * S, task)
+        assert (breaker.state == "open") is (second >= 60)
+
+
 def test_a_breaker_tells_of_its_last_calls_and_since_when_it_is_open() -> None:
     breaker = CircuitBreaker(0.5, 4, 5.0)
     for good in (True, False):

@@ -5,6 +5,10 @@
        └────────── the probe succeeded ─────────────┼───── the probe failed ───┘
 
 Counts are kept in ten buckets of a second each, so that they forget. Source: Nygard, "Release It!".
+
+A few tasks that always fail are no failing target, however often they are tried: while a call has
+worked within `ALIVE_US`, those of `TASKS_MIN` different tasks must have failed, or of as many tasks
+as there are failures that open it.
 """
 
 from __future__ import annotations
@@ -16,6 +20,8 @@ from late.clock import was_set_back
 SPAN_US = 10_000_000
 BUCKETS = 10
 OPEN_MAX_S = 60.0
+TASKS_MIN = 5
+ALIVE_US = 60_000_000
 PROBE_LOST_US = 600_000_000
 """A probe of which nothing is heard for so long (its shard was lost) no longer counts."""
 
@@ -39,6 +45,9 @@ class CircuitBreaker:
         self._good = [0] * BUCKETS
         self._bad = [0] * BUCKETS
         self._slot = 0
+        self._failed: dict[object, int] = {}
+        """The last tasks that failed, different ones, and the bucket of each."""
+        self._good_at_us = -ALIVE_US
 
     def admits(self, now_us: int) -> bool:
         """Return whether a call may be made now; an open circuit admits one after its pause."""
@@ -61,8 +70,12 @@ class CircuitBreaker:
         """Note that the call was not made after all, or says nothing of the target."""
         self._probe_at_us = None
 
-    def ended(self, good: bool, now_us: int) -> bool:
-        """Note that a call ended; return True when this has closed the circuit."""
+    def ended(self, good: bool, now_us: int, task: object = None) -> bool:
+        """Note that a call ended; return True when this has closed the circuit.
+
+        Args:
+            task: whose call it was; without it, that of a task of its own.
+        """
         if self.state == "half-open":
             if good:
                 self._close()
@@ -70,15 +83,24 @@ class CircuitBreaker:
             self._open(now_us)
             return False
         self._count(good, now_us)
+        if good:
+            self._good_at_us = now_us
+        else:
+            self._note(object() if task is None else task)
         if self.state == "closed" and not good and self.failing(self.calls, self.ratio):
             self._pause_s = self.open_s
             self._open(now_us)
         return False
 
     def failing(self, calls: int, ratio: float) -> bool:
-        """Return whether there were `calls` recent calls, and the share `ratio` of them failed."""
+        """Return whether there were `calls` recent calls, the share `ratio` of them failed, and it
+        is not a few tasks alone that fail."""
         bad, good = sum(self._bad), sum(self._good)
-        return bad + good >= calls and bad >= ratio * (bad + good)
+        if bad + good < calls or bad < ratio * (bad + good):
+            return False
+        recent = [slot for slot in self._failed.values() if slot > self._slot - BUCKETS]
+        alive = self._slot * SPAN_US // BUCKETS - self._good_at_us < ALIVE_US
+        return len(recent) >= min(TASKS_MIN, self.calls * self.ratio) or not alive
 
     def recent(self, now_us: int) -> tuple[int, int]:
         """Return how many calls ended in the last ten seconds, and how many of them failed; of a
@@ -110,10 +132,17 @@ class CircuitBreaker:
         self._probe_at_us = None
         self._pause_s = self.open_s
         self._good, self._bad = [0] * BUCKETS, [0] * BUCKETS
+        self._failed.clear()
 
     def _count(self, good: bool, now_us: int) -> None:
         self._forget(now_us)
         (self._good if good else self._bad)[self._slot % BUCKETS] += 1
+
+    def _note(self, task: object) -> None:
+        self._failed.pop(task, None)
+        self._failed[task] = self._slot
+        if len(self._failed) > TASKS_MIN:
+            del self._failed[next(iter(self._failed))]
 
     def _forget(self, now_us: int) -> None:
         """Empty the buckets of the seconds that have passed."""

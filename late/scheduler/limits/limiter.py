@@ -206,7 +206,8 @@ class Limiter:
                 self.adaptive.overloaded(now_us)
             elif good:
                 self.adaptive.good(self.running + 1)
-        if self.breaker is not None and self.breaker.ended(good, now_us):
+        task_id = outcome.attempt.record.task_id
+        if self.breaker is not None and self.breaker.ended(good, now_us, task_id):
             self.slow.begin(now_us)
 
     @property
