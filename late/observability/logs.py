@@ -107,8 +107,7 @@ class HumanFormatter(logging.Formatter):
         if self._colour:
             code = 31 if record.levelno >= logging.ERROR else 33
             level = f"\x1b[{code}m{level}\x1b[0m" if record.levelno >= logging.WARNING else level
-        pairs = "".join(f" {key}={_quoted(value)}" for key, value in _values(record).items())
-        line = f"{moment} {level} {area}: {clean(_message(record))}{pairs}"
+        line = f"{moment} {level} {area}: {clean(_message(record))}{_pairs(_values(record))}"
         if trace := _traceback(self, record):
             line += "".join(f"\n    {clean(part)}" for part in trace.splitlines())
         return line
@@ -219,7 +218,8 @@ def log_events(emitter: Emitter, name: str = "late.worker") -> Callable[[], None
             if left_out is None:
                 return
             text += repeats.more(left_out)
-        logger.log(levels[event.level.upper()], text, extra=fields(event=event.name, **shown))
+        known = fields(event=event.name, **shown)
+        logger.log(levels[event.level.upper()], _Told(text, known[_FIELDS]), extra=known)
 
     enabled = [
         event for event in EVENTS.values() if logger.isEnabledFor(levels[event.level.upper()])
@@ -227,7 +227,23 @@ def log_events(emitter: Emitter, name: str = "late.worker") -> Callable[[], None
     return emitter.subscribe(write, enabled)
 
 
+class _Told:
+    """The message of an event: with its fields in the text for formatters of others, such as those
+    of Django's `LOGGING`, which show nothing else. Those of this module add the fields."""
+
+    __slots__ = ("_fields", "text")
+
+    def __init__(self, text: str, known: Mapping[str, Any]) -> None:
+        self.text = text
+        self._fields = known
+
+    def __str__(self) -> str:
+        return clean(self.text) + _pairs(_masked(self._fields))
+
+
 def _message(record: logging.LogRecord) -> str:
+    if isinstance(record.msg, _Told):
+        return record.msg.text
     try:
         return record.getMessage()
     except Exception:
@@ -237,7 +253,15 @@ def _message(record: logging.LogRecord) -> str:
 
 def _values(record: logging.LogRecord) -> dict[str, Any]:
     found: Mapping[str, Any] = {**traces.ids(), **getattr(record, _FIELDS, {})}
+    return _masked(found)
+
+
+def _masked(found: Mapping[str, Any]) -> dict[str, Any]:
     return {key: "***" if key.lower() in MASKED else _shown(value) for key, value in found.items()}
+
+
+def _pairs(shown: Mapping[str, Any]) -> str:
+    return "".join(f" {key}={_quoted(value)}" for key, value in shown.items())
 
 
 def _shown(value: Any, depth: int = 0) -> Any:

@@ -217,6 +217,28 @@ def test_events_become_lines_at_their_level(stream: io.StringIO) -> None:
     assert "event=fenced group=default shard=3 epoch=7" in lines[0]
 
 
+def test_a_formatter_of_a_service_shows_the_fields_of_an_event() -> None:
+    """Django's `LOGGING` shows the message alone: a failure needs its task there."""
+    found = io.StringIO()
+    handler, logger = logging.StreamHandler(found), logging.getLogger("late.of-a-service")
+    handler.setFormatter(logging.Formatter("{levelname} {name} {message}", style="{"))
+    logger.addHandler(handler)
+    logger.propagate = False
+    try:
+        emitter = Emitter()
+        leave = log_events(emitter, logger.name)
+        error = "100 % at postgresql://a:hunter2@db/x\nWARN x"
+        one = dict.fromkeys(("group", "queue", "task", "attempt"), "-")
+        emitter.emit(events.ATTEMPT_FAILED, **one | {"name": "pay", "error": error})
+        leave()
+    finally:
+        logger.removeHandler(handler)
+    [line] = found.getvalue().splitlines()
+    assert line.startswith("WARNING late.of-a-service attempt failed event=attempt_failed ")
+    assert " name=pay " in line
+    assert 'error="100 % at postgresql://a:***@db/x\\nWARN x"' in line
+
+
 def test_the_json_of_a_line_is_utf_8(stream: io.StringIO) -> None:
     configure(json=True, stream=stream)
     logging.getLogger("late.core").info("Zürich \ud800 naïve")
