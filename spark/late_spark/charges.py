@@ -99,6 +99,12 @@ def by_day(charges: Iterable[Charge], calendar: Calendar) -> tuple[list[DayCharg
     return days, [Outside(line, amount) for line, amount in sorted(outside.items()) if amount]
 
 
+def within(charge: Charge, calendar: Calendar) -> bool:
+    """Return whether a part of a charge, or the moment that it is for, lies in the range."""
+    end_us = max(charge.end_us, charge.start_us + 1)
+    return charge.start_us < calendar.to_us and end_us > calendar.from_us
+
+
 def over_days(
     amount: int, start: int, end: int, calendar: Calendar
 ) -> list[tuple[date | None, int]]:

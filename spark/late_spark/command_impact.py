@@ -84,6 +84,7 @@ def run(
         )
     folder.check(asked.out, force=asked.force)
     book, days, billed, _ = commands.paid(asked)
+    commands.of_range(asked, days, billed)
     limit = None
     if budget is not None:
         limit = pricebook.budget(budget, "--budget")

@@ -68,6 +68,7 @@ def cost(asked: Asked, by: str, title: str | None = None) -> CostReport:
     folder.check(asked.out, force=asked.force)
     columns = dimensions(by)
     book, days, billed, measured = paid(asked)
+    of_range(asked, days, billed)
     used = work(asked, days, usage(asked, days), columns, needed=not asked.bills)
     found = report(
         billed, used, days, title=title or f"What the work cost: {book.name}",
@@ -121,6 +122,22 @@ def paid(asked: Asked) -> tuple[PriceBook, Calendar, list[Charge], list[efficien
     else:
         billed = charges.priced(book, metrics, days, asked.prices)
     return book, days, billed, efficiency.measured(metrics, book.feasible, days)
+
+
+def of_range(asked: Asked, days: Calendar, billed: Sequence[Charge]) -> None:
+    """Refuse bills of which nothing lies in the range: they are of another month.
+
+    Raises:
+        ConfigError: there are bills, and nothing of them lies in it.
+    """
+    if not asked.bills or any(charges.within(each, days) for each in billed):
+        return
+    said = f"no bill has anything of {days.days[0]} to {days.days[-1]}"
+    if billed:
+        first = days.day(min(each.start_us for each in billed))
+        last = days.day(max(max(each.start_us, each.end_us - 1) for each in billed))
+        said += f" ({', '.join(map(str, asked.bills))}: {first} to {last})"
+    raise ConfigError(f"{said}: give the bill of these days, or another --from and --to")
 
 
 def usage(asked: Asked, days: Calendar) -> Relation:

@@ -67,6 +67,21 @@ def test_a_purchase_at_one_moment_is_on_its_day() -> None:
     assert not outside
 
 
+@pytest.mark.parametrize(
+    ("start", "end", "inside"),
+    [(-2, -1, False), (-1, 0, False), (-1, 1, True), (-1, 999, True), (743, 744, True),
+     (744, 745, False), (-1, -1, False), (0, 0, True), (743, 743, True), (744, 744, False)],
+)  # fmt: skip
+def test_a_charge_is_within_the_range_if_a_part_of_it_is(
+    start: int, end: int, inside: bool
+) -> None:
+    # Hours of March, which has 744; a purchase or a correction may be for one moment
+    charge = Charge(LINE, MARCH.from_us + start * HOUR, MARCH.from_us + end * HOUR, ONE, {})
+    assert charges.within(charge, MARCH) is inside
+    days, _ = charges.by_day([charge], MARCH)
+    assert bool(days) is inside
+
+
 def test_charges_of_one_line_are_divided_each_in_its_own_way() -> None:
     # Given a line of which a rule ignores a part and two others divide theirs differently
     span = MARCH.from_us, MARCH.from_us + HOUR

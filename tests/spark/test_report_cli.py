@@ -7,12 +7,13 @@ import json
 import os
 import subprocess
 import sys
+from datetime import date, timedelta
 from pathlib import Path
 
 import pytest
 from late_spark.export import export
 
-from tests.spark import kit, usage_kit
+from tests.spark import close_kit, kit, usage_kit
 from tests.spark.usage_kit import row
 from tests.unit.cli_kit import Cli, cli
 
@@ -71,6 +72,52 @@ def test_cost(cli: Cli, usage: str) -> None:
     again = cli("report", "cost", *RANGE, *options)
     assert again.code == 2
     assert again.err.endswith("late: --out out has a report: --force replaces it\n")
+
+
+def _billed(first: date, days: int) -> None:
+    """Write bill.csv, with a dollar for each day."""
+    found = [first + timedelta(days=n) for n in range(days)]
+    rows = [close_kit.billed(day, "Spanner", "1", of=day.month) for day in found]
+    with Path("bill.csv").open("w", newline="") as file:
+        writer = csv.DictWriter(file, close_kit.COLUMNS)
+        writer.writeheader()
+        writer.writerows(rows)
+
+
+@pytest.mark.parametrize(
+    ("first", "said"),
+    [
+        (date(2026, 2, 27), "2026-02-27 to 2026-03-01"),
+        (date(2026, 3, 30), "2026-03-30 to 2026-04-01"),
+    ],
+)
+@pytest.mark.parametrize("words", [("cost",), ("impact", "--at", "2026-03-16")])
+def test_a_bill_of_another_month_is_refused(
+    cli: Cli, usage: str, words: tuple[str, ...], first: date, said: str
+) -> None:
+    # Given a bill that ends with the day before the range, or begins with the day after it
+    Path("prices.yaml").write_text(PRICES)
+    _billed(first, 3)
+    asked = ("report", *words, *RANGE, "--prices", "prices.yaml", "--usage", usage,
+             "--bill", "bill.csv", "--out", "out")  # fmt: skip
+    # Then the report is refused, and nothing is written
+    ended = cli(*asked)
+    wanted = (
+        f"late: no bill has anything of 2026-03-02 to 2026-03-29 (bill.csv: {said}): "
+        "give the bill of these days, or another --from and --to\n"
+    )
+    assert (ended.code, ended.err.endswith(wanted)) == (2, True), ended.err
+    assert not Path("out").exists()
+
+
+@pytest.mark.parametrize("first", [date(2026, 2, 28), date(2026, 3, 29)])
+def test_a_bill_that_has_one_day_of_the_range_is_taken(cli: Cli, usage: str, first: date) -> None:
+    Path("prices.yaml").write_text(PRICES)
+    _billed(first, 3)
+    ended = cli("report", "cost", *RANGE, "--prices", "prices.yaml", "--usage", usage,
+                "--bill", "bill.csv", "--out", "out")  # fmt: skip
+    assert ended.code == 0, ended.err
+    assert "(total) 1.00" in [" ".join(line.split()) for line in ended.out.splitlines()]
 
 
 def test_close(cli: Cli, usage: str) -> None:
