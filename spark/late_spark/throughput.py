@@ -69,13 +69,14 @@ def report(
         limits: of queues, for the saturation; only where the report is by queue.
 
     Returns:
-        `at`, one column per dimension, then `enqueued`, `done`, `failed` (attempts), `retried`,
-        `dead`, `expired`, `discarded`, `arrivals_per_s`, `ends_per_s`, `waiting_p50_s` … p99,
-        `busy_p50_s` … p99, `longest_wait_s`, `lateness_mean_s`, `backlog`, `busy_slots` (attempts
-        at once on average), `concurrency_used`, `rate_used` (shares of the knobs), `unrecorded`
-        (attempts of versions that kept no histograms).
+        `at`, one column per dimension (`tenant` is "" where there is none), then `enqueued`,
+        `done`, `failed` (attempts), `retried`, `dead`, `expired`, `discarded`, `arrivals_per_s`,
+        `ends_per_s`, `waiting_p50_s` … p99, `busy_p50_s` … p99, `longest_wait_s`,
+        `lateness_mean_s`, `backlog`, `busy_slots` (attempts at once on average),
+        `concurrency_used`, `rate_used` (shares of the knobs), `unrecorded` (attempts of versions
+        that kept no histograms).
     """
-    keys = [F.col(DIMENSIONS[name]).alias(name) for name in by]
+    keys = _keys(by)
     names = ["at", *by]
     at = _at(F.col("settled_us"), every, tz)
     attempts = usage.where(F.col("outcome") != ENQUEUED).select(at.alias("at"), *keys, *_READ)
@@ -116,7 +117,7 @@ def movers(
     inside = (F.col("settled_us") >= to_us - 2 * span) & (F.col("settled_us") < to_us)
     found = (
         usage.where(inside)
-        .groupBy(*(F.col(DIMENSIONS[name]).alias(name) for name in by))
+        .groupBy(*_keys(by))
         .agg(
             F.sum(F.when(~recent, ends).otherwise(0)).alias("before"),
             F.sum(F.when(recent, ends).otherwise(0)).alias("after"),
@@ -145,6 +146,14 @@ _TIMES = (
     *(f"{kind}_p{round(100 * q)}_s" for kind in ("waiting", "busy") for q in QUANTILES),
     "longest_wait_s",
 )
+
+
+def _keys(by: Sequence[str]) -> list[Column]:
+    """Return the columns of the dimensions. Usage from before the queue had a fair key has null as
+    its tenant, and a task without the header an empty text: both have none."""
+    keys = {name: F.col(column) for name, column in DIMENSIONS.items()}
+    keys["tenant"] = F.coalesce(keys["tenant"], F.lit(""))
+    return [keys[name].alias(name) for name in by]
 
 
 def _moment(us: int) -> Column:

@@ -158,6 +158,21 @@ def test_keys_are_kept_apart_and_nobody_is_one_of_them(spark: SparkSession) -> N
         (None, "n", 1, 8), ("a", "m", 4, 0), ("a", "n", 2, 0)]  # fmt: skip
 
 
+def test_work_without_a_tenant_is_one_key(spark: SparkSession) -> None:
+    # Given tasks that came before the queue had a fair key, and ended without its header
+    rows = [
+        row("enqueued", 3, waiting_hist={0: 3}), row("enqueued", 1, waiting_hist={0: 1}, tenant=""),
+        row("done", 1), row("done", 2, tenant=""),
+        row("enqueued", 5, waiting_hist={0: 5}, tenant="acme"), row("done", 4, tenant="acme"),
+    ]  # fmt: skip
+    # Then they are one key, whose backlog adds up
+    found = run(spark, rows, by=("queue", "tenant"))
+    values = [(each.tenant, each.enqueued, each.done, each.backlog) for each in found]
+    assert values == [("", 4, 3, 1), ("acme", 5, 4, 1)]
+    moved = throughput.movers(frame(spark, rows), to_us=T0 + HOUR_US, by=("tenant",)).collect()
+    assert [(each.tenant, each.after) for each in moved] == [("acme", 4), ("", 3)]
+
+
 def test_rows_of_an_older_version_are_counted_as_such(spark: SparkSession) -> None:
     [found] = run(spark, [row("done", 3, waiting_hist={}, busy_hist={}), row("done", 2)])
     assert (found.done, found.unrecorded) == (5, 3)
@@ -196,6 +211,8 @@ def test_the_report_on_the_command_line(
     lake = ("--lake", str(tmp_path / "lake"))
     table = cli("report", "throughput", *range_, *lake, "--movers")
     assert (table.code, "Movers" in table.out) == (0, True)
+    tenants = cli("report", "throughput", *range_, *lake, "--by", "tenant", "--json")
+    assert [each["tenant"] for each in tenants.json["rows"]] == ["(none)"]
     out = tmp_path / "report.csv"
     assert cli("report", "throughput", *range_, *lake, "--out", str(out)).code == 0
     lines = out.read_text().splitlines()

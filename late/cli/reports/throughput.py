@@ -155,6 +155,7 @@ def _computed(
 ) -> list[dict[str, Any]]:  # fmt: skip
     from late_spark import lake as lakes
     from late_spark import session, throughput
+    from late_spark.cost import NOBODY
     from late_spark.spark_errors import explained
     from late_spark.times import moment
     from pyspark.sql.functions import unix_micros
@@ -180,6 +181,8 @@ def _computed(
             found = found.withColumn("at", unix_micros("at"))
         with explained():
             rows = [row.asDict() for row in found.collect()]
+        if "tenant" in by:
+            rows = [row | {"tenant": row["tenant"] or NOBODY} for row in rows]
         return [row | {"at": moment(row["at"])} if "at" in row else row for row in rows]
     finally:
         session.stop(spark)
