@@ -239,6 +239,9 @@ def report(
     assert totals.bill == totals.in_range + totals.outside
     digits = money.minor_digits(currency)
     without = findings.uncovered(billed, calendar)
+    found = findings.find(billed, days, used, calendar, without)
+    if "tenant" in by:
+        found += findings.no_tenant(used, calendar)
     return CostReport(
         title=title,
         currency=currency,
@@ -253,7 +256,7 @@ def report(
         assumptions=(*_method(currency, calendar), *assumptions),
         efficiency=tuple(efficiency),
         digits=digits,
-        findings=findings.find(billed, days, used, calendar, without),
+        findings=found,
         without_bill=without,
         bridge=_bridge(billed, calendar, totals.in_range),
     )

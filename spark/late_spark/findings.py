@@ -1,6 +1,7 @@
 """What a reader of a cost report must know before believing it. Pure.
 
-Days that the bill or the usage does not have, and purchases that fall on single days.
+Days that the bill or the usage does not have, purchases that fall on single days, and usage without
+tenants in a report by tenant.
 
 A day is covered by the bill if one of its rows for a time of a day or less falls on it. A monthly
 fee also covers the half of a month that is not billed yet, so it counts only where the bill has
@@ -19,7 +20,12 @@ from late_spark.calendar import DAY_US, Calendar
 from late_spark.charges import Charge, DayCharge
 from late_spark.drivers import Used
 
-Kind = Literal["usage without a bill", "bill without usage", "purchase on single days"]
+Kind = Literal[
+    "usage without a bill",
+    "bill without usage",
+    "purchase on single days",
+    "usage without a tenant",
+]
 _FINE_US = DAY_US + DAY_US // 24
 """A local day, also one of 25 hours."""
 
@@ -32,7 +38,7 @@ class Finding(NamedTuple):
     last: date
     days: int
     tasks: int = 0
-    """Tasks that ended on days without a bill."""
+    """Tasks that ended on days without a bill, or without a tenant."""
     amount: int = 0
     """Units that nobody bears, or that were bought."""
     line: str = ""
@@ -50,6 +56,11 @@ class Finding(NamedTuple):
             )
         if self.kind == "bill without usage":
             return f"No usage {when}: {amount} of the bill have nobody to bear them."
+        if self.kind == "usage without a tenant":
+            return (
+                "No usage has a tenant: queues tell tenants apart with "
+                "`late queue set NAME fair_key=HEADER`, from then on."
+            )
         return (
             f"{self.line} was bought {when} for {amount}, which falls on the work of that time "
             "alone. EffectiveCost (bill.cost) spreads what is bought ahead, where a bill has it."
@@ -111,6 +122,15 @@ def find(
         for run in _runs(calendar.days, lambda day: bool(paid[day]) and day not in worked)
     ]
     return (*found, *_purchases(billed, calendar))
+
+
+def no_tenant(used: Iterable[Used], calendar: Calendar) -> tuple[Finding, ...]:
+    """Find that a report by tenant has usage, and none of it has a tenant."""
+    rows = list(used)
+    if not rows or any(row.key.tenant for row in rows):
+        return ()
+    days, ended = calendar.days, sum(row.ended for row in rows)
+    return (Finding("usage without a tenant", days[0], days[-1], len(days), ended),)
 
 
 def _runs(days: Sequence[date], chosen: Callable[[date], bool]) -> Iterator[list[date]]:

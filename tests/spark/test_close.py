@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 from late_spark.calendar import Calendar
-from late_spark.close import signoff
+from late_spark.close import command, signoff
 from late_spark.commands import Asked
 from late_spark.place import Source
 
@@ -113,6 +113,14 @@ def test_the_hash_is_that_of_all_files(asked: Asked) -> None:
     hashes = re.findall(r"[0-9a-f]{64}", Path("close/index.html").read_text())
     assert signed.hash in hashes
     assert signoff.PLACE not in hashes
+
+
+def test_a_close_by_tenant_says_once_that_no_usage_has_one(asked: Asked) -> None:
+    done = command.run(asked, "2026-10", "owner,tenant")
+    assert done.close.last is not None
+    (said,) = [each for each in done.close.warnings() if "has a tenant" in each]
+    assert said.startswith("No usage has a tenant: ")
+    assert "usage without a tenant" in [row["what"] for row in read("gaps.csv")]
 
 
 def test_a_first_month_has_nothing_beside_it(asked: Asked, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -76,6 +76,21 @@ def test_a_bill_that_has_months_only_covers_them() -> None:
     assert findings.uncovered([], MARCH) == frozenset(MARCH.days)
 
 
+def test_usage_without_any_tenant_is_named_where_tenants_are_asked_for() -> None:
+    def found(used: list[Used], *by: str) -> tuple[findings.Finding, ...]:
+        charges = billed(range(31))
+        return cost.report(charges, used, MARCH, title="t", currency="USD", by=by).findings
+
+    used = worked(range(31))
+    (gap,) = found(used, "queue", "tenant")
+    assert gap[:5] == ("usage without a tenant", MARCH.days[0], MARCH.days[-1], 31, 310)
+    assert found(used, "queue") == ()
+    acme = Used(MARCH.days[3], KEY._replace(tenant="acme"), 1, ended=1, attempts=1)
+    assert found([*used, acme], "tenant") == ()
+    # Without any usage, that is what is said
+    assert [each.kind for each in found([], "tenant")] == ["bill without usage"]
+
+
 def test_a_purchase_on_a_single_day_is_named() -> None:
     at = MARCH.from_us + 3 * DAY_US
     bought = Charge(Line("db"), at, at, 9 * ONE, {"tasks": 100}, purchase=True)

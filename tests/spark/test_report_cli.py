@@ -120,6 +120,21 @@ def test_a_bill_that_has_one_day_of_the_range_is_taken(cli: Cli, usage: str, fir
     assert "(total) 1.00" in [" ".join(line.split()) for line in ended.out.splitlines()]
 
 
+def test_a_report_by_tenant_says_that_no_usage_has_one(cli: Cli, usage: str) -> None:
+    Path("prices.yaml").write_text(PRICES)
+    options = ("--prices", "prices.yaml", "--usage", usage, "--by", "tenant", "--out")
+    said = (
+        "warning: No usage has a tenant: queues tell tenants apart with "
+        "`late queue set NAME fair_key=HEADER`, from then on."
+    )
+    ended = cli("report", "cost", *RANGE, *options, "cost")
+    assert (ended.code, ended.err.splitlines().count(said)) == (0, 1), ended.err
+    assert cli("close", "2026-03", *options, "close").err.splitlines().count(said) == 1
+    # A report that does not ask for tenants needs none
+    other = cli("report", "cost", *RANGE, "--prices", "prices.yaml", "--usage", usage, "--out", "o")
+    assert (other.code, "tenant" in other.err) == (0, False), other.err
+
+
 def test_close(cli: Cli, usage: str) -> None:
     Path("prices.yaml").write_text(PRICES + "budget_per_month: 700\n")
     asked = ("close", "2026-03", "--prices", "prices.yaml", "--usage", usage, "--out", "out")

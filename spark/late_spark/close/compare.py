@@ -124,7 +124,8 @@ class Close:
         if self.last is None:
             found.append(f"Nothing to compare with: {self.before}: {self.no_last}")
         else:
-            found += [f"{self.before}: {each}" for each in self.last.warnings()]
+            last = [each for each in self.last.warnings() if each not in found]
+            found += [f"{self.before}: {each}" for each in last]
         left = self.total().left
         if left is not None and left < 0:
             found.append("The month is over its budget.")
