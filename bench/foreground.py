@@ -40,7 +40,7 @@ RATE = 40
 """Foreground tasks a second."""
 CALL_S = 0.05
 """The time for which the service of the shape `call` lets a handler wait."""
-BACKLOG = {"nothing": 24_000, "write": 1_500, "call": 400}
+BACKLOG = {"nothing": 40_000, "write": 3_000, "call": 400}
 """Background tasks for each second of the measurement."""
 SETTLING_S = 2.0
 """From the commit of the backlog to the measurement."""
@@ -118,7 +118,7 @@ def nothing_kept() -> ExitStack:
 class Elsewhere:
     """The other lane or deployment, with a worker in a process of its own."""
 
-    def __init__(self, url: str, shape: str, way: str) -> None:
+    def __init__(self, url: str, shape: str, way: str, slots: int) -> None:
         self._url, lanes = url, None
         if way == "lane":
             lanes = LANE
@@ -136,7 +136,7 @@ class Elsewhere:
         self._said, say = context.Pipe(duplex=False)
         self._process = context.Process(
             target=_work_there,
-            args=(self._url, shape, lanes, self._ready, self._over, say),
+            args=(self._url, shape, lanes, slots, self._ready, self._over, say),
             daemon=True,
         )
         self._process.start()
@@ -157,13 +157,15 @@ class Elsewhere:
         return began
 
 
-def _work_there(url: str, shape: str, lanes: str | None, ready: Any, over: Any, say: Any) -> None:
+def _work_there(
+    url: str, shape: str, lanes: str | None, slots: int, ready: Any, over: Any, say: Any
+) -> None:
     os.nice(19)
     done = list[float]()
 
     async def work() -> None:
         async with Stage(url, app_of(url, shape, Samples(), done), {}).open(
-            concurrency=16, lanes=lanes
+            concurrency=slots, lanes=lanes
         ):
             ready.set()
             await asyncio.to_thread(over.wait)
@@ -172,7 +174,7 @@ def _work_there(url: str, shape: str, lanes: str | None, ready: Any, over: Any, 
     say.send(done)
 
 
-async def turn(url: str, shape: str, seconds: float, way: str) -> Found:
+async def turn(url: str, shape: str, seconds: float, way: str, slots: int) -> Found:
     """Measure once, on a fresh database."""
     samples, done = Samples(), list[float]()
     app = app_of(url, shape, samples, done)
@@ -182,7 +184,7 @@ async def turn(url: str, shape: str, seconds: float, way: str) -> Found:
             tx.execute("create table written (id serial primary key, note text)")
         there = None
         if way in ("lane", "apart"):
-            there = await asyncio.to_thread(Elsewhere, url, shape, way)
+            there = await asyncio.to_thread(Elsewhere, url, shape, way, slots)
         stage.produce("task", foreground, RATE)
         while not stage.committed:  # noqa: ASYNC110 -- another process counts
             await asyncio.sleep(0.1)
@@ -251,6 +253,7 @@ def main() -> None:
     parser.add_argument("--turns", type=int, default=2)
     parser.add_argument("--seconds", type=float, default=8.0)
     parser.add_argument("--shapes", nargs="*", default=list(BACKLOG), choices=list(BACKLOG))
+    parser.add_argument("--slots", type=int, default=16, help="of the worker of lane and apart")
     parser.add_argument("--ways", nargs="*", default=list(WAYS), choices=WAYS)
     asked = parser.parse_args()
     found: dict[tuple[str, str], list[Found]] = {}
@@ -260,7 +263,9 @@ def main() -> None:
                 target = Postgres(asked.postgres)
                 with nothing_kept() if way == "without" else ExitStack():
                     try:
-                        one = asyncio.run(turn(target.fresh(), shape, asked.seconds, way))
+                        one = asyncio.run(
+                            turn(target.fresh(), shape, asked.seconds, way, asked.slots)
+                        )
                     finally:
                         target.clear()
                 found.setdefault((shape, way), []).append(one)

@@ -120,8 +120,12 @@ def _mistakes(given: dict[str, Any], keys: Iterable[str]) -> list[str]:
 
 
 def migrate_hint() -> str:
-    """Return the command that makes or upgrades the tables of `late` in this project."""
-    return f"in this project: `manage.py migrate late --database {setting('DATABASE')}`"
+    """Return the commands that make or upgrade the tables of `late` in this project.
+
+    Django applies nothing where it has noted the migrations already, as after `late migrate --to`.
+    """
+    first = f"`manage.py migrate late --database {setting('DATABASE')}`"
+    return f"in this project: {first}; if that has nothing to apply, `manage.py late migrate`"
 
 
 def make_app() -> App:

@@ -18,6 +18,9 @@ from late.errors import LateError
 from late.schema import migrate
 from late.schema.version import SCHEMA_VERSION
 
+_NOTED = "; if that has nothing to apply, `manage.py late migrate`"
+"""Django applies nothing that it has noted already, as after `late migrate --to`."""
+
 
 def check_settings(**_: Any) -> list[CheckMessage]:
     """Look at the setting `LATE` and at its database in `DATABASES`, without connecting."""
@@ -54,11 +57,11 @@ def check_schema(databases: Sequence[str] | None = None, **_: Any) -> list[Check
         return _check_shards(alias, url)
     if found is None:
         told = f"late has no tables in the database {alias!r}"
-        hint = f"`manage.py migrate late --database {alias}` makes them."
+        hint = f"`manage.py migrate late --database {alias}` makes them{_NOTED}."
         return [Warning(told, hint=hint, id="late.W003")]
     told = f"the tables of late in {alias!r} are at {found}, this version needs {SCHEMA_VERSION}"
     if found < SCHEMA_VERSION:
-        hint = f"Run `manage.py migrate late --database {alias}`."
+        hint = f"Run `manage.py migrate late --database {alias}`{_NOTED}."
         return [Warning(told, hint=hint, id="late.W002")]
     return [Error(told, hint="Install the version of late that made them.", id="late.E002")]
 
