@@ -178,6 +178,10 @@ class CoreState:
         over all keys."""
         if 0 <= self.now_us - self.looked_at_us < self.settings.held_look_us:
             return False
+        return self._may_park_held
+
+    @property
+    def _may_park_held(self) -> bool:
         if self.ready_queues.limited or len(self.keys) or self.drain:
             return True
         free = self.settings.window - len(self.window.entries)
@@ -263,7 +267,6 @@ class CoreState:
 
     def undue_us(self) -> int:
         """Return until when nothing is to be done by time alone; 0: not known."""
-        ready = self.ready_queues
         if self.stopped or not self.recovered or self.keys.wants or self.drain:
             return 0
         if self.suspects.waiting:
@@ -273,7 +276,7 @@ class CoreState:
             until_us = min(until_us, self.runs_looked_at_us + RUNS_LOOK_US)
         if self.long_run:
             until_us = min(until_us, self.pending.starts_due_at_us())
-        if len(self.keys) or ready.limited or ready.background:
+        if self._may_park_held:
             until_us = min(until_us, self.looked_at_us + self.settings.held_look_us)
         return min(until_us, self.wake_us)
 
