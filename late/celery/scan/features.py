@@ -196,7 +196,9 @@ CALLS: dict[str, Feature] = {
     "connection": Feature("unsupported", _BROKER),
     "pool": Feature("unsupported", _BROKER),
     "events": Feature("edit", "events are metrics and logs here"),
-    "on_commit": Feature("same", "call it in the transaction: both commit together"),
+    "on_commit": Feature(
+        "same", "with the router; `late.celery` raises NoTransaction: call it in the transaction"
+    ),
     "get_in_task": Feature("edit", "waiting for another task in a task can stand still"),
 }
 """Calls of tasks, apps, results and the canvas."""
