@@ -70,7 +70,7 @@ def send(
         queue: the queue of an unregistered task (`default`); a registered one has its own.
 
     Raises:
-        UnknownTask: the task is not registered, and the app is `strict`.
+        UnknownTask: the task is not registered. `App(strict=False)` sends it anyway; no call does.
         Other errors as for `Task.enqueue`.
     """
     try:
