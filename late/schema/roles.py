@@ -77,9 +77,10 @@ def script(*, schema: str = "public", prefix: str = "late_") -> str:
 
 
 def _create(role: str) -> str:
+    # Asked before: PostgreSQL wants the right to create roles before it sees that there is one.
     return (
-        f"DO $$ BEGIN CREATE ROLE {role} NOLOGIN; EXCEPTION WHEN duplicate_object THEN NULL;"
-        " END $$;"
+        f"DO $$ BEGIN IF NOT EXISTS (SELECT FROM pg_roles WHERE rolname = '{role}') THEN"
+        f" CREATE ROLE {role} NOLOGIN; END IF; EXCEPTION WHEN duplicate_object THEN NULL; END $$;"
     )
 
 

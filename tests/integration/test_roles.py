@@ -227,6 +227,26 @@ def test_a_forged_position_is_lost_where_it_is_not_refused(owner: str) -> None:
     assert drain(app) == {}
 
 
+def test_roles_that_exist_ask_for_no_right_to_create_one(owner: str, as_: As) -> None:
+    """An ordinary owner of the tables, for whom somebody else has made the roles."""
+    as_("viewer")
+    made = [
+        line for line in script(prefix=PREFIX).splitlines() if line.startswith("DO $$ BEGIN IF")
+    ]
+    assert len(made) == len(ROLES)
+    with closing(_connect(owner)) as connection:
+        connection.execute(f"create role {PREFIX}plain")
+        try:
+            connection.execute(f"set role {PREFIX}plain")
+            for line in made:
+                connection.execute(line)
+            with pytest.raises(InsufficientPrivilege):
+                connection.execute(made[0].replace(PREFIX, f"{PREFIX}no_"))
+        finally:
+            connection.execute("reset role")
+            connection.execute(f"drop role {PREFIX}plain")
+
+
 def test_names_are_not_statements(capsys: pytest.CaptureFixture[str]) -> None:
     for bad in ("x; drop table y", "", "Late", "a" * 50, "a'b"):
         with pytest.raises(ConfigError):
