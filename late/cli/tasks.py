@@ -119,6 +119,11 @@ def list_(
         )  # fmt: skip
         return
     _table(page)
+    if page.state == "running":
+        output.note(
+            "those that run for over two seconds, as workers told within the last 15 s; all that"
+            " run: late status, in flight"
+        )
     if page.stopped:
         output.note(f"looked at {page.looked:,} rows, stopped there")
     if following is not None:

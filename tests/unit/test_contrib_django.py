@@ -155,6 +155,33 @@ def test_the_settings_are_those_of_the_app() -> None:
     assert (app.shards, app.group, app.url) == (3, "shop", ours.IN_MEMORY)
 
 
+@pytest.mark.parametrize("many", [False, True])
+def test_a_connection_to_another_database_is_refused(many: bool) -> None:
+    """No worker of the project would ever read the task."""
+    app = application.make_app()
+    call = _note(app).call()
+
+    def enqueue(alias: str, name: str) -> None:
+        tx: Any = SimpleNamespace(alias=alias, settings_dict={"NAME": name}, commit=lambda: None)
+        if many:
+            app.enqueue_many(tx, [call])
+        else:
+            app.enqueue(tx, call)
+
+    with pytest.raises(late.InvalidTask, match=r"DATABASES\['orders'\].*in DATABASES\['default'\]"):
+        enqueue("orders", "orders")
+    for alias, name in (("default", ":memory:"), ("pooled", ":memory:")):
+        with pytest.raises(late.InvalidTask, match="SimpleNamespace"):  # It is no transaction.
+            enqueue(alias, name)
+
+
+def _note(app: late.App) -> Any:
+    @app.task
+    def note() -> None: ...
+
+    return note
+
+
 def test_the_url_is_that_of_the_test_database_once_there_is_one(
     database: Any, tmp_path: Path
 ) -> None:

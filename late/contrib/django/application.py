@@ -12,8 +12,9 @@ from django.core.exceptions import ImproperlyConfigured
 from django.db import connections
 
 from late.app.app import App
+from late.app.mistakes import FORGOTTEN
 from late.contrib.django.connections import IN_MEMORY, database_url, fresh
-from late.errors import ConfigError, SchemaMismatch
+from late.errors import ConfigError, InvalidTask, SchemaMismatch
 from late.model.task import SHARDS_MAX
 
 KEYS = {
@@ -60,11 +61,34 @@ class ProjectApp(App):
         return str(setting("DATABASE"))
 
     def enqueue(self, tx: Any, *args: Any, **kwargs: Any) -> Any:
-        """Do what `late.App.enqueue` does. An error about tables names the command of Django."""
+        """Do what `late.App.enqueue` does. An error about tables names the command of Django.
+
+        Raises:
+            InvalidTask: `tx` is a connection of Django's to another database, which no worker of
+                the project reads.
+        """
+        self._refuse_elsewhere(tx)
         try:
             return super().enqueue(tx, *args, **kwargs)
         except SchemaMismatch as error:
             raise SchemaMismatch(f"{error} ({migrate_hint()})") from error
+
+    def enqueue_many(self, tx: Any = FORGOTTEN, calls: Any = FORGOTTEN, /) -> Any:
+        """Do what `late.App.enqueue_many` does; see `enqueue`."""
+        self._refuse_elsewhere(tx)
+        return super().enqueue_many(tx, calls)
+
+    def _refuse_elsewhere(self, tx: Any) -> None:
+        alias = getattr(tx, "alias", None)
+        if alias is None or alias == (ours := self.django_database):
+            return
+        # Two aliases may lead to one database, as with a pooler and without.
+        if str(tx.settings_dict["NAME"]) != str(connections[ours].settings_dict["NAME"]):
+            raise InvalidTask(
+                f"this is the connection to DATABASES[{alias!r}], and the tasks are in"
+                f' DATABASES[{ours!r}], as LATE["DATABASE"] says: give `connections[{ours!r}]`,'
+                f" in `transaction.atomic(using={ours!r})`"
+            )
 
 
 def setting(key: str) -> Any:
