@@ -186,7 +186,10 @@ class Access:
             if authorization or certificate:
                 token = tokens.name_of(_bearer(authorization)) or ""
                 self.failures.add(interface, address, token if token in self._tokens else "")
-            raise Unauthenticated("a bearer token is needed: Authorization: Bearer late...")
+            raise Unauthenticated(
+                "a valid bearer token is needed: Authorization: Bearer late... (not one that was"
+                " revoked or is over; one just made is known within a few seconds)"
+            )
         return self.paced(caller)
 
     def token(self, name: str) -> Token | None:
