@@ -78,11 +78,11 @@ class LateCommand(BaseCommand):
         from late.cli import main
 
         os.environ["LATE_URL"] = database_url(setting("DATABASE"))
-        # The parent of several workers starts each with the command line that it has itself, and
-        # each must find the project from any folder, as manage.py does by its own place.
-        places = [sys.path[0] or os.getcwd(), os.environ.get("PYTHONPATH")]
-        os.environ["PYTHONPATH"] = os.pathsep.join(filter(None, places))
+        # The parent of several workers starts each with the command line that it has itself.
         sys.argv = ["late", *self.first, *with_app(arguments)]
+        if sys.argv[1:2] == ["worker"]:  # Each finds the project from any folder, as manage.py.
+            places = [sys.path[0] or os.getcwd(), os.environ.get("PYTHONPATH")]
+            os.environ["PYTHONPATH"] = os.pathsep.join(filter(None, places))
         try:
             main(sys.argv[1:])
         except SystemExit as ended:
