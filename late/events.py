@@ -3,7 +3,8 @@
 `EVENTS` is the contract as data. A new name for an event or for one of its values breaks someone's
 dashboard, so it is a breaking change; a new event is not. Components call `emit`; logs, metrics
 and tests subscribe. Without a subscriber a call costs one look-up. On the common path nothing is
-emitted once per task: counts are added up per page, batch or settlement.
+emitted once per task: counts are added up per page, batch or settlement. The exception is for
+whoever wants a line for each attempt, `ATTEMPT_ENDED`.
 
 Values never hold a payload, headers or arguments of a task.
 
@@ -243,6 +244,14 @@ ATTEMPT_FAILED = _event(
     measures="attempt",
     tags="group queue name",
     details="task error",
+)
+ATTEMPT_ENDED = _event(
+    "attempt_ended",
+    "debug",
+    "attempt ended",
+    measures="attempt took_s",
+    tags="group queue name outcome",
+    details="task",
 )
 OUTAGE_BEGAN = _event(
     "outage_began",

@@ -24,7 +24,7 @@ from typing import Any, TextIO
 
 import msgspec
 
-from late.events import EVENTS, STORE_ERROR, Emitter, Event
+from late.events import ATTEMPT_ENDED, EVENTS, STORE_ERROR, Emitter, Event
 from late.observability import repeats, traces
 
 TEXT_MAX = 4096
@@ -36,6 +36,8 @@ MASKED = frozenset(
 """Fields whose values are never shown."""
 
 _FIELDS = "late_fields"
+TASKS = "late.tasks"
+"""The logger that has a line for each attempt, at level DEBUG."""
 
 # Greedy up to the last `@` of the word: an unescaped `@` or `/` inside a password must not leave
 # half of it in the log. The price is that an `@` later in the URL hides more than the password.
@@ -204,10 +206,11 @@ class Ids(logging.Filter):
 def log_events(emitter: Emitter, name: str = "late.worker") -> Callable[[], None]:
     """Write the events whose level is enabled now to the logger `name`.
 
-    Events of other levels are not subscribed to, and so cost nothing. Returns a function that ends
-    it.
+    A line for each attempt is written to `late.tasks`, so that a service can have these lines and
+    no others of that level. Events of other levels are not subscribed to, and so cost nothing.
+    Returns a function that ends it.
     """
-    logger = logging.getLogger(name)
+    logger, of_tasks = logging.getLogger(name), logging.getLogger(TASKS)
     levels = logging.getLevelNamesMapping()
 
     def write(event: Event, values: Mapping[str, Any]) -> None:
@@ -219,10 +222,15 @@ def log_events(emitter: Emitter, name: str = "late.worker") -> Callable[[], None
                 return
             text += repeats.more(left_out)
         known = fields(event=event.name, **shown)
-        logger.log(levels[event.level.upper()], _Told(text, known[_FIELDS]), extra=known)
+        into = of_tasks if event is ATTEMPT_ENDED else logger
+        into.log(levels[event.level.upper()], _Told(text, known[_FIELDS]), extra=known)
 
     enabled = [
-        event for event in EVENTS.values() if logger.isEnabledFor(levels[event.level.upper()])
+        event
+        for event in EVENTS.values()
+        if (of_tasks if event is ATTEMPT_ENDED else logger).isEnabledFor(
+            levels[event.level.upper()]
+        )
     ]
     return emitter.subscribe(write, enabled)
 

@@ -273,6 +273,7 @@ class Scheduler:
             if late:
                 self._count_late(shard, late)
         if self.emitter.wants(events.ATTEMPT_FAILED):
+            report.ended(self.emitter, outcomes)
             report.failed(self.emitter, outcomes)
         if self.limits.outages.changed:
             report.outages(self.emitter, self.limits.outages)

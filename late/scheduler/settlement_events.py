@@ -90,6 +90,24 @@ def failed(emitter: events.Emitter, outcomes: Sequence[Outcome]) -> None:
             )
 
 
+def ended(emitter: events.Emitter, outcomes: Sequence[Outcome]) -> None:
+    """Tell of each of these attempts, if somebody listens."""
+    if not emitter.wants(events.ATTEMPT_ENDED):
+        return
+    for outcome in outcomes:
+        attempt = outcome.attempt
+        emitter.emit(
+            events.ATTEMPT_ENDED,
+            attempt=attempt.number,
+            took_s=outcome.busy_us / 1_000_000,
+            group=attempt.group,
+            queue=attempt.record.queue,
+            name=attempt.record.name,
+            outcome=outcome.kind,
+            task=attempt.record.task_id,
+        )
+
+
 def outages(emitter: events.Emitter, outages: Outages) -> None:
     """Tell of the outages that began and ended since the last time."""
     for (group, queue, name), began in outages.take_changes():

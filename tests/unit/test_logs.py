@@ -14,8 +14,10 @@ from hypothesis import strategies as st
 
 from late import events
 from late.events import Emitter
-from late.model.task import Record, TaskId
+from late.model.task import Attempt, Outcome, Record, TaskId
 from late.observability.logs import TEXT_MAX, clean, configure, escape, fields, log_events, redact
+from late.scheduler import settlement_events
+from tests.conformance.kit import record
 
 
 @pytest.fixture
@@ -237,6 +239,28 @@ def test_a_formatter_of_a_service_shows_the_fields_of_an_event() -> None:
     assert line.startswith("WARNING late.of-a-service attempt failed event=attempt_failed ")
     assert " name=pay " in line
     assert 'error="100 % at postgresql://a:***@db/x\\nWARN x"' in line
+
+
+@pytest.mark.parametrize("level", [logging.INFO, logging.DEBUG])
+def test_a_line_for_each_attempt_has_a_logger_of_its_own(level: int, stream: io.StringIO) -> None:
+    """Who wants them need not read of each page and each heartbeat as well."""
+    configure("info", stream=stream)
+    tasks = logging.getLogger("late.tasks")
+    tasks.setLevel(level)
+    try:
+        emitter = Emitter()
+        leave = log_events(emitter)
+        attempt = Attempt("g", record(queue="q", name="pay"), 1, 0, 2, 1)
+        settlement_events.ended(emitter, [Outcome(attempt, "done", 1, 1_500_000)])
+        leave()
+    finally:
+        tasks.setLevel(logging.NOTSET)
+    lines = stream.getvalue().splitlines()
+    assert len(lines) == (level == logging.DEBUG)
+    for line in lines:
+        assert f"task={attempt.record.task_id}" in line
+        assert "tasks: attempt ended event=attempt_ended attempt=" in line
+        assert "took_s=1.5 group=g queue=q name=pay outcome=done" in line
 
 
 def test_the_json_of_a_line_is_utf_8(stream: io.StringIO) -> None:

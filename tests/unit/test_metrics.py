@@ -75,6 +75,7 @@ def test_every_measure_of_an_event_is_a_metric_or_only_of_use_in_a_log() -> None
         if (name, measure) not in used
     }
     assert left == {
+        "attempt_ended.attempt", "attempt_ended.took_s",
         "attempt_failed.attempt", "autoscaled.from_size", "autoscaled.to_size", "autoscaled.wanted",
         "autoscaler_blind.retry_in_s",
         "dead_letter.attempts", "dispatched.count", "group_lagging.lag_s", "group_lagging.unread",
