@@ -23,7 +23,7 @@ from late.control.verify.rows_to_check import shards_of
 from late.control.workers import Fleet
 from late.errors import DecodeError, InvalidCron
 from late.model.cron import next_due_us
-from late.model.task import Options, Reads, Record, TaskId
+from late.model.task import Options, Policy, Reads, Record, TaskId
 from late.model.ticks import tick
 from late.payload.command import PREFIX
 from late.payload.subject_keys import SubjectKeyNeeded
@@ -31,6 +31,8 @@ from late.payload.terms import is_bound
 from late.schema.engine import reading
 from late.schema.tables import schedule, timer
 
+LOCAL = "local"
+"""The target of handlers, which are not called with arguments that do not fit."""
 LIMIT = 10_000
 """Rows that are looked at per group, shard and place, the oldest first."""
 _COLUMNS = ("shard_id", "task_id", "queue", "name", "payload", "headers", "options")
@@ -39,6 +41,8 @@ _COLUMNS = ("shard_id", "task_id", "queue", "name", "payload", "headers", "optio
 class Decoder(Protocol):
     """The part of a registered task that is needed. `late.Task` satisfies it."""
 
+    @property
+    def policy(self) -> Policy: ...
     def decode(self, record: Record, options: Options | None) -> Mapping[str, Any]: ...
 
 
@@ -128,7 +132,11 @@ def _why_not(
         tasks[name].decode(record, options)
     except SubjectKeyNeeded:
         return None  # only the worker that runs it reads the key
-    except (DecodeError, InvalidCron) as error:
+    except DecodeError as error:
+        target = tasks[name].policy.target
+        elsewhere = f"; the target {target!r} is called all the same"
+        return f"{error}{'' if target == LOCAL else elsewhere}"
+    except InvalidCron as error:
         return str(error)
     except msgspec.MsgspecError as error:
         return f"options: {error}"

@@ -201,6 +201,21 @@ async def test_a_check_compares_an_app_with_the_live_workers(
     assert "compared with 4 live workers (1 without declared handlers)" in told
 
 
+def test_a_check_says_that_a_target_is_called_with_what_does_not_fit(url: str) -> None:
+    """Nothing of a worker looks at the arguments of a task that another service executes."""
+    app = late.App(url)
+
+    def like(order: int) -> None: ...
+
+    app.remote("charge", target="billing", like=like)
+    with connect(url) as tx:
+        late.App(url, strict=False).send(tx, "charge", {"order": "seven"})
+    with Control(url) as control:
+        [misfit] = control.misfits(app.tasks, app.routes).misfits
+    assert "payload does not fit the task" in misfit.why
+    assert misfit.why.endswith("; the target 'billing' is called all the same")
+
+
 def test_a_check_finds_a_lane_that_the_database_does_not_have(
     url: str, module: ModuleType, capsys: pytest.CaptureFixture[str]
 ) -> None:
