@@ -44,6 +44,7 @@ from late.scheduler.events_effects import (
 )
 from late.scheduler.limits.background import background_rooms
 from late.scheduler.limits.limits import LOCAL_POOL, Limits
+from late.scheduler.limits.ready_queues import NOTHING
 from late.scheduler.pools import Pool, Slots, dispatch, queued_by_group
 from late.scheduler.read_ahead import ReadAhead
 from late.scheduler.settings import CoreSettings
@@ -368,6 +369,10 @@ class Scheduler:
         left = len(shards)
         self._turns.begin(room, self._ahead.last)
         asked = [n for n, free in self._rooms.items() if free > 0 and n.startswith(PULL_POOL)]
+        if asked:  # A consumer gets the highest priority of all shards that are here.
+            cores = self.cores
+            tops = {s: cores[s].state.ready_queues.top(asked) for s in shards if s in cores}
+            shards.sort(key=lambda shard: tops.get(shard, NOTHING), reverse=True)
         wake_us = now_us + int(CALM_PASS_S * 1_000_000)
         soon_us = now_us + int(PASS_MAX_S * 1_000_000)
         ready = False

@@ -259,6 +259,33 @@ async def test_what_goes_ahead_is_handed_over_by_the_half_and_of_one_shard(
     assert len({attempt.record.shard_id for attempt in slots.got}) == 1
 
 
+async def test_a_consumer_gets_the_highest_priority_of_all_shards() -> None:
+    pool = Consumers()
+    scheduler = made(Slots(), SHARDS, {"n": Policy(target="pull:q")}, pools={"pull:q": pool})
+    for shard in SHARDS:
+        low = record(shard_id=shard, name="n", created_at_us=1)
+        high = record(
+            shard_id=shard, name="n", created_at_us=1, options=f'{{"priority":{10 + shard}}}'
+        )
+        scheduler.pages("g", [Page(shard, [low, high], Cursor("a"), "w", more=False, now_us=1)])
+    for _ in range(len(SHARDS) + 1):
+        pool.room = 1
+        scheduler._pass()
+    got = [(one.record.shard_id, one.record.options is not None) for one in pool.got]
+    assert got[:5] == [(4, True), (3, True), (2, True), (1, True), (0, True)]
+    assert [high for _, high in got[5:]] == [False]
+
+
+class Consumers(Slots):
+    """A pool of a pulled queue: one consumer that asks again when it is told to."""
+
+    room = 0
+
+    def submit(self, attempts: Sequence[Attempt]) -> None:
+        self.got += attempts
+        self.room -= len(attempts)
+
+
 def test_of_a_pool_of_shared_transactions_one_shard_after_the_other_has_its_turn() -> None:
     turns = Turns()
     assert turns.rooms({TRANSACTION_POOL: 40, "http": 40}, 8) == {TRANSACTION_POOL: 32, "http": 5}

@@ -82,6 +82,11 @@ class ReadyQueue(Generic[T]):
         queues = (*self._queues.items(), *self._due.items())
         return sum([len(queue) for priority, queue in queues if priority < 0])
 
+    @property
+    def top(self) -> int | None:
+        """The highest priority that waits; None when empty."""
+        return self._order[0] if self._order else None
+
     def can_pop(self, *, background: bool) -> bool:
         """Return whether something waits; without `background` only the foreground counts."""
         return bool(self._order) and (background or self._order[0] >= 0)

@@ -12,7 +12,7 @@ table. One that was cancelled or put off meanwhile stays until its turn, and is 
 from __future__ import annotations
 
 from collections import Counter, deque
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 
 from late.model.task import PULL_POOL, TRANSACTION_POOL, Reason, TaskId
 from late.scheduler.limits.key_limits import KeyLimits, QueueKey
@@ -22,6 +22,8 @@ from late.scheduler.limits.priority_queue import FOREGROUND_SHARE, ReadyQueue
 from late.scheduler.task_state import Entry
 
 _Queue = tuple[str, str]
+NOTHING = -101
+"""Below all priorities."""
 _OF_THIS_PROCESS = (LOCAL_POOL, TRANSACTION_POOL)
 """Pools whose tasks wait for nothing but a slot here, which is free again within moments."""
 
@@ -76,6 +78,11 @@ class ReadyQueues:
         if room > 0 and (len(self._main) or self._of_pool[LOCAL_POOL]):
             return True
         return any(free > 0 and self._of_pool[pool] for pool, free in rooms.items())
+
+    def top(self, pools: Collection[str]) -> int:
+        """Return the highest priority of the tasks that wait for one of these pools."""
+        found = [queue.top for flow, queue in self._flows.items() if flow.target in pools]
+        return max([priority for priority in found if priority is not None], default=NOTHING)
 
     def push(self, entry: Entry) -> None:
         """Add behind its equals."""
