@@ -160,14 +160,21 @@ def two_phase(service: psycopg.Connection[Any], first: str) -> None:
     service.execute(f"commit prepared '{name}'")
 
 
-async def test_a_broken_connection_is_made_anew(url: str) -> None:
-    made = PostgresWakeUps(url, prepared=True)
+async def test_a_broken_connection_is_made_anew(url: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    made, again, opened = PostgresWakeUps(url, prepared=True), asyncio.Event(), wake_ups.connect
+
+    async def later(conninfo: str) -> Any:
+        await again.wait()
+        return await opened(conninfo)
+
     async with listening(made) as heard, asyncio.timeout(120):
         rows = await made._call("select pg_backend_pid()")
+        monkeypatch.setattr(wake_ups, "connect", later)  # It may be back within a millisecond.
         with closing(producer(url)) as service:
             service.execute("select pg_terminate_backend(%s)", rows[0])
             await until(lambda: not made.ready)
             assert not await made.announce(), "no error either"
+            again.set()
             await until(lambda: made.ready)
             await made.announce()
             service.execute(INSERT)
