@@ -279,7 +279,7 @@ UNKNOWN_TASK = _event(
     "no handler here can run the task: parked",
     measures="count",
     tags="group queue name",
-    details="task",
+    details="task error",
 )
 LATE_RESULT = _event(
     "late_result",

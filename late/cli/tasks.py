@@ -266,5 +266,7 @@ def _report(moved: Moved, done: str, would: str, json: bool) -> None:
     if moved.dry_run:
         for task_id in moved.task_ids:
             typer.echo(f"  {task_id}")
+        if moved.count > len(moved.task_ids):
+            typer.echo(f"  and {moved.count - len(moved.task_ids):,} more")
     elif moved.capped:
         output.note("there may be more that match: say it again")

@@ -365,7 +365,10 @@ def _first_of_each_key(rows: Sequence[NewTask]) -> dict[str, NewTask]:
             continue
         first = keyed.setdefault(row.unique_key, row)
         if first is not row and (first.digest != row.digest or row.on_conflict != "existing"):
-            raise KeyConflict(f"unique key {row.unique_key!r} is given to two different tasks")
+            raise KeyConflict(
+                f"unique key {row.unique_key!r} is given to two different tasks of one call:"
+                " give each key once, with the last of its tasks"
+            )
     return keyed
 
 

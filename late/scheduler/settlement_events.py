@@ -55,6 +55,7 @@ def settled(emitter: events.Emitter, settlement: Settlement, now_us: int) -> Non
                 queue=row.record.queue,
                 name=row.record.name,
                 task=row.record.task_id,
+                error=row.errors[-1].error if row.errors else "",
             )
     for tick in settlement.ticks:
         emitter.emit(

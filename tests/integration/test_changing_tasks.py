@@ -11,7 +11,7 @@ from types import ModuleType
 import pytest
 
 import late
-from late import outbox
+from late import events, outbox
 from late.app.handlers import handlers_of
 from late.cli.main import main
 from late.control import Control, Filter
@@ -72,7 +72,13 @@ def test_why_it_waits_can_be_seen(url: str) -> None:
     app = new_app(url, [])
     with connect(url) as tx:
         task_id = old_app(url, []).tasks["charge"].enqueue(tx, 7)
+    told: list[str] = []
+    leave = events.default.subscribe(
+        lambda _, values: told.append(values["error"]), [events.UNKNOWN_TASK]
+    )
     drain(app)
+    leave()
+    assert "missing required field `currency`" in told[0]
     with Control(url) as control:
         [group] = control.tasks.show(task_id).groups
     assert (group.state, group.reason, group.attempts) == ("parked", "unknown", 0)

@@ -140,7 +140,8 @@ def _handlers(connection: Connection) -> Check:
     return Check(
         "handlers", "warning",
         f"no worker could run {', '.join(sorted(names)[:5])}: deploy a version that can, or name a "
-        'new task after it too: @app.task(aliases=("...",)). late check tells before a deploy',
+        'new task after it too: @app.task(aliases=("...",)). late show tells what does not fit,'
+        " late check before a deploy",
     )  # fmt: skip
 
 
