@@ -70,7 +70,10 @@ def resume(name: options.Name, url_option: options.Url = None, json: options.Jso
 
 @app.command("run")
 def run(name: options.Name, url_option: options.Url = None, json: options.Json = False) -> None:
-    """Enqueue its task now, besides its ticks, and print the task's id."""
+    """Enqueue its task now, besides its ticks, and print the task's id.
+
+    With overlap `skip` it runs also beside a tick that has not ended; with `queue` behind it.
+    """
     with options.control_of(url_option) as control:
         task_id = control.schedules.run(name)
     output.line(json, {"schedule": name, "task_id": task_id}, task_id)
