@@ -82,6 +82,20 @@ class Failing(msgspec.Struct, frozen=True, omit_defaults=True):
     error_at_us: int = 0
 
 
+class OpenCircuit(msgspec.Struct, frozen=True, omit_defaults=True):
+    """A queue whose breaker is open in one worker: its tasks wait there."""
+
+    queue: str
+    since_us: int = 0
+    """The time since when it has not been closed."""
+    calls: int = 0
+    """Attempts that ended in the ten seconds before it opened."""
+    failed: int = 0
+    error: str = ""
+    """The error of the last attempt that failed."""
+    error_at_us: int = 0
+
+
 class LimitedKey(msgspec.Struct, frozen=True, omit_defaults=True):
     """A limit key whose tasks wait for each other, as the owner of its shard sees it."""
 
@@ -206,6 +220,7 @@ class WorkerReport(msgspec.Struct, frozen=True, omit_defaults=True):
     outages: tuple[OutageReport, ...] = ()
     """The names of which most tasks fail, see `late.scheduler.limits.outages`."""
     failing: tuple[Failing, ...] = ()
+    circuits: tuple[OpenCircuit, ...] = ()
     limited_keys: tuple[LimitedKey, ...] = ()
     """The limit keys of which most tasks wait for each other."""
     silent: tuple[SilentConsumer, ...] = ()
@@ -230,6 +245,7 @@ class WorkerReport(msgspec.Struct, frozen=True, omit_defaults=True):
             or self.targets
             or self.outages
             or self.failing
+            or self.circuits
             or self.limited_keys
             or self.slips
             or self.conflicts
@@ -259,6 +275,7 @@ class WorkerReport(msgspec.Struct, frozen=True, omit_defaults=True):
             self.stalled
             or self.stuck
             or self.outages
+            or self.circuits
             or self.silent
             or self.slips
             or self.settling_since_us

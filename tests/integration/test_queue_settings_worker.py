@@ -13,7 +13,9 @@ from late.config import WorkerConfig
 from late.control import Control
 from late.errors import ConfigError, InvalidName, InvalidPolicy, QueueFull
 from late.model.queue_settings import QueueSettings
+from late.model.worker_report import WorkerReport
 from late.outbox import connect
+from late.worker.watch.reporter import report_of
 from late.worker.worker import Worker
 from tests.integration.control_kit import execute, rows
 from tests.integration.test_worker import until, until_read
@@ -93,6 +95,32 @@ async def test_a_running_worker_follows(url: str) -> None:
         assert ran["held"] == 0, "a pause holds from the first start on"
         await asyncio.to_thread(turn, paused=None)
         await until(lambda: ran["held"] == 20)
+    finally:
+        worker.ask_to_stop()
+        await worker.wait()
+
+
+async def test_a_queue_whose_breaker_is_open_is_named(url: str) -> None:
+    app = late.App(url)
+
+    @app.task(queue="partner", retry=late.Retry(max_attempts=9, base=60))
+    async def sync(n: int) -> None:
+        raise OSError("HTTP 500")
+
+    def told() -> WorkerReport:
+        return report_of(worker)
+
+    with Control(url) as control:
+        control.queues.change("queue", "partner", {"breaker": 0.5, "breaker_calls": 4})
+    worker = Worker(app, settings=QUICK)
+    await worker.start()
+    try:
+        with connect(url) as tx:
+            app.enqueue_many(tx, [sync.call(n) for n in range(20)])
+        await until(lambda: told().circuits)
+        [circuit] = told().circuits
+        assert (circuit.queue, circuit.failed >= 4) == ("partner", True)
+        assert "OSError: HTTP 500" in circuit.error
     finally:
         worker.ask_to_stop()
         await worker.wait()

@@ -17,6 +17,7 @@ from late.model.queue_settings import QueueSettings
 from late.model.worker_report import (
     Failing,
     LimitedKey,
+    OpenCircuit,
     OutageReport,
     Run,
     SilentConsumer,
@@ -24,7 +25,7 @@ from late.model.worker_report import (
 )
 from late.web.snapshot import Snapshot
 
-OfQueue = TypeVar("OfQueue", Run, OutageReport, Failing, SilentConsumer, LimitedKey)
+OfQueue = TypeVar("OfQueue", Run, OutageReport, Failing, SilentConsumer, LimitedKey, OpenCircuit)
 
 RULES: Mapping[str, Rule] = {
     "": VIEW,
@@ -115,6 +116,7 @@ def _report(reported: Reported, caller: Caller) -> Reported:
         queues=tuple(queue for queue in told.queues if caller.may("view", queue)),
         stuck=_viewed(told.stuck, caller), runs=_viewed(told.runs, caller),
         silent=_viewed(told.silent, caller), outages=_viewed(told.outages, caller),
+        circuits=_viewed(told.circuits, caller),
         failing=_viewed(told.failing, caller),
         limited_keys=_viewed(told.limited_keys, caller),
     )  # fmt: skip

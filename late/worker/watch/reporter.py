@@ -34,6 +34,7 @@ from late.model.worker_report import (
     Failing,
     Held,
     LimitedKey,
+    OpenCircuit,
     OutageReport,
     Run,
     SilentConsumer,
@@ -206,6 +207,7 @@ def report_of(worker: WorkerView) -> WorkerReport:
             Failing(*each.name, _line(each.error), each.error_at_us)
             for each in worker.scheduler.limits.outages.failed_lately(now_us)[:NAMES_MAX]
         ),
+        circuits=_circuits(worker, now_us),
         limited_keys=_limited_keys(worker, now_us),
         slips=tuple(
             each
@@ -221,6 +223,22 @@ def report_of(worker: WorkerView) -> WorkerReport:
             now_us - round(settling_s * 1_000_000) if settling_s > UNANSWERED_S else None
         ),
     )
+
+
+def _circuits(worker: WorkerView, now_us: int) -> tuple[OpenCircuit, ...]:
+    """Name the queues whose breaker is open."""
+    return tuple(
+        OpenCircuit(
+            name,
+            part.breaker.open_since_us,
+            *part.breaker.recent(now_us),
+            _line(part.last_error[0]),
+            part.last_error[1],
+        )
+        for scope, name, part in worker.scheduler.limits.limiters()
+        if scope == "queue" and part.breaker is not None
+        if part.breaker.open_since_us is not None
+    )[:NAMES_MAX]
 
 
 def _clock_off_s(worker: WorkerView) -> int:
