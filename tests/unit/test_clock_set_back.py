@@ -211,3 +211,14 @@ class NoSlots:
     def submit(self, attempts: object) -> None: ...
 
     def abandon(self, group: str, shard_id: int, epoch: int) -> None: ...
+
+
+def test_a_few_tasks_of_a_later_time_and_its_last_success_say_nothing_of_now() -> None:
+    breaker = CircuitBreaker(0.5, 20, 5.0)
+    breaker.ended(True, NOW_US, "good")
+    for number in range(5):
+        breaker.ended(False, NOW_US, number)
+    for second in range(70):
+        for task in ("a", "b", "a", "b"):
+            breaker.ended(False, BACK_US + second * SECOND, task)
+        assert (breaker.state == "open") is (second >= 60)

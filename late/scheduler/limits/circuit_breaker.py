@@ -150,6 +150,8 @@ class CircuitBreaker:
         slot = now_us // width_us
         if was_set_back(now_us, self._slot * width_us):
             self._slot = slot  # else nothing would be forgotten until it has caught up
+            self._failed.clear()
+            self._good_at_us = min(self._good_at_us, now_us)
         for passed in range(self._slot + 1, min(slot, self._slot + BUCKETS) + 1):
             self._good[passed % BUCKETS] = self._bad[passed % BUCKETS] = 0
         self._slot = max(slot, self._slot)
