@@ -273,8 +273,9 @@ class Scheduler:
                 late = core.state.late_results - before
             if late:
                 self._count_late(shard, late)
-        if self.emitter.wants(events.ATTEMPT_FAILED):
+        if self.emitter.wants(events.ATTEMPT_ENDED):
             report.ended(self.emitter, outcomes)
+        if self.emitter.wants(events.ATTEMPT_FAILED):
             report.failed(self.emitter, outcomes)
         if self.limits.outages.changed:
             report.outages(self.emitter, self.limits.outages)
@@ -386,11 +387,11 @@ class Scheduler:
                     state.now_us = now_us
                     wake_us = min(wake_us, max(soon_us, state.quiet_until_us))
                 elif not wanted and room <= 0 and self._turns.grain:
-                    self._turns.pass_over(len(shards) - left)
+                    self._turns.skip(len(shards) - left)
                     wake_us = min(wake_us, now_us + NEXT_US)
                 elif not wanted and core.skip_grant(now_us, room, self._rooms):
                     if room <= 0:
-                        self._turns.pass_over(len(shards) - left)
+                        self._turns.skip(len(shards) - left)
                     wake_us = min(wake_us, soon_us)
                 else:
                     wake_us = min(wake_us, soon_us)

@@ -92,9 +92,7 @@ def failed(emitter: events.Emitter, outcomes: Sequence[Outcome]) -> None:
 
 
 def ended(emitter: events.Emitter, outcomes: Sequence[Outcome]) -> None:
-    """Tell of each of these attempts, if somebody listens."""
-    if not emitter.wants(events.ATTEMPT_ENDED):
-        return
+    """Tell of each of these attempts."""
     for outcome in outcomes:
         attempt = outcome.attempt
         emitter.emit(

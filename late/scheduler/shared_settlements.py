@@ -174,7 +174,8 @@ class SharedSettlements:
         for _, part in parts:
             # Before their keys are released: the next task of a key counts against the same limits.
             self._scheduler.limits.ended(part.outcomes, self._now_us())
-            report.ended(self._scheduler.emitter, part.outcomes)
+            if self._scheduler.emitter.wants(events.ATTEMPT_ENDED):
+                report.ended(self._scheduler.emitter, part.outcomes)
             self._scheduler.settled(part.settlement, SettleResult.SETTLED)
         report.outages(self._scheduler.emitter, self._scheduler.limits.outages)
         return fate

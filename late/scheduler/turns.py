@@ -27,7 +27,7 @@ class Turns:
         self.grain = 0
         """The least that a shard gets in this pass, where there is room for that; 0: the room is
         small, and shared by all."""
-        self._passed_over = False
+        self._skipped = False
 
     def order(self, shards: Iterable[T]) -> list[T]:
         """Return all shards, each time with another one first."""
@@ -40,7 +40,7 @@ class Turns:
         """Begin a pass with so much room. A small one is shared by all, but for the part of it that
         is beyond the slots, which only quick tasks have."""
         self.grain = min(GRAIN, max(room // 4, min(room, ahead)))
-        self._passed_over = False
+        self._skipped = False
 
     def share(self, room: int, left: int) -> int:
         """Return what the next one of `left` shards gets of the room that is left."""
@@ -58,12 +58,12 @@ class Turns:
             found[TRANSACTION_POOL] = max(found[TRANSACTION_POOL], min(GRAIN, most))
         return found
 
-    def pass_over(self, served: int) -> None:
+    def skip(self, served: int) -> None:
         """Let the next shard go without; the first one that does is first in the next pass.
 
         Args:
             served: those that came before it in this pass.
         """
-        if not self._passed_over:
-            self._passed_over = True
+        if not self._skipped:
+            self._skipped = True
             self._first += served - 1
