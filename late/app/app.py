@@ -11,6 +11,7 @@ from typing import Any, Concatenate, ParamSpec, TypeVar, Unpack, overload
 from late.app import commands, mistakes, named_calls, workflows
 from late.app.backpressure import BacklogGuard, Depth, check_depths
 from late.app.decorators import BatchDecorator, ScheduleDecorator, TaskDecorator
+from late.app.lifespan import Lifespan
 from late.app.lookups import write_looked_up
 from late.app.mistakes import FORGOTTEN
 from late.app.options import (
@@ -45,6 +46,7 @@ __all__ = ["App", "Call", "Prepared", "Task", "TaskOptions"]
 
 P = ParamSpec("P")
 R = TypeVar("R")
+Resources = TypeVar("Resources", bound=Callable[[], Any])
 
 SCHEMES = ("sqlite", "postgresql", "spanner", "cockroachdb")
 
@@ -125,6 +127,10 @@ class App:
         settings; from then on the settings of the queue count."""
         self.capture_stages: Callable[[list[Call], list[Stage]], list[TaskId]] | None = None
         """The same for the stages of workflows."""
+        self.resources: Any = None
+        """What the function of `lifespan` has yielded; None while no worker runs in this process.
+        A test may set it to something else."""
+        self.span = Lifespan(lambda yielded: setattr(self, "resources", yielded))
 
     def __repr__(self) -> str:
         return f"<App {len(self.tasks)} tasks, group={self.group}>"
@@ -255,6 +261,20 @@ class App:
         """
         check_known("app.route", given, set(RouteSettings.__annotations__))
         self.registry.route(queue, target=target, **given)
+
+    def lifespan(self, fn: Resources) -> Resources:
+        """Let a worker run `fn` for as long as it works: `@app.lifespan`.
+
+        Args:
+            fn: a generator without arguments, `def` or `async def`, that yields once. What it
+                yields is `app.resources` for all handlers; the rest of it runs behind the last of
+                them. A child process runs one of its own, if it is a `def`.
+
+        Raises:
+            ConfigError: it is no such function, or the app has one.
+        """
+        self.span.set(fn)
+        return fn
 
     def schedule(
         self, rule: str | None = None, **given: Unpack[ScheduleSettings]

@@ -91,6 +91,10 @@ class Handle:
             (group,) = control.tasks.show(self.task_id, group=self.group).groups
         return group.state
 
+    async def state_async(self) -> str:
+        """Read the state in a thread, for code that is async; see `state`."""
+        return await in_thread(self.state)
+
     @overload
     async def result(self, timeout_s: float | None = ..., *, type: type[T]) -> T: ...
     @overload

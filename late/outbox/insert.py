@@ -70,7 +70,8 @@ def insert(
     again: Again | None = None,
     asked: Asked | None = None,
 ) -> Steps[list[TaskId]]:
-    """Insert `rows`, and return their ids in order. A repeated unique key has the first task's id.
+    """Insert `rows`, and return their ids in order. Rows with one unique key have one id: that of
+    the first, or of the last where each replaces the one before.
 
     Args:
         again: None for rows that stay in their shards after every change of the lane.
@@ -94,7 +95,7 @@ def insert(
                 f"tasks with ordering keys of two lanes, {fence.lane} and {max(fences).lane}, in"
                 " one call: enqueue those of each lane by themselves"
             )
-    if _first_of_each_key(rows):
+    if _claimants(rows):
         return (yield from _keyed(rows, fence, into, again, asked))
     if fence is not None and again is not None:
         if dialect.fences:
@@ -119,7 +120,7 @@ def _keyed(
     for _ in range(ROUNDS_MAX):
         if fence is not None and again is not None:
             rows, fence = yield from _placed(rows, fence, into, again)
-        keyed = _first_of_each_key(rows)
+        keyed = _claimants(rows)
         if into.autocommit:
             # After a crash between the two statements no task would ever free the key.
             raise InvalidTask("a unique key needs a transaction: begin one before the enqueue")
@@ -358,13 +359,20 @@ def _give_up(
     return TransactionAborted(f"unique key {claims[0].unique_key!r} kept changing hands")
 
 
-def _first_of_each_key(rows: Sequence[NewTask]) -> dict[str, NewTask]:
+def _claimants(rows: Sequence[NewTask]) -> dict[str, NewTask]:
+    """Map each unique key to the row that claims it: the first, or the last that replaces others.
+
+    Raises:
+        KeyConflict: two rows of one key are neither the same task nor replacements.
+    """
     keyed: dict[str, NewTask] = {}
     for row in rows:
         if row.unique_key is None:
             continue
         first = keyed.setdefault(row.unique_key, row)
-        if first is not row and (first.digest != row.digest or row.on_conflict != "existing"):
+        if first.on_conflict == row.on_conflict == "replace":
+            keyed[row.unique_key] = row
+        elif first is not row and (first.digest != row.digest or row.on_conflict != "existing"):
             raise KeyConflict(
                 f"unique key {row.unique_key!r} is given to two different tasks of one call:"
                 " give each key once, with the last of its tasks"

@@ -114,7 +114,10 @@ class Box:
             if first is row:
                 self.pending.append(self._captured(call, row))
             ids.append(first.task_id)
-        return ids
+        return [
+            self._keys[row.unique_key].task_id if row.unique_key else task_id
+            for row, task_id in zip(rows, ids, strict=True)
+        ]
 
     def capture_stages(self, calls: Sequence[Call], stages: Sequence[Stage]) -> list[TaskId]:
         """Take a workflow: its first tasks are pending, and the others follow their ends."""

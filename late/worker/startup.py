@@ -1,4 +1,4 @@
-"""The start of a worker whose database may still be away: a server that boots, a fail-over."""
+"""The start of a worker whose database may still be away, or whose resources take their time."""
 
 from __future__ import annotations
 
@@ -9,6 +9,7 @@ import time
 from collections.abc import AsyncIterator
 
 from late import events
+from late.app.lifespan import Lifespan
 from late.errors import StoreError
 from late.model.backoff import Backoff
 from late.store.base import Store
@@ -46,6 +47,18 @@ async def open_store_at_start(
                 over = stop_asked.is_set() or time.monotonic() >= give_up_at
                 if over or not error.transient:
                     raise
+
+
+async def open_resources(
+    span: Lifespan, stop_asked: asyncio.Event, health: Health | None
+) -> None:
+    """Open what the handlers share, before the worker takes a lease: nobody waits for it then.
+
+    Raises:
+        LifespanFailed: the function of `app.lifespan` failed, or a stop was asked for.
+    """
+    async with _answering(health if span.is_set else None):
+        await span.open(stop_asked)
 
 
 @contextlib.asynccontextmanager

@@ -50,7 +50,7 @@ from late.worker.reload import Reading, of_keywords
 from late.worker.settings_sync import SettingsSync
 from late.worker.shadow import shadow_mode_of
 from late.worker.shared_control import SharedControl
-from late.worker.startup import open_store_at_start
+from late.worker.startup import open_resources, open_store_at_start
 from late.worker.transactions import transaction_pool_of
 from late.worker.watch.fence_report import FenceReport
 from late.worker.watch.health import Health, State
@@ -346,7 +346,7 @@ class Worker:
         elif stalled:
             reason = "it stalls"
         elif not self._loops:
-            reason = "it starts: the database has not answered yet"
+            reason = self.app.span.waits_for or "it starts: the database has not answered yet"
         elif time.monotonic() >= self.heartbeat.trusted_until:
             reason = "its heartbeat has no answer"
         return State(self.id, live=not stalled, ready=not reason, stalled=stalled, reason=reason)
@@ -366,6 +366,7 @@ class Worker:
             self.clock.sample(await self._store.now(), time.monotonic())
             if await self.shadow.begin(self.control):
                 self.dispatchers.record()
+            await open_resources(self.app.span, self._stop_asked, health)
             await self.dispatchers.start()
             rates = {} if self.shadow.on else self.app.first_rates
             lanes = settings.lane_names
@@ -462,9 +463,9 @@ class Worker:
         events.default.emit(events.WORKER_STOPPED, worker=self.id)
 
     async def _close(self) -> None:
-        for listener in (self.health, self.listener):
-            if listener is not None:
-                listener.close()
+        for listener in filter(None, (self.health, self.listener)):
+            listener.close()
+        await self.app.span.close()
         await asyncio.to_thread(self.control.close)
         await self._store.close()
 
@@ -494,7 +495,6 @@ class Worker:
         self.scheduler.pages(group, self.shadow.paced(group, pages))
 
     def is_maintainer(self) -> bool:
-        """Tell whether this worker does what one must do for all. Several may: see note 0019. One
-        of shadows does nothing for others."""
+        """Tell whether it does what one must do for all; several may (note 0019), shadows not."""
         lowest = ((group, self.keeper.lowest_shard(group)) for group in self.groups)
         return any(key in self.scheduler.cores for key in lowest) and not self.shadow.on

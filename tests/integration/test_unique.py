@@ -10,7 +10,7 @@ import pytest
 import late
 from late.control import Control
 from late.outbox import connect
-from late.testing import drain
+from late.testing import drain, inline
 from tests.conformance.backends import Backend
 from tests.integration.effects_kit import select
 
@@ -97,6 +97,35 @@ def test_a_later_task_takes_the_place_of_one_that_waits(
     assert ran == ["third", "fourth", "fifth"]
     with Control(url) as control:
         assert control.verify().problems == ()
+
+
+@pytest.mark.parametrize("max_wait", [{}, {"max_wait": 60}])
+def test_of_calls_that_replace_each_other_at_once_the_last_is_written(
+    backend: Backend, url: str, greet: late.Task[Any, Any], ran: list[str], max_wait: Any
+) -> None:
+    soon = greet.options(**REPLACES, delay=0.2, **max_wait)
+    before = enqueue(url, soon, "before")
+    with connect(url) as tx:
+        calls = [soon.call("first"), greet.call("another"), soon.call("last")]
+        first, _, last = greet.app.enqueue_many(tx, calls)
+    assert first == last != before
+    held = select(backend, url, "select task_id from late_unique")
+    assert [str(task_id) for (task_id,) in held] == [last]
+    assert drain(greet.app, wait_s=5.0)["done"] == 2
+    assert sorted(ran) == ["another", "last"]
+    with Control(url) as control:
+        assert control.verify().problems == ()
+
+
+def test_the_box_of_a_test_keeps_the_last_of_calls_that_replace_each_other(
+    greet: late.Task[Any, Any], ran: list[str]
+) -> None:
+    soon = greet.options(**REPLACES, delay=1)
+    with inline(greet.app) as box:
+        first, last = greet.app.enqueue_many(None, [soon.call("first"), soon.call("last")])
+        assert first == last
+        box.run()
+    assert ran == ["last"]
 
 
 @pytest.mark.parametrize(

@@ -130,7 +130,9 @@ def _finder(app: str | None, modules: tuple[str, ...]) -> Callable[[Run], Handle
         import_module(name)
     if app is not None:
         module, _, attribute = app.partition(":")
-        tasks = getattr(import_module(module), attribute or "app").tasks
+        found = getattr(import_module(module), attribute or "app")
+        found.span.open_in_child()
+        tasks = found.tasks
         return lambda run: cast(Handler, tasks[run.attempt.record.name])
     return _by_name
 
@@ -142,6 +144,7 @@ def _by_name(run: Run) -> Handler:
         found = getattr(found, part)
     if not hasattr(found, "decode"):
         raise LookupError(f"{run.module}.{run.qualname} is not a task")
+    found.app.span.open_in_child()
     return cast(Handler, found)
 
 
