@@ -433,6 +433,10 @@ class WakeUps(Protocol):
     def tells_of_fleet(self) -> bool:
         """True if joins, leaves, grants, releases and offers are told of, too."""
 
+    @property
+    def sure(self) -> bool:
+        """True if a notice comes when its commit can be read, so that one look finds its tasks."""
+
     async def run(
         self,
         heard: Callable[[], None],

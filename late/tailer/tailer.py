@@ -94,7 +94,9 @@ class Tailer:
         self._stream_s = min(store.features.poll_stream_s or self._poll_min_s, poll_max_s)
         self._hints = Hints(self._poll_min_s)
         self._wake_ups = wake_ups
-        self._announcement = Announcement(self._poll_min_s)
+        self._announcement = Announcement(
+            self._poll_min_s, sure=wake_ups is not None and wake_ups.sure
+        )
         self._told = False
         """True if the next look is made because a commit was told of."""
         self._woken = False
@@ -245,7 +247,7 @@ class Tailer:
     def _wait_s(self, records: int, quiet_s: float) -> float:
         told, self._told = self._told, self._hints.waits and self._told
         if records:
-            self._announcement.found(told)
+            self._announcement.found(_now_s(), records, told=told)
         if self._announcement.stands:
             most_s = self._announcement.look_after_s(_now_s(), quiet_s, self._poll_max_s)
             return most_s * self._rng.uniform(1 - JITTER, 1)

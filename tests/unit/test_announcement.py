@@ -90,7 +90,7 @@ def test_it_is_renewed_before_it_ends() -> None:
 
 def test_a_sleeper_looks_after_as_much_silence_again() -> None:
     made = announced()
-    made.found(told=True)
+    made.found(0.0, 1, told=True)
     now_s, looks = SILENCE_S, 0
     while now_s < 1.0:
         wait_s = made.look_after_s(now_s, now_s, 1.0)
@@ -112,7 +112,60 @@ def test_one_that_is_made_again_is_not_relied_upon_for_longer_than_it_has_stood(
     assert made.look_after_s(102.0, 102.0, 1.0) == 1.0
 
 
+def trickle(made: Announcement, rate: float, for_s: float) -> float:
+    """Records at an even rate, of which nobody tells; return the time of the last."""
+    count = int(rate * for_s)
+    for number in range(count):
+        made.found(number / rate, 1, told=False)
+    return count / rate
+
+
+def test_a_steady_trickle_is_announced_though_it_is_never_silent() -> None:
+    made = Announcement(POLL_S)
+    now_s = trickle(made, 0.6 * limits.NOTICES_PER_S, limits.CALM_S + 0.1)
+    assert made.due(now_s, 0.0)
+
+
+def test_a_busy_stream_is_not_announced() -> None:
+    made = Announcement(POLL_S)
+    now_s = trickle(made, 2 * limits.NOTICES_PER_S, 10.0)
+    assert not made.due(now_s, 0.0)
+    # nor one that has only just become a trickle
+    made.found(now_s + 0.5, 1, told=False)
+    assert not made.due(now_s + 0.5, 0.0)
+    assert made.due(now_s + limits.CALM_S + 0.1, 0.0)
+
+
+def test_a_trickle_that_is_told_of_needs_no_polls() -> None:
+    made = announced()
+    made.heard(100.0)
+    made.found(100.0, 1, told=True)
+    assert made.look_after_s(100.0, 0.0, 1.0) == limits.LOOK_MAX_S
+
+
 def test_records_that_nobody_tells_of_keep_the_pace_of_polls() -> None:
     made = announced()
-    made.found(told=False)
+    made.found(100.0, 1, told=False)
     assert made.look_after_s(100.0, 0.0, 1.0) == POLL_S
+    # also between those that are told of, for a while
+    made.found(101.0, 1, told=True)
+    assert made.look_after_s(101.0, 0.0, 1.0) == 2 * POLL_S
+    later_s = 100.0 + limits.DOUBT_S
+    assert made.look_after_s(later_s, 0.0, 1.0) == limits.LOOK_MAX_S
+
+
+def test_a_record_that_was_found_before_its_notice_came_is_told_of() -> None:
+    made = announced()
+    made.found(100.0, 1, told=False)
+    made.heard(100.0 + limits.CROSSED_S)
+    assert made.look_after_s(100.1, 0.0, 1.0) == limits.LOOK_MAX_S
+    made.found(200.0, 1, told=False)
+    made.heard(200.0 + 2 * limits.CROSSED_S)
+    assert made.look_after_s(200.1, 0.0, 1.0) == POLL_S
+
+
+def test_where_a_notice_may_come_before_its_commit_silence_always_counts() -> None:
+    made = Announcement(POLL_S, sure=False)
+    made.made(0.0)
+    made.found(100.0, 1, told=True)
+    assert made.look_after_s(100.0, 0.0, 1.0) == 2 * POLL_S

@@ -82,6 +82,10 @@ class SqliteWakeUps:
         return self._connection is not None
 
     @property
+    def sure(self) -> bool:
+        return False  # The kernel tells of the write, which may wait long for a slow disk.
+
+    @property
     def tells_of_fleet(self) -> bool:
         return False
 
