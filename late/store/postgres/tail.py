@@ -20,6 +20,7 @@ from late.store.base import Page, cursor_within
 from late.store.postgres import statements as sql
 from late.store.postgres.connection import CALL_TIMEOUT_S, Connection
 from late.store.postgres.cursor import LAST_ID, PostgresWindow, parse, parse_snapshot
+from late.store.postgres.kept_plans import KeptPlans
 
 CHUNK = 1_000
 """The number of rows turned into records before the event loop has its turn."""
@@ -59,6 +60,7 @@ class PostgresTail:
         self._looks = False
         """True if the last read returned few records or none: the next one probably does too, and
         takes its frame along."""
+        self._plans = KeptPlans()
 
     async def read(
         self, connection: Connection, cursors: Mapping[ShardId, Cursor], limit: int
@@ -69,13 +71,16 @@ class PostgresTail:
             StoreRefused: the server turned out to be a standby.
         """
         windows = {shard_id: parse(cursor) for shard_id, cursor in cursors.items()}
+        frame, pages = None, None
         if self._looks and _caught_up(windows):
-            frame, pages = await _look(connection, windows, limit)
-        else:
-            frame, pages = await _frame(connection), None
+            prepare = await self._plans.look(connection)
+            frame, pages = await _look(connection, windows, limit, prepare=prepare)
         if pages is None:
+            await self._plans.read(connection)
+            frame = frame or await _frame(connection)
             pages = await _read_windows(connection, windows, frame, limit)
         self._looks = sum([len(page.records) for page in pages]) <= LOOK_ROWS
+        assert frame is not None
         return await self._durable_pages(connection, pages, frame)
 
     async def _durable_pages(
@@ -116,7 +121,7 @@ def _caught_up(windows: Windows) -> bool:
 
 
 async def _look(
-    connection: Connection, windows: Windows, limit: int
+    connection: Connection, windows: Windows, limit: int, *, prepare: bool
 ) -> tuple[TailFrame, list[Page] | None]:
     """Take a frame and read what it sees, in one statement: a round trip less in a stream.
 
@@ -128,7 +133,8 @@ async def _look(
     limit = min(limit, LOOK_ROWS)
     async with connection.cursor(binary=True) as cursor:
         values = _values(prev, prev, windows, limit) | {"high": str(high)}
-        await cursor.execute(sql.LOOK if values["xips"] != "{}" else sql.LOOK_QUIET, values)
+        statement = sql.LOOK if values["xips"] != "{}" else sql.LOOK_QUIET
+        await cursor.execute(statement, values, prepare=prepare)
         rows: list[Any] = await cursor.fetchall()
     frame = _frame_of(rows[0] if rows else None)
     if frame.snapshot == prev:
