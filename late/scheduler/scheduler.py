@@ -45,6 +45,7 @@ from late.scheduler.events_effects import (
 from late.scheduler.limits.background import background_rooms
 from late.scheduler.limits.limits import LOCAL_POOL, Limits
 from late.scheduler.limits.ready_queues import NOTHING
+from late.scheduler.passes import totals_of
 from late.scheduler.pools import Pool, Slots, dispatch, queued_by_group
 from late.scheduler.read_ahead import ReadAhead
 from late.scheduler.settings import CoreSettings
@@ -280,7 +281,8 @@ class Scheduler:
         if self.limits.outages.changed:
             report.outages(self.emitter, self.limits.outages)
         self._ahead.ended += len(outcomes)
-        self._work.set()
+        if any(core.state.waits for core in self.cores.values()):
+            self._work.set()  # Else there is nothing to start, and what is due by time can wait.
 
     def _count_late(self, shard: Shard, count: int) -> None:
         self.late_results[shard] += count
@@ -422,16 +424,7 @@ class Scheduler:
         """
         # Asked at the last moment: after a pause of the process the answer is no at once.
         trusted = self._trusted()
-        repeated, marking, below = 0, 0, Counter[str]()
-        care: Care = "trial"
-        for core in self.cores.values():
-            repeated += core.state.pending.repeated
-            if core.state.background:
-                below.update(core.state.background)
-            suspects = core.state.suspects
-            if suspects.marked:
-                marking += suspects.marking
-                care = suspects.restricted(care)
+        repeated, marking, care, below = totals_of(self.cores.values())
         # The brake: what has run and is not in the journal would run again after a kill. A slow
         # database slows the work down instead of making that number large. What was parked without
         # having run does not count: nothing would start while a jam of thousands is written.

@@ -150,6 +150,13 @@ class CoreState:
         return 0 if self.stopped or not self.recovered else len(self.ready_queues)
 
     @property
+    def waits(self) -> bool:
+        """True if a task waits for a slot, for what a setting allows, or for the end of another
+        that is under suspicion."""
+        ready = self.ready_queues
+        return bool(len(ready) or ready.limited or self.suspects.waiting)
+
+    @property
     def limited(self) -> int:
         """Number of tasks that could start as well, if it were not for the settings."""
         return 0 if self.stopped or not self.recovered else self.ready_queues.limited
@@ -261,9 +268,7 @@ class CoreState:
 
     def quiet_us(self) -> int:
         """Return `quiet_until_us` as it is after a `Grant` without effects; 0: not known."""
-        if len(self.ready_queues) or self.ready_queues.limited:
-            return 0
-        return self.undue_us()
+        return 0 if self.waits else self.undue_us()
 
     def undue_us(self) -> int:
         """Return until when nothing is to be done by time alone; 0: not known."""
