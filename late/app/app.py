@@ -128,8 +128,8 @@ class App:
         self.capture_stages: Callable[[list[Call], list[Stage]], list[TaskId]] | None = None
         """The same for the stages of workflows."""
         self.resources: Any = None
-        """What the function of `lifespan` has yielded; None while no worker runs in this process.
-        A test may set it to something else."""
+        """The value that the function of `lifespan` has yielded; None while no worker runs in this
+        process. A test may set it to something else."""
         self.span = Lifespan(lambda yielded: setattr(self, "resources", yielded))
 
     def __repr__(self) -> str:

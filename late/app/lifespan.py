@@ -1,4 +1,4 @@
-"""What handlers share for as long as a worker runs: a client, a pool of connections, a model.
+"""Resources that handlers share for as long as a worker runs: a client, a pool, a model.
 
 A service writes one function that yields once, as Starlette's and FastAPI's lifespan is written.
 What is before the `yield` runs before the first handler, what is after it runs behind the last.

@@ -91,7 +91,7 @@ class Handle:
             (group,) = control.tasks.show(self.task_id, group=self.group).groups
         return group.state
 
-    async def state_async(self) -> str:
+    async def astate(self) -> str:
         """Read the state in a thread, for code that is async; see `state`."""
         return await in_thread(self.state)
 

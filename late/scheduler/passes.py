@@ -1,4 +1,4 @@
-"""What a pass over the cores of a worker begins with. Pure."""
+"""Sums over the cores of a worker, with which a pass begins. Pure."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ class Totals(NamedTuple):
     marking: int
     """Attempts whose start is being recorded first."""
     care: Care
-    """What may start beside them."""
+    """The starts that are allowed beside them."""
     background: Counter[str]
     """Background tasks under way, by pool."""
 

@@ -63,10 +63,10 @@ class Announcement:
         self._notices = NOTICES
         self._counted_s = -math.inf
         self._crowded_s = math.inf
-        """When half of the notices were last spent; at first, when they were first counted."""
+        """The last time at which half of the notices were spent; at first, of the first count."""
         self._told = False
         self._untold_s = -math.inf
-        """When records last came of which nobody told."""
+        """The last time at which records came of which nobody told."""
 
     @property
     def stands(self) -> bool:

@@ -49,9 +49,7 @@ async def open_store_at_start(
                     raise
 
 
-async def open_resources(
-    span: Lifespan, stop_asked: asyncio.Event, health: Health | None
-) -> None:
+async def open_resources(span: Lifespan, stop_asked: asyncio.Event, health: Health | None) -> None:
     """Open what the handlers share, before the worker takes a lease: nobody waits for it then.
 
     Raises:

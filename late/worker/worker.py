@@ -435,7 +435,9 @@ class Worker:
         each lease as soon as its shard is quiet."""
         self._stop_asked.set()
         began = time.monotonic()
-        await self._give_notice()
+        # It works on until the peers know that they are about to get this worker's shards.
+        self.heartbeat.leave()
+        await assembly.until(self._stop_at_once, self.keeper.leave(self.settings.beat_every_s))
         self.tailer.stop()
         left_s = max(0.0, self.settings.grace_s - (time.monotonic() - began))
         grace_s = 0.0 if self._stop_at_once.is_set() else left_s
@@ -463,8 +465,10 @@ class Worker:
         events.default.emit(events.WORKER_STOPPED, worker=self.id)
 
     async def _close(self) -> None:
-        for listener in filter(None, (self.health, self.listener)):
-            listener.close()
+        if self.health is not None:
+            self.health.close()
+        if self.listener is not None:
+            self.listener.close()
         await self.app.span.close()
         await asyncio.to_thread(self.control.close)
         await self._store.close()
@@ -481,11 +485,6 @@ class Worker:
         except* StoreError as refused:
             logger.warning("not all shards were released, the last heartbeat frees them: %s",
                            assembly.unwrap_group(refused))  # fmt: skip
-
-    async def _give_notice(self) -> None:
-        """Work on until the peers know that they are about to get this worker's shards."""
-        self.heartbeat.leave()
-        await assembly.until(self._stop_at_once, self.keeper.leave(self.settings.beat_every_s))
 
     # ------------------------------------------------------------------ between components
 

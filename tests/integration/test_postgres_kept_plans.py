@@ -21,6 +21,7 @@ from tests.integration.postgres_kit import (
 )
 
 PREPARED = "select statement, generic_plans, custom_plans from pg_prepared_statements"
+KEPT_STATEMENTS = "select name, parameter_types::text[] from pg_prepared_statements"
 SETTINGS = "select current_setting('plan_cache_mode'), current_setting('enable_seqscan')"
 VALUES = {
     "smallint[]": "'{0}'", "xid8[]": "'{0}'", "smallint": "9", "bigint": "9",
@@ -92,7 +93,7 @@ async def test_a_kept_plan_never_scans_what_came_after_it(store: PostgresStore, 
         enqueue_many(writer, 20)
         writer.execute("analyze late_task")
         await streamed(reader, writer, AFTER + 3)
-        kept = await asked(store, "select name, parameter_types::text[] from pg_prepared_statements")
+        kept = await asked(store, KEPT_STATEMENTS)
         assert kept
         for name, types in kept:
             ranges = iter(("'0'", "'18446744073709551615'"))  # `low`, `high`: all partitions

@@ -57,7 +57,7 @@ async def test_a_result_comes_back_as_the_type_that_is_asked_for(app: late.App) 
     found = await handle.result(type=dict[str, Decimal | int])
     assert found["total"] == Decimal("3.30")
     assert handle.wait(timeout_s=0)["count"] == 2
-    assert handle.state() == "done"
+    assert handle.state() == await handle.astate() == "done"
     with pytest.raises(TimeoutError):
         app.handle(task_id, group="audit").wait(timeout_s=0)
 

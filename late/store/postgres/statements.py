@@ -3,9 +3,9 @@
 Rules that all of them keep:
 
 - One statement is one transaction (autocommit) wherever possible: no session state and no prepared
-  statement, because of a PgBouncer in transaction mode.
-- Parameters of unnamed statements are planned as constants. This keeps the tail cheap: the planner
-  prunes partitions and chooses index ranges by the very numbers, and never uses a generic plan.
+  statement, because of a PgBouncer in transaction mode; `kept_plans.py` is the exception.
+- Parameters of unnamed statements are planned as constants. This keeps the read of a backlog cheap:
+  the planner prunes partitions and chooses index ranges by the very numbers.
 - Columns are qualified. `select xid::text ... order by xid` sorts by the output column, as text.
 """
 
