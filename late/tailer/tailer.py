@@ -240,16 +240,17 @@ class Tailer:
             self._quiet_since_s = now_s
         if everything:
             self._hints.end(now_s, records > 0)
-            wait_s = self._wait_s(records, now_s - self._quiet_since_s)
+            wait_s = self._wait_s(records, now_s)
             # A slow read is not followed by the next one at once: others want the database too.
             self._due_s = max(began_s + wait_s, now_s + wait_s * REST_SHARE)
 
-    def _wait_s(self, records: int, quiet_s: float) -> float:
+    def _wait_s(self, records: int, now_s: float) -> float:
+        quiet_s = now_s - self._quiet_since_s
         told, self._told = self._told, self._hints.waits and self._told
-        if records:
-            self._announcement.found(_now_s(), records, told=told)
+        if records and self._wake_ups is not None:
+            self._announcement.found(now_s, records, told=told)
         if self._announcement.stands:
-            most_s = self._announcement.look_after_s(_now_s(), quiet_s, self._poll_max_s)
+            most_s = self._announcement.look_after_s(now_s, quiet_s, self._poll_max_s)
             return most_s * self._rng.uniform(1 - JITTER, 1)
         # One look without a record is no end of a stream: at 1,000 records/s one of eight is so.
         streams = records < FEW and quiet_s < self._poll_min_s

@@ -131,7 +131,7 @@ def _finder(app: str | None, modules: tuple[str, ...]) -> Callable[[Run], Handle
     if app is not None:
         module, _, attribute = app.partition(":")
         found = getattr(import_module(module), attribute or "app")
-        found.span.open_in_child()
+        _open_resources(found)
         tasks = found.tasks
         return lambda run: cast(Handler, tasks[run.attempt.record.name])
     return _by_name
@@ -144,8 +144,14 @@ def _by_name(run: Run) -> Handler:
         found = getattr(found, part)
     if not hasattr(found, "decode"):
         raise LookupError(f"{run.module}.{run.qualname} is not a task")
-    found.app.span.open_in_child()
+    _open_resources(getattr(found, "app", None))
     return cast(Handler, found)
+
+
+def _open_resources(app: object) -> None:
+    """Open what the handlers of an app share, if `app` is one that has something."""
+    if (span := getattr(app, "span", None)) is not None:
+        span.open_in_child()
 
 
 def _read(sock: socket.socket, runs: SimpleQueue[Run]) -> None:
