@@ -421,7 +421,8 @@ class Store(Protocol):
 class WakeUps(Protocol):
     """Notices of commits, from the database itself, for one tail that sleeps.
 
-    They are hints: any may be lost, late or needless, and what is lost costs what polling costs. No
+    A notice comes when its commit can be read, so one look finds the tasks. Still it is a hint: any
+    may be lost, late or needless, and what is lost costs what polling costs. No
     method raises an error of the database; after one `ready` is False until `run` has repaired it.
     """
 
@@ -432,10 +433,6 @@ class WakeUps(Protocol):
     @property
     def tells_of_fleet(self) -> bool:
         """True if joins, leaves, grants, releases and offers are told of, too."""
-
-    @property
-    def sure(self) -> bool:
-        """True if a notice comes when its commit can be read, so that one look finds its tasks."""
 
     async def run(
         self,

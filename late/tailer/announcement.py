@@ -49,12 +49,10 @@ class Announcement:
 
     Args:
         poll_min_s: the store's shortest pause between two polls.
-        sure: see `WakeUps.sure`. Without it the silence always counts.
     """
 
-    def __init__(self, poll_min_s: float, *, sure: bool = True) -> None:
+    def __init__(self, poll_min_s: float) -> None:
         self._poll_min_s = poll_min_s
-        self._sure = sure
         self._since_s: float | None = None
         self._renewed_s = -math.inf
         self._free_s = -math.inf
@@ -132,7 +130,7 @@ class Announcement:
         assert self._since_s is not None
         least_s = self._poll_min_s * (2 if self._told else 1)
         sure_s = now_s - self._since_s
-        if not self._sure or now_s - self._untold_s < DOUBT_S:
+        if now_s - self._untold_s < DOUBT_S:
             sure_s = min(quiet_s, sure_s)
         return min(most_s * LONGER, LOOK_MAX_S, max(least_s, sure_s * LOOK_SHARE))
 

@@ -94,9 +94,7 @@ class Tailer:
         self._stream_s = min(store.features.poll_stream_s or self._poll_min_s, poll_max_s)
         self._hints = Hints(self._poll_min_s)
         self._wake_ups = wake_ups
-        self._announcement = Announcement(
-            self._poll_min_s, sure=wake_ups is not None and wake_ups.sure
-        )
+        self._announcement = Announcement(self._poll_min_s)
         self._told = False
         """True if the next look is made because a commit was told of."""
         self._woken = False

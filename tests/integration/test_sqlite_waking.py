@@ -121,52 +121,55 @@ async def test_other_writes_tell_of_nothing(path: Path) -> None:
 
 
 class SlowDisk:
-    """A connection that sees a commit at its third look only."""
+    """A connection that sees a commit at a later look only."""
 
-    def __init__(self, connection: Any, seen: tuple[int, int | None]) -> None:
-        self.connection, self.seen, self.looks = connection, seen, 0
+    def __init__(self, connection: Any, seen: tuple[int, int | None], at: int) -> None:
+        self.connection, self.seen, self.at, self.looks = connection, seen, at, 0
 
     def execute(self, statement: str) -> Any:
         self.looks += 1
-        if self.looks < 3:
+        if self.looks < self.at:
             return self.connection.execute("select ?, ?", self.seen)
         return self.connection.execute(statement)
 
 
-async def test_a_commit_that_is_seen_late_is_told_of(path: Path) -> None:
+@pytest.mark.parametrize("at", [3, 9])  # within milliseconds, and half a second later
+async def test_a_commit_that_is_seen_late_is_told_of(path: Path, at: int) -> None:
     made = SqliteWakeUps(f"sqlite:///{path}")
     with producer(path) as service:
         async with listening(made) as heard, asyncio.timeout(120):
             await made.announce()
             await at_rest(made)
-            disk = SlowDisk(made._connection, made._seen)
+            disk = SlowDisk(made._connection, made._seen, at)
             made._connection = disk  # type: ignore[assignment]
             service.execute(INSERT)
             await heard.get()
-            assert disk.looks == 3
+            assert disk.looks == at
 
 
 class Busy:
-    """A connection that sees a commit of others at its first look, and ours at the next one."""
+    """A connection that sees a commit of others at its first look, and ours at a later one."""
 
-    def __init__(self, connection: Any, seen: tuple[int, int | None]) -> None:
-        self.connection, (self.version, self.last), self.looks = connection, seen, 0
+    def __init__(self, connection: Any, seen: tuple[int, int | None], at: int) -> None:
+        self.connection, (self.version, self.last), self.at = connection, seen, at
+        self.looks = 0
 
     def execute(self, _: str) -> Any:
         self.looks += 1
         now = (self.version + 1, self.last)
-        if self.looks > 1:
+        if self.looks >= self.at:
             now = (self.version + 2, (self.last or 0) + 1)
         return self.connection.execute("select ?, ?", now)
 
 
-async def test_a_commit_right_behind_another_one_is_told_of(path: Path) -> None:
+@pytest.mark.parametrize("at", [2, 6])
+async def test_a_commit_right_behind_another_one_is_told_of(path: Path, at: int) -> None:
     made = SqliteWakeUps(f"sqlite:///{path}")
     with producer(path) as service:
         async with listening(made) as heard, asyncio.timeout(120):
             await made.announce()
             await at_rest(made)
-            made._connection = Busy(made._connection, made._seen)  # type: ignore[assignment]
+            made._connection = Busy(made._connection, made._seen, at)  # type: ignore[assignment]
             service.execute(INSERT)
             await heard.get()
 

@@ -305,11 +305,6 @@ EQUIVALENTS: dict[tuple[str, str, str], str] = {
     ): "a write or an announcement sets it before the first look",
     (
         "late/store/sqlite/wake_ups.py",
-        "self._pause = len(PAUSES_S) - 1",
-        "self._pause = len(PAUSES_S) - 2",
-    ): "tuning: one look more after a commit was seen",
-    (
-        "late/store/sqlite/wake_ups.py",
         "self._look_at(max(self._loop.time() + PAUSES_S[0], self._looked_s + SPACING_S))",
         "self._look_at(max(self._loop.time() - PAUSES_S[0], self._looked_s + SPACING_S))",
     ): "tuning: the first look after a write comes a millisecond sooner",

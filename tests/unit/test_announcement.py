@@ -162,10 +162,3 @@ def test_a_record_that_was_found_before_its_notice_came_is_told_of() -> None:
     made.found(200.0, 1, told=False)
     made.heard(200.0 + 2 * limits.CROSSED_S)
     assert made.look_after_s(200.1, 0.0, 1.0) == POLL_S
-
-
-def test_where_a_notice_may_come_before_its_commit_silence_always_counts() -> None:
-    made = Announcement(POLL_S, sure=False)
-    made.made(0.0)
-    made.found(100.0, 1, told=True)
-    assert made.look_after_s(100.0, 0.0, 1.0) == 2 * POLL_S

@@ -98,10 +98,6 @@ class PostgresWakeUps:
     def tells_of_fleet(self) -> bool:
         return True
 
-    @property
-    def sure(self) -> bool:
-        return True  # The server sends it behind the commit.
-
     async def run(
         self,
         heard: Callable[[], None],

@@ -26,8 +26,11 @@ from contextlib import ExitStack, closing
 
 from late.store.sqlite import guard
 
-PAUSES_S = (0.001, 0.002, 0.004, 0.008, 0.016)
-"""The looks after a write: at once, and after each of these pauses."""
+PAUSES_S = (0.001, 0.002, 0.004, 0.008, 0.016, 0.032, 0.064, 0.128, 0.256, 0.512, 1.024)
+"""The looks after a write: after each of these pauses, until a commit is seen. A disk is seldom so
+slow; and nobody tells of a commit that comes later."""
+OVERLAP = PAUSES_S.index(0.016)
+"""Where a commit was seen, and somebody else had begun to write by then, looks go on from here."""
 SPACING_S = 0.002
 """The looks for the sake of writes begin this far apart, so that a file that is written all the
 time costs little."""
@@ -80,10 +83,6 @@ class SqliteWakeUps:
     @property
     def ready(self) -> bool:
         return self._connection is not None
-
-    @property
-    def sure(self) -> bool:
-        return False  # The kernel tells of the write, which may wait long for a slow disk.
 
     @property
     def tells_of_fleet(self) -> bool:
@@ -199,7 +198,7 @@ class SqliteWakeUps:
         if version != seen[0]:
             if not written:
                 return
-            self._pause = len(PAUSES_S) - 1
+            self._pause = OVERLAP
         if self._pause < len(PAUSES_S):
             self._look_at(self._looked_s + PAUSES_S[self._pause])
             self._pause += 1
