@@ -5,12 +5,33 @@ from __future__ import annotations
 import importlib
 import os
 import sys
-from typing import TYPE_CHECKING, Any
+import traceback
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any, TypeVar
 
-from late.errors import ConfigError
+from late.errors import ConfigError, LateError
 
 if TYPE_CHECKING:
     from late.app.app import App
+
+T = TypeVar("T")
+
+
+class ImportFailed(ConfigError):
+    """A module of the service has raised an error, which is the cause, while it was imported."""
+
+    def traceback(self) -> str:
+        """Return the traceback of the cause, from the first frame of the service on."""
+        cause = self.__cause__
+        assert cause is not None
+        frames = cause.__traceback__
+        while frames is not None and _is_loading(frames.tb_frame.f_code.co_filename):
+            frames = frames.tb_next
+        return "".join(traceback.format_exception(cause.with_traceback(frames)))
+
+
+def _is_loading(file: str) -> bool:
+    return file in (__file__, importlib.__file__) or file.startswith("<frozen importlib")
 
 
 def load_app(target: str) -> App:
@@ -29,7 +50,7 @@ def load_app(target: str) -> App:
     if not isinstance(found, App):
         raise ConfigError(f"{target} is a {type(found).__name__}, not a late.App")
     for load_modules in found.loaders:
-        load_modules()
+        _imported(target, load_modules)
     return found
 
 
@@ -47,8 +68,8 @@ def load(target: str) -> object:
     not installed.
 
     Raises:
-        ConfigError: no such module, or no such name in it. An error within the module itself is
-            the service's own and is passed on.
+        ConfigError: no such module, or no such name in it.
+        ImportFailed: the module itself has raised an error.
     """
     module_name, _, name = target.partition(":")
     name = name or "app"
@@ -58,12 +79,13 @@ def load(target: str) -> object:
     if folder not in sys.path:
         sys.path.insert(0, folder)
     try:
-        module = importlib.import_module(module_name)
-    except ModuleNotFoundError as error:
+        module = _imported(module_name, lambda: importlib.import_module(module_name))
+    except ImportFailed as failed:
+        missing = failed.__cause__.name if isinstance(failed.__cause__, ModuleNotFoundError) else ""
         # Only if this module is missing: an error about one that it imports is the service's own.
-        if error.name is None or not (module_name + ".").startswith(error.name + "."):
+        if not missing or not (module_name + ".").startswith(missing + "."):
             raise
-        raise ConfigError(f"no module {error.name!r} (looked in {folder} and sys.path)") from error
+        raise ConfigError(f"no module {missing!r} (looked in {folder} and sys.path)") from failed
     found: object = module
     for part in name.split("."):
         try:
@@ -71,3 +93,18 @@ def load(target: str) -> object:
         except AttributeError:
             raise ConfigError(f"module {module_name!r} has no {name!r}") from None
     return found
+
+
+def _imported(name: str, call: Callable[[], T]) -> T:
+    """Import what `name` names, by `call`.
+
+    Raises:
+        ImportFailed: it has raised an error; those of `late` are raised as they are.
+    """
+    try:
+        return call()
+    except LateError:
+        raise
+    except Exception as error:
+        said = f"{type(error).__name__}: {error}"
+        raise ImportFailed(f"{name} cannot be imported: {said}") from error

@@ -39,6 +39,7 @@ from late.cli import (
     verify,
     worker,
 )
+from late.cli.app_loader import ImportFailed
 from late.cli.bench import bench
 from late.cli.config import commands as config
 from late.cli.config.catalogue import SERVE, VARIABLES
@@ -161,6 +162,8 @@ def _run(arguments: Sequence[str] | None) -> int:
         asked = program(words[0] if words else "")
         code = asked(args=words, prog_name="late", standalone_mode=False) or 0
     except LateError as error:
+        if isinstance(error, ImportFailed):
+            print(error.traceback(), end="", file=sys.stderr)
         print(f"late: {_one_line(error)}", file=sys.stderr)
         code = code_of(error)
     except typer.Abort:

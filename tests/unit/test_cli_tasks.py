@@ -178,12 +178,22 @@ def test_enqueue_by_an_app_checks_against_it(
     assert words in cli.refused("enqueue", *arguments)
 
 
-def test_a_defect_of_the_service_keeps_its_traceback(cli: Cli, service: str) -> None:
-    """What is broken inside their module is not a mistake in our command line."""
-    with pytest.raises(ModuleNotFoundError, match="a_package_that_nobody_has"):
-        cli("worker", "shop_broken:app")
-    with pytest.raises(ValueError, match="their own defect"):
-        cli("worker", "shop_failing:app")
+@pytest.mark.parametrize(
+    ("module", "says"),
+    [("shop_broken", "a_package_that_nobody_has"), ("shop_failing", "their own defect")],
+)
+def test_a_defect_of_the_service_keeps_its_traceback(
+    cli: Cli, service: str, module: str, says: str
+) -> None:
+    """What is broken inside their module is theirs, so the frames of `late` are no help."""
+    for command in ("worker", "check"):
+        ended = cli(command, f"{module}:app")
+        assert ended.code == 2
+        files = [line for line in ended.err.splitlines() if line.lstrip().startswith("File ")]
+        assert f"{module}.py" in files[0]
+        assert not any("/late/cli/" in file or "importlib" in file for file in files)
+        assert ended.err.splitlines()[-1].startswith(f"late: {module} cannot be imported: ")
+        assert says in ended.err.splitlines()[-1]
 
 
 def test_worker_refuses_what_it_cannot_run(cli: Cli, service: str) -> None:
