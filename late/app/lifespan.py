@@ -24,6 +24,8 @@ from late.handler.classify import describe
 
 logger = logging.getLogger("late.lifespan")
 
+LOOK_S = 0.05
+
 _Block = AbstractContextManager[Any] | AbstractAsyncContextManager[Any]
 
 
@@ -84,11 +86,15 @@ class Lifespan:
             LifespanFailed: it raised an error, which is the cause; or a stop was asked for. A
                 thread that has not come to an end is left alone then.
         """
+        # Another worker of this process is at it, perhaps in another event loop.
+        while self.waits_for:  # noqa: ASYNC110
+            await asyncio.sleep(LOOK_S)
+        if self._make is not None and not self._users:
+            await self._enter(self._make(), stop_asked)
         self._users += 1
-        if self._make is None or self._users > 1:
-            return
+
+    async def _enter(self, block: _Block, stop_asked: asyncio.Event) -> None:
         self.waits_for = "it starts: the function of app.lifespan has not yielded yet"
-        self._block = block = self._make()
         entering = asyncio.ensure_future(_entered(block))
         asking = asyncio.ensure_future(stop_asked.wait())
         try:
@@ -99,18 +105,17 @@ class Lifespan:
                 raise LifespanFailed(
                     f"the function of app.lifespan failed, no task was started: {describe(error)}"
                 ) from error
+            self._block = block
             self._on_change(entering.result())
-        except BaseException:
-            self._block = None
-            raise
         finally:
             self.waits_for = ""
             asking.cancel()
             entering.cancel()
 
     async def close(self) -> None:
-        """Run the rest of the function. What it raises is logged: the tasks have ended."""
-        self._users = max(0, self._users - 1)
+        """Run the rest of the function, if this is the last of those that have opened it. What it
+        raises is logged: the tasks have ended."""
+        self._users -= 1
         block = self._block
         if block is None or self._users:
             return

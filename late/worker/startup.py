@@ -49,14 +49,21 @@ async def open_store_at_start(
                     raise
 
 
-async def open_resources(span: Lifespan, stop_asked: asyncio.Event, health: Health | None) -> None:
+async def open_resources(
+    closing: contextlib.AsyncExitStack,
+    span: Lifespan,
+    stop_asked: asyncio.Event,
+    health: Health | None,
+) -> None:
     """Open what the handlers share, before the worker takes a lease: nobody waits for it then.
+    `closing` gets what closes it.
 
     Raises:
         LifespanFailed: the function of `app.lifespan` failed, or a stop was asked for.
     """
     async with _answering(health if span.is_set else None):
         await span.open(stop_asked)
+    closing.push_async_callback(span.close)
 
 
 @contextlib.asynccontextmanager

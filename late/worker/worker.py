@@ -125,6 +125,7 @@ class Worker:
         self._exit_code = 0
         self._hurried_stop: asyncio.Future[Any] | None = None
         self._loops: list[asyncio.Task[None]] = []
+        self._closing = contextlib.AsyncExitStack()
         self._target = target
         self.control = SharedControl(app.url, alarm_s=self.settings.lag_alarm_s)
         self.telemetry = Telemetry(self)
@@ -366,7 +367,7 @@ class Worker:
             self.clock.sample(await self._store.now(), time.monotonic())
             if await self.shadow.begin(self.control):
                 self.dispatchers.record()
-            await open_resources(self.app.span, self._stop_asked, health)
+            await open_resources(self._closing, self.app.span, self._stop_asked, health)
             await self.dispatchers.start()
             rates = {} if self.shadow.on else self.app.first_rates
             lanes = settings.lane_names
@@ -469,7 +470,7 @@ class Worker:
             self.health.close()
         if self.listener is not None:
             self.listener.close()
-        await self.app.span.close()
+        await self._closing.aclose()
         await asyncio.to_thread(self.control.close)
         await self._store.close()
 

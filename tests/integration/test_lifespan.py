@@ -14,6 +14,7 @@ import pytest
 from late import App, ConfigError
 from late.app.lifespan import Lifespan, LifespanFailed
 from late.config import WorkerConfig
+from late.errors import StoreClosed
 from late.schema import migrate
 from late.testing import drain
 from late.worker.worker import Worker
@@ -187,6 +188,33 @@ def test_workers_of_one_process_share_one_lifespan(app: App) -> None:
         await workers[0].stop()
         assert (seen, app.resources) == (["open"], "shared")
         await workers[1].stop()
+
+    asyncio.run(run())
+    assert (seen, app.resources) == (["open", "closed"], None)
+
+
+def test_a_worker_that_cannot_start_closes_nothing_of_another(app: App) -> None:
+    seen: list[str] = []
+
+    @app.lifespan
+    async def opened() -> AsyncIterator[str]:
+        await asyncio.sleep(0.2)
+        seen.append("open")
+        yield "shared"
+        seen.append("closed")
+
+    async def run() -> None:
+        good, bad = (Worker(app, settings=WorkerConfig()) for _ in range(2))
+        late_one = Worker(app, settings=WorkerConfig())
+        starts = [asyncio.create_task(each.start()) for each in (good, late_one)]
+        await asyncio.gather(*starts)
+        assert seen == ["open"]  # the second one has waited for the first
+        await bad._store.close()
+        with pytest.raises(StoreClosed):
+            await bad.start()
+        assert (seen, app.resources) == (["open"], "shared")
+        await late_one.stop()
+        await good.stop()
 
     asyncio.run(run())
     assert (seen, app.resources) == (["open", "closed"], None)
