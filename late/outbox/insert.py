@@ -375,7 +375,7 @@ def _claimants(rows: Sequence[NewTask]) -> dict[str, NewTask]:
         elif first is not row and (first.digest != row.digest or row.on_conflict != "existing"):
             raise KeyConflict(
                 f"unique key {row.unique_key!r} is given to two different tasks of one call:"
-                " give each key once, with the last of its tasks"
+                ' give each key once, or on_conflict="replace" to all of them'
             )
     return keyed
 

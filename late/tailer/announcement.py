@@ -117,7 +117,7 @@ class Announcement:
         if not self.stands:  # Each may be a notice from the next announcement on.
             self._refill(now_s)
             self._notices = max(0.0, self._notices - records)
-        if not told:
+        elif not told:
             self._untold_s = now_s
 
     def look_after_s(self, now_s: float, quiet_s: float, most_s: float) -> float:

@@ -213,12 +213,19 @@ class Tailer:
             self.hint(())
 
     def lapsed(self) -> None:
-        """Take in that another worker has taken the announcement back: look, and announce anew.
-        Anybody can say so, so it counts as a notice, and one too many changes nothing."""
-        if self._announcement.heard(_now_s()):
-            self._announcement.lost()
+        """Take in that the announcement does not stand any more: another worker has taken it back,
+        or nobody listens. Look, and announce anew. Anybody can say so, so it counts as a notice;
+        one too many is treated as too many commits are: the tail polls for a while."""
+        now_s, announcement = _now_s(), self._announcement
+        if not announcement.stands:
+            return
+        if announcement.heard(now_s):
+            announcement.lost()
             self._due_s = 0.0
-            self._stirred.set()
+        else:
+            announcement.withdrawn(now_s)
+            self._due_s = min(self._due_s, now_s + self._poll_min_s)
+        self._stirred.set()
 
     def stop(self) -> None:
         """Let `run` return. Pages of a read that is under way are dropped. Calling it twice, or

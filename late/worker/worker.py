@@ -470,9 +470,9 @@ class Worker:
             self.health.close()
         if self.listener is not None:
             self.listener.close()
-        await self._closing.aclose()
         await asyncio.to_thread(self.control.close)
         await self._store.close()
+        await self._closing.aclose()
 
     async def _hand_over(self, shards: Sequence[Shard]) -> None:
         # First, and in the same pass: attempts that no consumer has begun get no answer.

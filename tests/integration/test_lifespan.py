@@ -5,13 +5,16 @@ from __future__ import annotations
 import asyncio
 import os
 import threading
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import AsyncIterator, Callable, Iterator
 from contextlib import contextmanager
+from contextvars import ContextVar
+from functools import wraps
 from pathlib import Path
 
 import pytest
 
 from late import App, ConfigError
+from late.app import lifespan
 from late.app.lifespan import Lifespan, LifespanFailed
 from late.config import WorkerConfig
 from late.errors import StoreClosed
@@ -136,6 +139,50 @@ def test_an_error_behind_the_yield_is_logged_and_changes_no_task(
     assert str(record.exc_info[1]) == "it was gone already"
 
 
+def test_an_async_function_runs_in_one_task(app: App) -> None:
+    """As a context variable, and a task group, need it."""
+    variable: ContextVar[str] = ContextVar("variable", default="none")
+    seen: list[str] = []
+
+    @app.lifespan
+    async def opened() -> AsyncIterator[None]:
+        token = variable.set("set")
+        yield
+        variable.reset(token)
+        seen.append(variable.get())
+
+    @app.task
+    async def use() -> None:
+        pass
+
+    enqueue(app, "use")
+    assert drain(app) == {"done": 1}
+    assert seen == ["none"]
+
+
+def test_a_stop_does_not_wait_for_ever_for_what_is_behind_the_yield(
+    app: App, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.setattr(lifespan, "CLOSE_S", 0.1)
+    ends = threading.Event()
+
+    @app.lifespan
+    def opened() -> Iterator[None]:
+        yield
+        ends.wait(WAIT_S)
+
+    @app.task
+    def use() -> None:
+        pass
+
+    enqueue(app, "use")
+    try:
+        assert drain(app) == {"done": 1}
+    finally:
+        ends.set()
+    assert "has not ended in 0.1 s" in caplog.text
+
+
 @pytest.mark.parametrize("is_async", [False, True])
 def test_a_stop_does_not_wait_for_a_function_that_hangs(app: App, is_async: bool) -> None:
     began, ends = threading.Event(), threading.Event()
@@ -231,7 +278,50 @@ def test_a_child_process_opens_its_own(tmp_path: Path) -> None:
     assert opened_by == ran_in != str(os.getpid())
 
 
+def test_a_generator_behind_another_decorator_is_taken(app: App) -> None:
+    def noted(fn: Callable[[], Iterator[str]]) -> Callable[[], Iterator[str]]:
+        return wraps(fn)(lambda: fn())
+
+    @app.lifespan
+    @noted
+    def opened() -> Iterator[str]:
+        yield "open"
+
+    seen: list[str] = []
+
+    @app.task
+    def use() -> None:
+        seen.append(app.resources)
+
+    enqueue(app, "use")
+    drain(app)
+    assert seen == ["open"]
+
+
+def test_a_child_whose_function_fails_runs_no_task(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    calls: list[str] = []
+
+    def fails() -> Iterator[None]:
+        calls.append("called")
+        raise ConnectionError
+        yield
+
+    made = App(f"sqlite:///{tmp_path}/late.db")
+    made.lifespan(fails)
+    for _ in range(2):
+        with pytest.raises(ConnectionError):
+            made.span.open_in_child()
+    assert len(calls) == 2
+
+
 def test_what_is_no_such_function_is_refused(app: App) -> None:
+    def takes(app: object) -> Iterator[None]:
+        yield
+
+    with pytest.raises(ConfigError, match="without arguments"):
+        app.lifespan(takes)  # type: ignore[arg-type]
     with pytest.raises(ConfigError, match="yields once"):
         app.lifespan(lambda: None)
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import AsyncIterator, Iterator
 from typing import Any
 
@@ -27,6 +28,13 @@ VALUES = {
     "smallint[]": "'{0}'", "xid8[]": "'{0}'", "smallint": "9", "bigint": "9",
     "uuid[]": "'{00000000-0000-0000-0000-000000000000}'",
 }  # fmt: skip
+AHEAD = 100_000
+FAR_AHEAD = f"""
+select inhrelid::regclass::text from pg_inherits
+ where inhparent = 'late_task'::regclass and split_part(inhrelid::regclass::text, '_', 3) ~ '^[0-9]'
+   and split_part(inhrelid::regclass::text, '_', 3)::bigint
+       > pg_snapshot_xmax(pg_current_snapshot())::text::bigint + {AHEAD}
+"""
 KEPT, PLAIN = ("force_generic_plan", "off"), ("auto", "on")
 
 
@@ -102,6 +110,23 @@ async def test_a_kept_plan_never_scans_what_came_after_it(store: PostgresStore, 
             plan = "\n".join(line for (line,) in lines)
             assert "Index Scan" in plan
             assert "Seq Scan" not in plan, plan
+
+
+async def test_a_partition_that_somebody_has_locked_holds_no_read_up(
+    store: PostgresStore, url: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A kept plan locks all partitions; one for its values locks those that it may read."""
+    monkeypatch.setattr(tail, "LOOK_AHEAD", AHEAD)
+    reader, writer, operator = Reader(store), producer(url), producer(url, autocommit=False)
+    with opened(writer, operator):
+        await streamed(reader, writer, AFTER + 3)
+        (leaf,) = writer.execute(FAR_AHEAD).fetchone() or ("",)
+        operator.execute(f"lock table only {leaf} in access exclusive mode")
+        async with asyncio.timeout(30):
+            made = await streamed(reader, writer, AFTER + 3)
+        assert (await asked(store, SETTINGS)) == [PLAIN]
+        operator.rollback()
+    assert reader.ids[-len(made) :] == made
 
 
 async def test_behind_a_pooler_nothing_is_kept(

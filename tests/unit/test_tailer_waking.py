@@ -194,6 +194,22 @@ async def test_one_that_has_no_shard_announces_nothing() -> None:
         assert told.asked == 0
 
 
+@pytest.mark.parametrize("notices", [0, announcement.NOTICES - 1])
+async def test_one_whose_announcement_another_took_back_looks_soon(notices: int) -> None:
+    """Also after so many notices that it is about to take it back itself."""
+    with VirtualClock() as clock:
+        reader = Reader(Log(clock), 1)
+        told = Told(reader)
+        async with running(reader):
+            await asyncio.sleep(ASLEEP_S)
+            for _ in range(int(notices)):
+                reader.tailer.told()
+            told.taken_back()
+            reader.log.commit(1)  # nobody tells of it
+            await asyncio.sleep(2)
+        assert max(reader.lateness_s) <= 2 * POLL_MIN_S
+
+
 @pytest.mark.parametrize("notice", ["told", "lapsed"])
 async def test_a_storm_of_notices_of_nothing_is_bounded(notice: str) -> None:
     """From whoever may NOTIFY: nothing was committed, and it comes ten thousand times a second."""

@@ -13,6 +13,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 import msgspec
+from psycopg.errors import LockNotAvailable
 
 from late.errors import StoreRefused, StoreUnavailable
 from late.model.task import Cursor, Record, ShardId
@@ -74,7 +75,12 @@ class PostgresTail:
         frame, pages = None, None
         if self._looks and _caught_up(windows):
             prepare = await self._plans.look(connection)
-            frame, pages = await _look(connection, windows, limit, prepare=prepare)
+            try:
+                frame, pages = await _look(connection, windows, limit, prepare=prepare)
+            except LockNotAvailable:
+                if not prepare:
+                    raise
+                self._plans.locked()
         if pages is None:
             await self._plans.read(connection)
             frame = frame or await _frame(connection)

@@ -187,6 +187,7 @@ class PostgresWakeUps:
                 _tell_away(error)
                 self._connection = None
                 self._broken.set()
+                self._lapsed()
                 return []
 
     def _take(self, payload: str) -> None:
@@ -211,6 +212,7 @@ class PostgresWakeUps:
             asyncio.get_running_loop().remove_reader(self._socket)
             self._connection = None
             self._broken.set()
+            self._lapsed()
 
     async def _check(self, connection: Connection) -> str:
         """Listen, and hear what another connection tells; return the schema of the log.
