@@ -161,9 +161,7 @@ def _begun(
         finally:
             connection.close()
     elif url.startswith("spanner"):
-        with spanner().connect(url, tag) as tx:
-            if first is not None:
-                first(tx)
+        with spanner().begin(url, first, tag) as tx:
             yield tx
     else:
         with psycopg().connect(conninfo(url), idle, first, tag) as tx:
@@ -194,9 +192,7 @@ async def _begun_async(
         finally:
             await connection.close()
     elif url.startswith("spanner"):
-        async with spanner().connect_async(url, tag) as tx:
-            if first is not None:
-                await first(tx)
+        async with spanner().begin_async(url, first, tag) as tx:
             yield tx
     else:
         async with psycopg().connect_async(conninfo(url), idle, first, tag) as tx:

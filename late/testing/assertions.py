@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from base64 import b64decode
 from collections.abc import Awaitable, Mapping, Sequence
 from math import inf
 from typing import Any, overload
@@ -10,16 +11,20 @@ import msgspec
 
 from late import outbox
 from late.app.task import Task
-from late.model import validation as validate
+from late.errors import InvalidTask
 from late.model.task import Options, Record, TaskId
 from late.outbox import subject_keys
-from late.outbox.base import Answer, AsyncTransaction, Statement, Steps, SyncTransaction
+from late.outbox.base import Answer, AsyncTransaction, Steps, SyncTransaction
 from late.outbox.connections import read
 from late.outbox.execute import run, run_async
 from late.outbox.insert import Target
+from late.outbox.statements import GoogleSql
 from late.payload.codec import owners
 
-_COLUMNS = "shard_id, task_id, queue, name, payload, headers, options, created_at_us"
+_SELECT = """
+select shard_id, task_id, queue, name, payload, headers, options, {created}
+  from late_task where name = {{name}} order by task_id
+"""
 
 _options = msgspec.json.Decoder(Options).decode
 
@@ -64,24 +69,28 @@ def assert_enqueued(
 
     Args:
         where: a transaction, with its uncommitted tasks; or a URL, for committed tasks. Tasks that
-            a worker has run and removed are not in the log any more.
+            a worker has run and removed are not in the log any more. On Spanner a URL: there the
+            tasks of an open transaction cannot be read.
         args: arguments that must be equal; others may have any value.
         count: the exact number, 0 for none; None for at least one.
         queue: the queue of the tasks; None for any.
 
     Raises:
         AssertionError: they are not there. The message names the tasks that were found.
+        InvalidTask: `where` is a transaction of Spanner.
     """
 
-    # The name cannot contain quotes, so it is put into the text: drivers differ in the style of
-    # parameters.
-    sql = f"select {_COLUMNS} from late_task where name = '{validate.name(task.name, 'name')}'"
-    statement = Statement(f"{sql} order by task_id", (), fetch=True)
-
     def steps(into: Target) -> Steps[list[Enqueued]]:
-        answer = yield statement
+        spanner = isinstance(into.dialect, GoogleSql)
+        if spanner and not isinstance(where, str):
+            raise InvalidTask(
+                "on Spanner the tasks of an open transaction cannot be read: give the app's URL,"
+                " after the commit"
+            )
+        sql = _SELECT.format(created="unix_micros(created_at)" if spanner else "created_at_us")
+        answer = yield into.dialect.bind(sql, fetch=True, name=task.name)
         yield from _learn(task, answer, into)
-        found = [_enqueued(task, row) for row in answer.rows]
+        found = [_enqueued(task, row, encoded=spanner) for row in answer.rows]
         return _judge(task.name, found, args, count, queue)
 
     if isinstance(where, str):
@@ -100,7 +109,8 @@ def _learn(task: Task[Any, Any], answer: Answer, into: Target) -> Steps[None]:
         ring.learn(wanted, found, inf)
 
 
-def _enqueued(task: Task[Any, Any], row: Sequence[Any]) -> Enqueued:
+def _enqueued(task: Task[Any, Any], row: Sequence[Any], *, encoded: bool) -> Enqueued:
+    """Return the task of a row. `encoded`: Spanner's client gives bytes as base64."""
     shard_id, task_id, queue, name, payload, headers, options, created_at_us = row
     record = Record(
         shard_id=shard_id,
@@ -108,7 +118,7 @@ def _enqueued(task: Task[Any, Any], row: Sequence[Any]) -> Enqueued:
         task_id=TaskId(str(task_id)),
         queue=queue,
         name=name,
-        payload=bytes(payload),
+        payload=b64decode(payload) if encoded else bytes(payload),
         headers=headers,
         options=options,
         created_at_us=created_at_us,

@@ -26,7 +26,7 @@ from google.api_core import exceptions as api
 from google.cloud.spanner_v1 import COMMIT_TIMESTAMP, TransactionOptions, param_types
 from google.cloud.spanner_v1.transaction import Transaction
 
-from late.errors import BatchTooLarge, SchemaMismatch
+from late.errors import BatchTooLarge, InvalidTask, SchemaMismatch
 from late.model.task import Fence, NewTask
 from late.outbox.adapters.spanner_session import AsyncSpanner
 from late.outbox.base import TABLES_MISSING, Answer, Statement
@@ -80,6 +80,20 @@ class _Mutations(GoogleSql):
         )
 
 
+def _open(tx: Any) -> Any:
+    """Return a transaction of the client that has not ended: of one that has, it would keep the
+    rows for nothing.
+
+    Raises:
+        InvalidTask: it has ended.
+    """
+    committed = getattr(tx, "committed", None) is not None  # A snapshot, for reads, has neither.
+    if committed or getattr(tx, "rolled_back", False):
+        ended = "committed" if committed else "rolled back"
+        raise InvalidTask(f"the transaction was {ended} before: enqueue within it")
+    return tx
+
+
 class _Buffering:
     """A transaction of the client, to which tasks are mutations."""
 
@@ -88,7 +102,8 @@ class _Buffering:
     autocommit = False
 
     def __init__(self, tx: Any) -> None:
-        self._tx = tx
+        """Raise `InvalidTask` for one that has ended."""
+        self._tx = _open(tx)
 
     @property
     def snapshot(self) -> bool:

@@ -5,9 +5,11 @@ from __future__ import annotations
 import asyncio
 import functools
 import os
-from collections.abc import AsyncIterator, Callable, Iterator
+import random
+import time
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import asynccontextmanager, contextmanager, suppress
+from contextlib import AsyncExitStack, ExitStack, asynccontextmanager, contextmanager, suppress
 from typing import Any, TypeVar
 
 from google.api_core import exceptions as api
@@ -21,6 +23,10 @@ from late.schema.spanner import deadlines
 from late.store.spanner.client import open_database, turn
 
 T = TypeVar("T")
+
+PAUSES_S = (0.01, 0.03, 0.1, 0.3, 1.0)
+"""Pauses, with jitter, before the first statement of a transaction is tried again after an abort.
+"""
 
 
 class AsyncSpanner:
@@ -104,6 +110,50 @@ def connect(url: str, tag: str = "") -> Iterator[Any]:
     """
     with turn(url):
         yield from _transaction_of(_database(url, os.getpid()), tag)
+
+
+@contextmanager
+def begin(url: str, first: Callable[[Any], object] | None, tag: str = "") -> Iterator[Any]:
+    """Do the same as `connect`, and run `first` before the block.
+
+    If Spanner aborts what `first` does, it is tried again in a new transaction: nothing of the
+    block has run, so no attempt of a task need be spent on it.
+    """
+    for pause_s in (*PAUSES_S, None):
+        with ExitStack() as stack:
+            tx = stack.enter_context(connect(url, tag))
+            try:
+                if first is not None:
+                    first(tx)
+            except api.Aborted as error:
+                if pause_s is None:
+                    raise
+                stack.pop_all().__exit__(type(error), error, error.__traceback__)
+            else:
+                yield tx
+                return
+        time.sleep(pause_s * random.uniform(0.5, 1.5))
+
+
+@asynccontextmanager
+async def begin_async(
+    url: str, first: Callable[[Any], Awaitable[object]] | None, tag: str = ""
+) -> AsyncIterator[Any]:
+    """Do the same as `begin`; see `connect_async`."""
+    for pause_s in (*PAUSES_S, None):
+        async with AsyncExitStack() as stack:
+            tx = await stack.enter_async_context(connect_async(url, tag))
+            try:
+                if first is not None:
+                    await first(tx)
+            except api.Aborted as error:
+                if pause_s is None:
+                    raise
+                await stack.pop_all().__aexit__(type(error), error, error.__traceback__)
+            else:
+                yield tx
+                return
+        await asyncio.sleep(pause_s * random.uniform(0.5, 1.5))
 
 
 def read(url: str, make: Callable[[Target], Steps[T]]) -> T:

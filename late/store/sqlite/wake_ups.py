@@ -30,7 +30,7 @@ PAUSES_S = (0.001, 0.002, 0.004, 0.008, 0.016, 0.032, 0.064, 0.128, 0.256, 0.512
 """The looks after a write: after each of these pauses, until a commit is seen. A disk is seldom so
 slow; and nobody tells of a commit that comes later."""
 OVERLAP = PAUSES_S.index(0.016)
-"""Where a commit was seen, and somebody else had begun to write by then, looks go on from here."""
+"""The pause with which looks go on where a commit was seen and somebody else had begun to write."""
 SPACING_S = 0.002
 """The looks for the sake of writes begin this far apart, so that a file that is written all the
 time costs little."""
