@@ -21,9 +21,7 @@ from late import events, outbox
 from late.errors import BatchTooLarge, ConfigError, InvalidTask, KeyConflict, SchemaMismatch
 from late.outbox.adapters import spanner as outbox_spanner
 from late.outbox.adapters import spanner_session
-from late.outbox.connections import begin, begin_async
 from late.store.spanner.client import close_database, open_database, place_of
-from late.testing import assert_enqueued
 from tests.integration import spanner_kit as kit
 
 # What sqlalchemy-spanner uses of SQLAlchemy and of its own driver is deprecated there.
@@ -101,83 +99,6 @@ def run(request: pytest.FixtureRequest, database: Any, engine: Engine) -> Any:
             return body(tx)
 
     return {"native": native, "connection": connection, "session": session}[request.param]
-
-
-def test_a_transaction_that_has_ended_takes_no_task(database: Any) -> None:
-    """The client would keep the row, and send it never."""
-    kept: list[Any] = []
-
-    def works(tx: Any) -> None:
-        trip(tx)
-        kept.append(tx)
-
-    database.run_in_transaction(works)
-    with pytest.raises(InvalidTask, match="was committed before"):
-        greet.enqueue(kept[0], "Ada")
-
-    def changes_its_mind(tx: Any) -> None:
-        list(tx.execute_sql("select 1"))
-        kept.append(tx)
-        raise Rollback
-
-    with pytest.raises(Rollback):
-        database.run_in_transaction(changes_its_mind)
-    with pytest.raises(InvalidTask, match="was rolled back before"):
-        greet.enqueue(kept[1], "Ada")
-    assert names(database) == []
-
-
-@pytest.mark.parametrize("aborts", [2, 99])
-def test_an_abort_before_the_block_runs_no_block_and_is_tried_again(
-    url: str, database: Any, monkeypatch: pytest.MonkeyPatch, aborts: int
-) -> None:
-    """So a claim that others are in the way of costs its task no attempt."""
-    monkeypatch.setattr(spanner_session, "PAUSES_S", (0.001,) * 5)
-    tries: list[Any] = []
-    blocks: list[Any] = []
-
-    def first(tx: Any) -> None:
-        list(tx.execute_sql("select 1"))
-        tries.append(tx)
-        if len(tries) <= aborts:
-            raise Aborted("others hold its locks")
-
-    async def first_async(tx: Any) -> None:
-        await tx.execute_sql("select 1")
-        first(tx.raw)
-
-    def sync() -> None:
-        with begin(url, first=first) as tx:
-            blocks.append(tx)
-            trip(tx, len(blocks))
-
-    async def coroutine() -> None:
-        async with begin_async(url, first=first_async) as tx:
-            blocks.append(tx)
-            trip(tx.raw, len(blocks))
-
-    for run in (sync, lambda: asyncio.run(coroutine())):
-        tries.clear()
-        if aborts > 5:
-            with pytest.raises(Aborted):
-                run()
-            assert len(tries) == 6
-        else:
-            run()
-            assert len(tries) == aborts + 1
-        assert all(tx.rolled_back for tx in tries[:aborts])
-    assert len(kit.rows(database, "trip", "id")) == len(blocks) == (0 if aborts > 5 else 2)
-
-
-def test_the_tasks_of_a_test_are_asserted_by_url(run: Any, url: str) -> None:
-    assert_enqueued(url, greet, count=0)
-    run(lambda tx: greet.options(headers={"a": "b"}).enqueue(tx, "Ada", times=3))
-    (found,) = assert_enqueued(url, greet, args={"name": "Ada", "times": 3})
-    assert found.headers == {"a": "b"}
-    with pytest.raises(AssertionError, match="Ada"):
-        assert_enqueued(url, greet, args={"name": "Bob"})
-    with pytest.raises(InvalidTask, match="give the app's URL"):
-        run(lambda tx: assert_enqueued(tx, greet))
 
 
 def test_commit_makes_the_task_real(run: Any, database: Any) -> None:
