@@ -154,7 +154,7 @@ def a_knob_that_blocks_others() -> None:
     def following(self: Any, put_off: Any = None) -> Any:
         waiting = [entry for queue in self._flows.values() for entry in queue]
         first = min(waiting, key=lambda entry: entry.order, default=None)
-        if first is not None and any(first.order < other.order for other in self._main):
+        if first is not None and any(first.order < other.order for other in self.main):
             return None
         return old(self, put_off)
 
@@ -363,7 +363,7 @@ def trial_in_a_crowd() -> None:
     replace(
         CrashSuspects,
         "next_trial",
-        lambda self, care: [self._suspects.popleft() for _ in range(len(self._suspects))],
+        lambda self, care: [self.queue.popleft() for _ in range(len(self.queue))],
     )
 
 

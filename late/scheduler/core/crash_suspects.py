@@ -53,8 +53,8 @@ class CrashSuspects:
         """Marks that wait for the next settlement."""
         self.out: list[Entry] = []
         """Marks of the settlement that is out."""
-        self._crowd: deque[Entry] = deque()
-        self._suspects: deque[Entry] = deque()
+        self.crowd: deque[Entry] = deque()
+        self.queue: deque[Entry] = deque()
         self.on_trial: TaskId | None = None
         """The suspect that is marked, if one is: no other may start in this worker."""
 
@@ -66,7 +66,7 @@ class CrashSuspects:
     @property
     def waiting(self) -> int:
         """Tasks whose turn to be marked has not come."""
-        return len(self._crowd) + len(self._suspects)
+        return len(self.crowd) + len(self.queue)
 
     @property
     def marking(self) -> int:
@@ -107,19 +107,19 @@ class CrashSuspects:
             return False
         suspect = entry.record.task_id in self.deaths
         if suspect or care == "none":
-            (self._suspects if suspect else self._crowd).append(entry)
+            (self.queue if suspect else self.crowd).append(entry)
         return suspect or care == "none"
 
     def next_marked(self, slots: int, care: Care) -> list[Entry]:
         """Take out the tasks whose turn it is to be marked together."""
-        if care == "none" or not self._crowd:
+        if care == "none" or not self.crowd:
             return []
-        return [self._crowd.popleft() for _ in range(min(slots, len(self._crowd)))]
+        return [self.crowd.popleft() for _ in range(min(slots, len(self.crowd)))]
 
     def next_trial(self, care: Care) -> list[Entry]:
         """Take out the suspect whose turn it is to be marked alone, if there is one."""
         free = care == "trial" and not self.marked
-        return [self._suspects.popleft()] if free and self._suspects else []
+        return [self.queue.popleft()] if free and self.queue else []
 
     def restricted(self, care: Care) -> Care:
         """Return what `care` leaves to the worker's other shards, beside what is marked here."""

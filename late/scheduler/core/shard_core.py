@@ -87,6 +87,8 @@ class ShardCore:
             self._tell(effects)
         if not core.stopped:
             reads.ask(core, effects)
+        ready, suspects = core.ready_queues, core.suspects
+        core.waits = bool(ready.main.size or ready.limited or suspects.crowd or suspects.queue)
         if isinstance(event, m.Grant):
             core.wake_us = core.wake_at_us() or NEVER_US
             if not effects:

@@ -44,6 +44,10 @@ class CoreState:
         actions: carries out what commands ask for.
     """
 
+    waits = False
+    """True if, after the last step, a task waits for a slot, for what a setting allows, or for the
+    end of another that is under suspicion."""
+
     def __init__(
         self,
         lease: Lease,
@@ -148,13 +152,6 @@ class CoreState:
     def ready(self) -> int:
         """Number of tasks that could start now."""
         return 0 if self.stopped or not self.recovered else len(self.ready_queues)
-
-    @property
-    def waits(self) -> bool:
-        """True if a task waits for a slot, for what a setting allows, or for the end of another
-        that is under suspicion."""
-        ready = self.ready_queues
-        return bool(len(ready) or ready.limited or self.suspects.waiting)
 
     @property
     def limited(self) -> int:

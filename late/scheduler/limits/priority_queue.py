@@ -31,13 +31,13 @@ class ReadyQueue(Generic[T]):
         self._order: list[int] = []  # priorities in use, highest first
         self.has_background = False
         """True when an item below priority 0 waits."""
-        self._size = 0
+        self.size = 0
         self._streak = 0  # foreground starts since the last background one
         self._due: dict[int, deque[T]] = {}  # by priority, and none of them is empty
         self._dues_turn = False
 
     def __len__(self) -> int:
-        return self._size
+        return self.size
 
     def __iter__(self) -> Iterator[T]:
         """Yield everything that waits, by priority; the order between the classes means nothing."""
@@ -48,25 +48,25 @@ class ReadyQueue(Generic[T]):
     def push(self, item: T, priority: int = 0) -> None:
         """Add behind its equals."""
         (self._queues.get(priority) or self._queue(priority)).append(item)
-        self._size += 1
+        self.size += 1
 
     def push_due(self, item: T, priority: int = 0) -> None:
         """Add behind those of its priority that came due."""
         self._queue(priority)
         self._due.setdefault(priority, deque()).append(item)
-        self._size += 1
+        self.size += 1
 
     def push_all(self, items: Iterable[T], priority: int = 0) -> None:
         """Do as `push` for each."""
         queue = self._queues.get(priority) or self._queue(priority)
         before = len(queue)
         queue.extend(items)
-        self._size += len(queue) - before
+        self.size += len(queue) - before
 
     def push_front(self, item: T, priority: int = 0) -> None:
         """Add before its equals: for a task that was interrupted after it had started."""
         self._queue(priority).appendleft(item)
-        self._size += 1
+        self.size += 1
 
     def _queue(self, priority: int) -> deque[T]:
         queue = self._queues.get(priority)
@@ -113,7 +113,7 @@ class ReadyQueue(Generic[T]):
             priority = self._choose(background=background)
         queue = self._queues[priority]
         if newest and len(queue) > 1:
-            self._size -= 1
+            self.size -= 1
             return queue.pop()
         return self._take_of(priority, 1)[0]
 
@@ -155,7 +155,7 @@ class ReadyQueue(Generic[T]):
             self._queues[priority] = kept
             if not kept and priority not in self._due:
                 self._drop(priority)
-        self._size -= len(found)
+        self.size -= len(found)
         return found
 
     def _take_of(self, priority: int, most: int) -> list[T]:
@@ -169,7 +169,7 @@ class ReadyQueue(Generic[T]):
         if due is not None and not due:
             del self._due[priority]
         several += [queue.popleft() for _ in range(min(most - len(several), len(queue)))]
-        self._size -= len(several)
+        self.size -= len(several)
         if not queue and priority not in self._due:
             self._drop(priority)
         return several

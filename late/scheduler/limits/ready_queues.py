@@ -36,7 +36,7 @@ class ReadyQueues:
         self._limits = limits
         self.keys = KeyLimits()
         """The limits of each limit key of this shard."""
-        self._main: ReadyQueue[Entry] = ReadyQueue()
+        self.main: ReadyQueue[Entry] = ReadyQueue()
         self._flows: dict[Flow, ReadyQueue[Entry]] = {}
         self._turns: dict[_Queue, deque[Flow]] = {}
         self._order: deque[_Queue] = deque()
@@ -58,12 +58,12 @@ class ReadyQueues:
         queue may have been written under another name. Kept, as every grant asks for it."""
 
     def __len__(self) -> int:
-        return len(self._main)
+        return len(self.main)
 
     @property
     def background(self) -> int:
         """Number of background tasks that wait for a slot of this process, limited or not."""
-        found = self._main.background
+        found = self.main.background
         for flow, queue in self._flows.items():
             if flow.target in _OF_THIS_PROCESS:
                 found += queue.background
@@ -71,11 +71,11 @@ class ReadyQueues:
 
     def can_start(self, *, background: bool) -> bool:
         """Return whether a task waits that nothing but a free slot holds back."""
-        return self._main.can_pop(background=background)
+        return self.main.can_pop(background=background)
 
     def fits(self, room: int, rooms: Mapping[str, int]) -> bool:
         """Return whether a task is here for a pool that has room: the worker's own, or another."""
-        if room > 0 and (len(self._main) or self._of_pool[LOCAL_POOL]):
+        if room > 0 and (len(self.main) or self._of_pool[LOCAL_POOL]):
             return True
         return any(free > 0 and self._of_pool[pool] for pool, free in rooms.items())
 
@@ -87,13 +87,13 @@ class ReadyQueues:
     def push(self, entry: Entry) -> None:
         """Add behind its equals."""
         flow = self._limits.flow(self._group, entry)
-        queue = self._main if flow is None else self._queue_of(flow)
+        queue = self.main if flow is None else self._queue_of(flow)
         queue.push(entry, entry.options.priority)
 
     def push_due(self, entry: Entry) -> None:
         """Add a task that has waited for its time: it shares the starts with those that wait."""
         flow = self._limits.flow(self._group, entry)
-        queue = self._main if flow is None else self._queue_of(flow)
+        queue = self.main if flow is None else self._queue_of(flow)
         queue.push_due(entry, entry.options.priority)
 
     def push_all(self, entries: Sequence[Entry]) -> None:
@@ -110,12 +110,12 @@ class ReadyQueues:
                 several = by_priority[priority] = []
             several.append(entry)
         for priority, several in by_priority.items():
-            self._main.push_all(several, priority)
+            self.main.push_all(several, priority)
 
     def push_front(self, entry: Entry) -> None:
         """Add before its equals: it had been started already."""
         flow = self._limits.flow(self._group, entry)
-        queue = self._main if flow is None else self._queue_of(flow)
+        queue = self.main if flow is None else self._queue_of(flow)
         queue.push_front(entry, entry.options.priority)
 
     def _count(self, flow: Flow, n: int) -> None:
@@ -158,11 +158,11 @@ class ReadyQueues:
     def _arrange(self) -> None:
         """Put every entry into its flow anew, in the order of the log: settings have changed."""
         self._version = self._limits.version
-        entries = list(self._main)
+        entries = list(self.main)
         for queue in self._flows.values():
             entries += queue
         self.abandon()
-        self._main = ReadyQueue()
+        self.main = ReadyQueue()
         self._flows, self._turns, self._order, self.limited = {}, {}, deque(), 0
         self._of_pool.clear()
         self._refused.clear()
@@ -193,7 +193,7 @@ class ReadyQueues:
 
     def unlimited(self) -> list[Entry]:
         """Take out what may start at once where nothing is limited, as nearly always."""
-        main = self._main
+        main = self.main
         count = min(len(main), self._rooms.get(LOCAL_POOL, 0))
         if self.limited or count <= 0:
             return []
@@ -203,16 +203,16 @@ class ReadyQueues:
         return main.take(count)
 
     def _unlimited_of_both(self, count: int) -> list[Entry]:
-        found = self._main.take(count, self._background.get(LOCAL_POOL))
+        found = self.main.take(count, self._background.get(LOCAL_POOL))
         for entry in found:
             self._occupy(entry, LOCAL_POOL)
         return found
 
     def _from_main(self) -> Entry | None:
         background = self._background.get(LOCAL_POOL, 1) > 0
-        if self._rooms.get(LOCAL_POOL, 0) <= 0 or not self._main.can_pop(background=background):
+        if self._rooms.get(LOCAL_POOL, 0) <= 0 or not self.main.can_pop(background=background):
             return None
-        entry = self._main.pop(background=background)
+        entry = self.main.pop(background=background)
         self._occupy(entry, LOCAL_POOL)
         return entry
 
@@ -410,7 +410,7 @@ class ReadyQueues:
 
     def _of_this_process(self) -> list[tuple[Flow | None, ReadyQueue[Entry]]]:
         own = [(flow, q) for flow, q in self._flows.items() if flow.target in _OF_THIS_PROCESS]
-        return [(None, self._main), *own]
+        return [(None, self.main), *own]
 
     def _is_unfetched(self, flow: Flow) -> bool:
         """Return whether consumers are all that it lacks."""
