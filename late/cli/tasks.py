@@ -13,7 +13,7 @@ from late.errors import ConfigError
 
 if TYPE_CHECKING:
     from late.control import Control
-    from late.control.task_list.model import ListedTask, State, TaskFilter, TaskPage
+    from late.control.task_list.model import Commanded, ListedTask, State, TaskFilter, TaskPage
     from late.control.views import Moved
     from late.model.task import TaskId
 
@@ -26,6 +26,9 @@ app = typer.Typer(
 )
 StateArgument = Annotated[
     str, typer.Argument(metavar="STATE", help="logged, open, running, parked, dead or done.")
+]
+CommandedArgument = Annotated[
+    str, typer.Argument(metavar="STATE", help="logged, open, parked, or unfinished: all of these.")
 ]
 Only = Annotated[
     list[str] | None,
@@ -180,7 +183,7 @@ def _why(each: ListedTask) -> str | None:
 @_filtered
 def cancel(
     select: Select,
-    state: StateArgument,
+    state: CommandedArgument,
     only: Only = None,
     limit: Limit = 100_000,
     everything: Everything = False,
@@ -189,7 +192,8 @@ def cancel(
     url_option: options.Url = None,
     json: options.Json = False,
 ) -> None:
-    """Cancel all tasks in one state (logged, open, parked) that match. Needs a filter or --all.
+    """Cancel all tasks that match: logged, open or parked ones, or all that are unfinished. Needs a
+    filter or --all.
 
     One that runs is not interrupted. A stage takes the rest of its workflow with it.
     """
@@ -197,7 +201,9 @@ def cancel(
 
     with options.control_of(url_option) as control:
         which, ids = _meant(select(control), only, everything)
-        call = partial(control.tasks.cancel_all, cast("State", state), which, only=ids, limit=limit)
+        call = partial(
+            control.tasks.cancel_all, cast("Commanded", state), which, only=ids, limit=limit
+        )
         if not dry_run and not yes:
             counted = _counted(call(dry_run=True))
             options.asked(f"Cancel {counted}?", f"this cancels {counted}")
@@ -209,7 +215,7 @@ def cancel(
 @_filtered
 def reschedule(
     select: Select,
-    state: StateArgument,
+    state: CommandedArgument,
     only: Only = None,
     at: Annotated[
         str | None, typer.Option("--at", metavar="WHEN", help="Such as 2026-05-01T12:00:00Z.")
@@ -226,12 +232,12 @@ def reschedule(
     url_option: options.Url = None,
     json: options.Json = False,
 ) -> None:
-    """Give all tasks in one state (logged, open, parked) that match another due time. Needs a
-    filter or --all."""
+    """Give all tasks that match another due time: logged, open or parked ones, or all that are
+    unfinished. Needs a filter or --all."""
     with options.control_of(url_option) as control:
         which, ids = _meant(select(control), only, everything)
         moved = control.tasks.reschedule_all(
-            cast("State", state), which, due_of(control, at, delay), only=ids, rate=rate,
+            cast("Commanded", state), which, due_of(control, at, delay), only=ids, rate=rate,
             limit=limit, dry_run=dry_run,
         )  # fmt: skip
     _report(moved, "asked to reschedule", "would reschedule", json)

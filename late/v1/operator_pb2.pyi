@@ -67,8 +67,7 @@ class EditTaskRequest(_message.Message):
     def __init__(self, task_id: _Optional[str] = ..., payload: _Optional[str] = ..., group: _Optional[str] = ...) -> None: ...
 
 class ListTasksRequest(_message.Message):
-    __slots__ = ("state", "group", "queue", "name", "reason", "key", "tenant", "header", "older_s", "since", "until", "limit", "after")
-    STATE_FIELD_NUMBER: _ClassVar[int]
+    __slots__ = ("group", "queue", "name", "reason", "key", "tenant", "header", "older_s", "since", "until", "state", "limit", "after")
     GROUP_FIELD_NUMBER: _ClassVar[int]
     QUEUE_FIELD_NUMBER: _ClassVar[int]
     NAME_FIELD_NUMBER: _ClassVar[int]
@@ -79,9 +78,9 @@ class ListTasksRequest(_message.Message):
     OLDER_S_FIELD_NUMBER: _ClassVar[int]
     SINCE_FIELD_NUMBER: _ClassVar[int]
     UNTIL_FIELD_NUMBER: _ClassVar[int]
+    STATE_FIELD_NUMBER: _ClassVar[int]
     LIMIT_FIELD_NUMBER: _ClassVar[int]
     AFTER_FIELD_NUMBER: _ClassVar[int]
-    state: str
     group: str
     queue: str
     name: str
@@ -92,13 +91,13 @@ class ListTasksRequest(_message.Message):
     older_s: float
     since: _timestamp_pb2.Timestamp
     until: _timestamp_pb2.Timestamp
+    state: str
     limit: int
     after: str
-    def __init__(self, state: _Optional[str] = ..., group: _Optional[str] = ..., queue: _Optional[str] = ..., name: _Optional[str] = ..., reason: _Optional[str] = ..., key: _Optional[str] = ..., tenant: _Optional[str] = ..., header: _Optional[str] = ..., older_s: _Optional[float] = ..., since: _Optional[_Union[datetime.datetime, _timestamp_pb2.Timestamp, _Mapping]] = ..., until: _Optional[_Union[datetime.datetime, _timestamp_pb2.Timestamp, _Mapping]] = ..., limit: _Optional[int] = ..., after: _Optional[str] = ...) -> None: ...
+    def __init__(self, group: _Optional[str] = ..., queue: _Optional[str] = ..., name: _Optional[str] = ..., reason: _Optional[str] = ..., key: _Optional[str] = ..., tenant: _Optional[str] = ..., header: _Optional[str] = ..., older_s: _Optional[float] = ..., since: _Optional[_Union[datetime.datetime, _timestamp_pb2.Timestamp, _Mapping]] = ..., until: _Optional[_Union[datetime.datetime, _timestamp_pb2.Timestamp, _Mapping]] = ..., state: _Optional[str] = ..., limit: _Optional[int] = ..., after: _Optional[str] = ...) -> None: ...
 
 class CancelTasksRequest(_message.Message):
-    __slots__ = ("state", "group", "queue", "name", "reason", "key", "tenant", "header", "older_s", "since", "until", "all", "limit", "dry_run")
-    STATE_FIELD_NUMBER: _ClassVar[int]
+    __slots__ = ("group", "queue", "name", "reason", "key", "tenant", "header", "older_s", "since", "until", "state", "all", "limit", "dry_run")
     GROUP_FIELD_NUMBER: _ClassVar[int]
     QUEUE_FIELD_NUMBER: _ClassVar[int]
     NAME_FIELD_NUMBER: _ClassVar[int]
@@ -109,10 +108,10 @@ class CancelTasksRequest(_message.Message):
     OLDER_S_FIELD_NUMBER: _ClassVar[int]
     SINCE_FIELD_NUMBER: _ClassVar[int]
     UNTIL_FIELD_NUMBER: _ClassVar[int]
+    STATE_FIELD_NUMBER: _ClassVar[int]
     ALL_FIELD_NUMBER: _ClassVar[int]
     LIMIT_FIELD_NUMBER: _ClassVar[int]
     DRY_RUN_FIELD_NUMBER: _ClassVar[int]
-    state: str
     group: str
     queue: str
     name: str
@@ -123,14 +122,14 @@ class CancelTasksRequest(_message.Message):
     older_s: float
     since: _timestamp_pb2.Timestamp
     until: _timestamp_pb2.Timestamp
+    state: str
     all: bool
     limit: int
     dry_run: bool
-    def __init__(self, state: _Optional[str] = ..., group: _Optional[str] = ..., queue: _Optional[str] = ..., name: _Optional[str] = ..., reason: _Optional[str] = ..., key: _Optional[str] = ..., tenant: _Optional[str] = ..., header: _Optional[str] = ..., older_s: _Optional[float] = ..., since: _Optional[_Union[datetime.datetime, _timestamp_pb2.Timestamp, _Mapping]] = ..., until: _Optional[_Union[datetime.datetime, _timestamp_pb2.Timestamp, _Mapping]] = ..., all: bool = ..., limit: _Optional[int] = ..., dry_run: bool = ...) -> None: ...
+    def __init__(self, group: _Optional[str] = ..., queue: _Optional[str] = ..., name: _Optional[str] = ..., reason: _Optional[str] = ..., key: _Optional[str] = ..., tenant: _Optional[str] = ..., header: _Optional[str] = ..., older_s: _Optional[float] = ..., since: _Optional[_Union[datetime.datetime, _timestamp_pb2.Timestamp, _Mapping]] = ..., until: _Optional[_Union[datetime.datetime, _timestamp_pb2.Timestamp, _Mapping]] = ..., state: _Optional[str] = ..., all: bool = ..., limit: _Optional[int] = ..., dry_run: bool = ...) -> None: ...
 
 class RescheduleTasksRequest(_message.Message):
-    __slots__ = ("state", "group", "queue", "name", "reason", "key", "tenant", "header", "older_s", "since", "until", "all", "limit", "dry_run", "at", "delay_s", "rate")
-    STATE_FIELD_NUMBER: _ClassVar[int]
+    __slots__ = ("group", "queue", "name", "reason", "key", "tenant", "header", "older_s", "since", "until", "state", "all", "limit", "dry_run", "at", "delay_s", "rate")
     GROUP_FIELD_NUMBER: _ClassVar[int]
     QUEUE_FIELD_NUMBER: _ClassVar[int]
     NAME_FIELD_NUMBER: _ClassVar[int]
@@ -141,13 +140,13 @@ class RescheduleTasksRequest(_message.Message):
     OLDER_S_FIELD_NUMBER: _ClassVar[int]
     SINCE_FIELD_NUMBER: _ClassVar[int]
     UNTIL_FIELD_NUMBER: _ClassVar[int]
+    STATE_FIELD_NUMBER: _ClassVar[int]
     ALL_FIELD_NUMBER: _ClassVar[int]
     LIMIT_FIELD_NUMBER: _ClassVar[int]
     DRY_RUN_FIELD_NUMBER: _ClassVar[int]
     AT_FIELD_NUMBER: _ClassVar[int]
     DELAY_S_FIELD_NUMBER: _ClassVar[int]
     RATE_FIELD_NUMBER: _ClassVar[int]
-    state: str
     group: str
     queue: str
     name: str
@@ -158,13 +157,14 @@ class RescheduleTasksRequest(_message.Message):
     older_s: float
     since: _timestamp_pb2.Timestamp
     until: _timestamp_pb2.Timestamp
+    state: str
     all: bool
     limit: int
     dry_run: bool
     at: _timestamp_pb2.Timestamp
     delay_s: float
     rate: float
-    def __init__(self, state: _Optional[str] = ..., group: _Optional[str] = ..., queue: _Optional[str] = ..., name: _Optional[str] = ..., reason: _Optional[str] = ..., key: _Optional[str] = ..., tenant: _Optional[str] = ..., header: _Optional[str] = ..., older_s: _Optional[float] = ..., since: _Optional[_Union[datetime.datetime, _timestamp_pb2.Timestamp, _Mapping]] = ..., until: _Optional[_Union[datetime.datetime, _timestamp_pb2.Timestamp, _Mapping]] = ..., all: bool = ..., limit: _Optional[int] = ..., dry_run: bool = ..., at: _Optional[_Union[datetime.datetime, _timestamp_pb2.Timestamp, _Mapping]] = ..., delay_s: _Optional[float] = ..., rate: _Optional[float] = ...) -> None: ...
+    def __init__(self, group: _Optional[str] = ..., queue: _Optional[str] = ..., name: _Optional[str] = ..., reason: _Optional[str] = ..., key: _Optional[str] = ..., tenant: _Optional[str] = ..., header: _Optional[str] = ..., older_s: _Optional[float] = ..., since: _Optional[_Union[datetime.datetime, _timestamp_pb2.Timestamp, _Mapping]] = ..., until: _Optional[_Union[datetime.datetime, _timestamp_pb2.Timestamp, _Mapping]] = ..., state: _Optional[str] = ..., all: bool = ..., limit: _Optional[int] = ..., dry_run: bool = ..., at: _Optional[_Union[datetime.datetime, _timestamp_pb2.Timestamp, _Mapping]] = ..., delay_s: _Optional[float] = ..., rate: _Optional[float] = ...) -> None: ...
 
 class ListDeadRequest(_message.Message):
     __slots__ = ("queue", "name", "reason", "group", "task_id", "since", "until", "error", "limit")

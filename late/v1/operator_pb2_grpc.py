@@ -363,16 +363,16 @@ class OperatorServicer(object):
         raise NotImplementedError('Method not implemented!')
 
     def CancelTasks(self, request, context):
-        """Cancel all tasks in one state that match. Takes the role `operate`. As `late tasks cancel`,
-        `POST /v1/tasks/cancel`.
+        """Cancel all tasks that match, in one state or `unfinished`. Takes the role `operate`. As
+        `late tasks cancel`, `POST /v1/tasks/cancel`.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
     def RescheduleTasks(self, request, context):
-        """Give all tasks in one state that match another due time. Takes the role `operate`. As
-        `late tasks reschedule`, `POST /v1/tasks/reschedule`.
+        """Give all tasks that match another due time, in one state or `unfinished`. Takes the role
+        `operate`. As `late tasks reschedule`, `POST /v1/tasks/reschedule`.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')

@@ -288,6 +288,27 @@ async def test_all_that_match_are_cancelled_and_rescheduled(
             control.tasks.reschedule_all("parked", which, 1, rate=0.0)
 
 
+async def test_what_is_unfinished_is_commanded_in_one_go(
+    url: str, scene: dict[int, list[Record]], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(together, "PAGE", 2)
+    which = TaskFilter()
+    with Control(url) as control:
+        by_state = {
+            state: control.tasks.cancel_all(state, which, dry_run=True).count
+            for state in ("logged", "open", "parked")
+        }
+        assert all(by_state.values())
+        whole = control.tasks.cancel_all("unfinished", which, dry_run=True)
+        assert (whole.count, whole.capped) == (sum(by_state.values()), False)
+        assert len(set(whole.task_ids)) == whole.count
+        for limit in (by_state["logged"], by_state["logged"] + 1):
+            some = control.tasks.cancel_all("unfinished", which, limit=limit, dry_run=True)
+            assert (some.count, some.capped) == (limit, True)
+        assert control.tasks.cancel_all("unfinished", which).count == whole.count
+        assert len(commands(url)) == whole.count
+
+
 def test_the_text_of_a_pages_end_is_read_as_it_was_written() -> None:
     for key in ((7, new_id(0)), (9, "")):
         assert key_of(cursor_of(key)) == key

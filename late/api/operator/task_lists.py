@@ -10,7 +10,7 @@ from msgspec import Meta
 from late.api.operator.operation import Ask, Operation, operation
 from late.api.operator.values import Listed, Moment, Name, check_group, moment_us
 from late.control.task_list.commands import COMMANDS_MAX, RATE_MAX, RATE_MIN
-from late.control.task_list.model import ListedTask, State, TaskFilter, cursor_of, key_of
+from late.control.task_list.model import Commanded, ListedTask, State, TaskFilter, cursor_of, key_of
 from late.control.views import Moved
 from late.errors import ConfigError
 from late.model import validation as validate
@@ -23,9 +23,8 @@ Most = Annotated[int, Meta(ge=1, le=COMMANDS_MAX)]
 
 
 class WhichTasks(msgspec.Struct, forbid_unknown_fields=True, kw_only=True):
-    """Tasks in one state that all of the given fields match."""
+    """Tasks that all of the given fields match."""
 
-    state: State
     group: Name = DEFAULT_GROUP
     queue: Name | None = None
     name: Name | None = None
@@ -42,6 +41,7 @@ class WhichTasks(msgspec.Struct, forbid_unknown_fields=True, kw_only=True):
 class ListTasks(WhichTasks, kw_only=True):
     """Tasks are listed."""
 
+    state: State
     limit: Listed = 50
     after: Annotated[str, Meta(min_length=1, max_length=64)] | None = None
 
@@ -49,6 +49,8 @@ class ListTasks(WhichTasks, kw_only=True):
 class CancelTasks(WhichTasks, kw_only=True):
     """Tasks are cancelled: a filter, or `all`."""
 
+    state: Commanded
+    """`unfinished`: logged, open and parked."""
     all: bool = False
     limit: Most = COMMANDS_MAX
     dry_run: bool = False
@@ -122,7 +124,7 @@ def list_tasks(ask: Ask[ListTasks]) -> ListedTasks:
 
 @operation("POST", "/v1/tasks/cancel", OPERATE, "tasks cancel")
 def cancel_tasks(ask: Ask[CancelTasks]) -> Moved:
-    """Cancel all tasks in one state that match."""
+    """Cancel all tasks that match, in one state or `unfinished`."""
     asked, which = ask.value, _chosen(ask)
     # The cancel of a stage takes all of its workflow, whichever queues that is in.
     check_queue(ask.caller, None, "operate")
@@ -133,7 +135,7 @@ def cancel_tasks(ask: Ask[CancelTasks]) -> Moved:
 
 @operation("POST", "/v1/tasks/reschedule", OPERATE, "tasks reschedule")
 def reschedule_tasks(ask: Ask[RescheduleTasks]) -> Moved:
-    """Give all tasks in one state that match another due time."""
+    """Give all tasks that match another due time, in one state or `unfinished`."""
     asked, which = ask.value, _chosen(ask)
     if (asked.at is None) == (asked.delay_s is None):
         raise ConfigError("give one of at and delay_s")

@@ -16,7 +16,7 @@ from sqlalchemy import Connection, Engine
 from late import outbox
 from late.control import audit
 from late.control.dead_letters.dry_run import IDS_SHOWN, LOOKED
-from late.control.task_list.model import COMMANDED, State, TaskFilter
+from late.control.task_list.model import COMMANDED, Commanded, State, TaskFilter
 from late.control.task_list.pages import read_page
 from late.control.views import Moved
 from late.errors import ConfigError, InvalidSchedule
@@ -36,7 +36,7 @@ RATE_MIN, RATE_MAX = 0.001, 100_000.0
 
 def cancel_all(
     engine: Engine,
-    state: State,
+    state: Commanded,
     which: TaskFilter,
     *,
     only: Sequence[TaskId] | None = None,
@@ -48,6 +48,7 @@ def cancel_all(
     A dry run looks at ten thousand rows, and says whether there were more.
 
     Args:
+        state: `unfinished` is logged, open and parked.
         only: the ids of those that are meant, which are not looked for then.
 
     Raises:
@@ -58,7 +59,7 @@ def cancel_all(
 
 def reschedule_all(
     engine: Engine,
-    state: State,
+    state: Commanded,
     which: TaskFilter,
     due_at_us: int,
     *,
@@ -86,7 +87,7 @@ def reschedule_all(
 
 
 def _command(
-    engine: Engine, kind: Kind, state: State, which: TaskFilter, limit: int, *,
+    engine: Engine, kind: Kind, state: Commanded, which: TaskFilter, limit: int, *,
     only: Sequence[TaskId] | None, dry_run: bool,
     due_at_us: int | None = None, rate: float | None = None,
 ) -> Moved:  # fmt: skip
@@ -97,7 +98,7 @@ def _command(
     if not 1 <= limit <= COMMANDS_MAX:
         raise ConfigError(f"limit {limit}: 1 to {COMMANDS_MAX:,}")
     if only is None:
-        ids, capped = _chosen(engine, state, which, limit, LOOKED if dry_run else None)
+        ids, capped = _chosen(engine, COMMANDED[state], which, limit, LOOKED if dry_run else None)
     else:
         ids, capped = list(only), False
         _check(ids)
@@ -119,23 +120,29 @@ def _command(
 
 
 def _chosen(
-    engine: Engine, state: State, which: TaskFilter, limit: int, most: int | None
+    engine: Engine, states: Sequence[State], which: TaskFilter, limit: int, most: int | None
 ) -> tuple[list[TaskId], bool]:
-    """Find the ids of up to `limit` tasks, among `most` rows if given; and whether there may be
-    more that match."""
-    found: list[TaskId] = []
-    after, looked, began_us = None, 0, 0
-    while True:
-        page = read_page(engine, state, which, after=after, limit=min(PAGE, limit - len(found)))
-        began_us = began_us or page.now_us
-        old = [each for each in page.tasks if (each.created_at_us or 0) <= began_us]
-        found += [TaskId(each.task_id) for each in old]
-        looked, after = looked + page.looked, page.after
-        # A log that grows faster than it is read would have no end.
-        if after is None or (page.tasks and not old):
-            return found, False
-        if len(found) >= limit or (most is not None and looked >= most):
-            return found, True
+    """Find the ids of up to `limit` tasks, among `most` rows of each state if given; and whether
+    there may be more that match."""
+    found: dict[TaskId, None] = {}
+    capped, began_us = False, 0
+    for state in states:
+        after, looked = None, 0
+        while True:
+            if len(found) >= limit:
+                return list(found), True
+            page = read_page(engine, state, which, after=after, limit=min(PAGE, limit - len(found)))
+            began_us = began_us or page.now_us
+            old = [each for each in page.tasks if (each.created_at_us or 0) <= began_us]
+            found |= dict.fromkeys(TaskId(each.task_id) for each in old)
+            looked, after = looked + page.looked, page.after
+            # A log that grows faster than it is read would have no end.
+            if after is None or (page.tasks and not old):
+                break
+            if most is not None and looked >= most:
+                capped = True
+                break
+    return list(found), capped
 
 
 def _check(ids: Sequence[TaskId]) -> None:

@@ -22,8 +22,16 @@ SAYS: Mapping[State, str] = {
     "dead": "will not run again by itself",
     "done": "has ended, and its history is kept",
 }
-COMMANDED = frozenset({"logged", "open", "parked"})
-"""States of tasks that can be cancelled and rescheduled."""
+Commanded = Literal["logged", "open", "running", "parked", "dead", "done", "unfinished"]
+"""A command names a state or `unfinished`. Some are refused: see `COMMANDED`."""
+COMMANDED: Mapping[str, tuple[State, ...]] = {
+    "logged": ("logged",),
+    "open": ("open",),
+    "parked": ("parked",),
+    "unfinished": ("logged", "open", "parked"),
+}
+"""The tasks that can be cancelled and rescheduled: their states, in the order in which a task goes
+through them. So one that moves on during a look at all of them is found in the next one."""
 Key = tuple[int, str]
 """The order of a state: a position in the log or a time, then the id."""
 
