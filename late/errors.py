@@ -136,6 +136,11 @@ class StoreUnavailable(StoreError):
     transient = True
 
 
+class PlaceInDoubt(StoreUnavailable):
+    """The database crashed, and what was read last may not have been on disk. What is in memory of
+    shards must not be used any more: they begin again from the journal."""
+
+
 class TransactionAborted(StoreError):
     """The database rolled the transaction back and asks for a repeat (deadlock, 40001, busy)."""
 

@@ -70,7 +70,8 @@ def show(
                 output.note("it was not enqueued by then")
         elif not everywhere:
             output.note(
-                "nothing where its id says; --everywhere looks through its shard's whole log"
+                "no row of it where its id says: it ended and its row was removed, it was rolled "
+                "back, or it never was; --everywhere looks through its shard's whole log"
             )
         raise typer.Exit(1)
 

@@ -16,6 +16,7 @@ from typing import Any
 
 from sqlalchemy import (
     BigInteger,
+    Boolean,
     CheckConstraint,
     Column,
     DateTime,
@@ -34,6 +35,8 @@ from late.schema.column_types import Payload, TaskIdType, Xid8
 metadata = MetaData()
 
 
+ASYNCHRONOUS = "case when current_setting('synchronous_commit') = 'off' then true end"
+"""True in a row of `late_task` whose transaction did not wait for the disk (PostgreSQL)."""
 NOW_US = {
     "postgresql": "(extract(epoch from clock_timestamp()) * 1000000)::bigint",
     "cockroachdb": "(extract(epoch from clock_timestamp()) * 1000000)::bigint",
@@ -82,7 +85,10 @@ def log_table(dialect: str, meta: MetaData) -> Table:
     if dialect == "postgresql":
         xid = Column("xid", Xid8, primary_key=True, server_default=text("pg_current_xact_id()"))
         by = "RANGE (xid)"
-        return Table("late_task", meta, shard_id, xid, *columns[1:], postgresql_partition_by=by)
+        lazy = Column("asynchronous", Boolean, server_default=text(ASYNCHRONOUS))
+        return Table(
+            "late_task", meta, shard_id, xid, *columns[1:], lazy, postgresql_partition_by=by
+        )
     if dialect == "cockroachdb":
         return Table("late_task", meta, *columns)
     return Table(

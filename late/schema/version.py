@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from late.errors import SchemaMismatch
 
-SCHEMA_VERSION = "0018"
+SCHEMA_VERSION = "0019"
 """The number of the newest revision in `migrations/versions`. It has four digits, so that the order
 of texts is that of numbers. Each revision writes its own to `late_meta` under `schema_version`."""
 

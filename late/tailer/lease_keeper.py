@@ -265,6 +265,13 @@ class LeaseKeeper:
             self._dropped.add(key)
             self._on_lost(key)
 
+    def drop_all(self) -> None:
+        """Drop all shards, since the database may not have what is in memory of them. They begin
+        again from the journal."""
+        for key in list(self._held):
+            self._dropped.add(key)
+            self._on_lost(key)
+
     # ------------------------------------------------------------------ the loop
 
     async def run(self) -> None:

@@ -28,7 +28,7 @@ from collections.abc import Callable, Collection, Mapping
 from typing import Protocol
 
 from late import events
-from late.errors import StoreError
+from late.errors import PlaceInDoubt, StoreError
 from late.events import Emitter
 from late.model.backoff import JITTER, Backoff, poll_after_s
 from late.model.task import Cursor, ShardId
@@ -67,6 +67,7 @@ class Tailer:
         poll_max_s: longest wait between two reads when nothing happens, and nobody would tell.
         rng: the source of jitter.
         wake_ups: what tells of commits while the tail sleeps; None: nothing does.
+        on_doubt: the database has crashed: throw away what is in memory of all shards.
     """
 
     def __init__(
@@ -80,6 +81,7 @@ class Tailer:
         rng: random.Random | None = None,
         emitter: Emitter = events.default,
         wake_ups: WakeUps | None = None,
+        on_doubt: Callable[[], None] = lambda: None,
     ) -> None:
         self._store = store
         self._wanted = wanted
@@ -94,6 +96,7 @@ class Tailer:
         self._stream_s = min(store.features.poll_stream_s or self._poll_min_s, poll_max_s)
         self._hints = Hints(self._poll_min_s)
         self._wake_ups = wake_ups
+        self._on_doubt = on_doubt
         self._announcement = Announcement(self._poll_min_s)
         self._told = False
         """True if the next look is made because a commit was told of."""
@@ -144,6 +147,8 @@ class Tailer:
             try:
                 records = await self._read_all(wanted if everything else behind)
             except StoreError as error:
+                if isinstance(error, PlaceInDoubt):
+                    self._on_doubt()
                 await self._rest(error)
                 continue
             self.reads += 1

@@ -119,8 +119,7 @@ class Worker:
         self._store: Store = open_store(app.url)
         step_us = max(1, round(self._store.features.time_resolution_s * 1_000_000))
         self.clock = DatabaseClock(resolution_us=step_us, confirmed_s=self.settings.lease_ttl_s)
-        self._stop_asked = asyncio.Event()
-        self._stop_at_once = asyncio.Event()
+        self._stop_asked, self._stop_at_once = asyncio.Event(), asyncio.Event()
         self._grace_s: float | None = None
         self._exit_code = 0
         self._hurried_stop: asyncio.Future[Any] | None = None
@@ -174,6 +173,7 @@ class Worker:
             poll_max_s=settings.poll_max_s or store.features.poll_max_s,
             rng=self._rng,
             wake_ups=assembly.wake_ups_of(app.url, settings),
+            on_doubt=lambda: self.keeper.drop_all(),
         )
         self.scheduler = Scheduler(
             store,

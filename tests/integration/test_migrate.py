@@ -296,6 +296,7 @@ def _count(ran: list[int]) -> Callable[[int], None]:
 
 
 UNDOABLE = [
+    "0019",
     "0018",
     "0017",
     "0016",

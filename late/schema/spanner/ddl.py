@@ -316,5 +316,6 @@ STATEMENTS = {
     "0016": WORKFLOWS,
     "0017": (WORKER_REPORTS,),
     "0018": (FULL,),
+    "0019": (),
 }
 """The statements of each version, in order. They never change: a new schema is a new version."""

@@ -60,7 +60,7 @@ select {_FRAME}{_SNAPSHOT}
 # there even inside one huge transaction. `low` and `high` repeat the range for the planner, who
 # prunes no partition by a row comparison; `high` also hides the empty partitions that lie ahead.
 _TAIL = f"""
-select {_L_RECORD}
+select {_L_RECORD}, l.asynchronous
   from unnest(%(shards)s::smallint[], %(from_xids)s::xid8[], %(from_ids)s::uuid[],
               %(key_xids)s::xid8[], %(key_ids)s::uuid[])
        as q (shard_id, from_xid, from_id, key_xid, key_id)

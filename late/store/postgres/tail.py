@@ -21,6 +21,7 @@ from late.store.base import Page, cursor_within
 from late.store.postgres import statements as sql
 from late.store.postgres.connection import CALL_TIMEOUT_S, Connection
 from late.store.postgres.cursor import LAST_ID, PostgresWindow, parse, parse_snapshot
+from late.store.postgres.disk_gate import DiskGate
 from late.store.postgres.kept_plans import KeptPlans
 
 CHUNK = 1_000
@@ -50,9 +51,9 @@ class PostgresTail:
     """Reads pages, one call at a time, on a connection without a transaction.
 
     Args:
-        durable: return a page only when all that it may contain is on disk. Otherwise a task that
-            was committed with `synchronous_commit = off` may run, and be gone after a crash of the
-            server.
+        durable: return no task whose commit is not on disk, and no place that a crash of the
+            server can undo unnoticed (`disk_gate.py`). Otherwise a task that was committed with
+            `synchronous_commit = off` may run, and be gone after a crash.
     """
 
     def __init__(self, *, durable: bool) -> None:
@@ -62,6 +63,7 @@ class PostgresTail:
         """True if the last read returned few records or none: the next one probably does too, and
         takes its frame along."""
         self._plans = KeptPlans()
+        self._disk = DiskGate()
 
     async def read(
         self, connection: Connection, cursors: Mapping[ShardId, Cursor], limit: int
@@ -70,13 +72,16 @@ class PostgresTail:
 
         Raises:
             StoreRefused: the server turned out to be a standby.
+            PlaceInDoubt: it has crashed since.
         """
+        if self._durable:
+            await self._disk.check(connection)
         windows = {shard_id: parse(cursor) for shard_id, cursor in cursors.items()}
-        frame, pages = None, None
+        frame, pages, waits = None, None, False
         if self._looks and _caught_up(windows):
             prepare = await self._plans.look(connection)
             try:
-                frame, pages = await _look(connection, windows, limit, prepare=prepare)
+                frame, pages, waits = await _look(connection, windows, limit, prepare=prepare)
             except LockNotAvailable:
                 if not prepare:
                     raise
@@ -84,27 +89,29 @@ class PostgresTail:
         if pages is None:
             await self._plans.read(connection)
             frame = frame or await _frame(connection)
-            pages = await _read_windows(connection, windows, frame, limit)
+            pages, waits = await _read_windows(connection, windows, frame, limit)
         self._looks = sum([len(page.records) for page in pages]) <= LOOK_ROWS
         assert frame is not None
-        return await self._durable_pages(connection, pages, frame)
+        return await self._durable_pages(connection, pages, frame, waits=waits)
 
     async def _durable_pages(
-        self, connection: Connection, pages: list[Page], frame: TailFrame
+        self, connection: Connection, pages: list[Page], frame: TailFrame, *, waits: bool
     ) -> list[Page]:
-        """Return `pages` once all that the frame's snapshot sees is on disk.
+        """Return `pages` once their rows are on disk: those of commits that waited for it are, and
+        if there are others (`waits`), once all is that the frame's snapshot sees.
 
-        Cursors need this as much as rows: after a crash an xid may be given a second time, and a
-        cursor that had seen the first one would hide the second transaction. So empty pages are
-        left out rather than returned early, except once every `ADVANCE_S`, with a flush.
+        Empty pages are left out until then, except once every `ADVANCE_S`, with a flush.
         """
         now = time.monotonic()
         if self._durable and not frame.durable:
             idle = not any(page.records for page in pages)
             if idle and now - self._advanced_at < ADVANCE_S:
                 return []
-            if pages:
+            if pages and (idle or waits or not self._disk.goes_ahead()):
                 await _flushed(connection, frame.ins)
+                self._disk.caught_up()
+        else:
+            self._disk.caught_up()
         self._advanced_at = now
         return pages
 
@@ -128,8 +135,9 @@ def _caught_up(windows: Windows) -> bool:
 
 async def _look(
     connection: Connection, windows: Windows, limit: int, *, prepare: bool
-) -> tuple[TailFrame, list[Page] | None]:
-    """Take a frame and read what it sees, in one statement: a round trip less in a stream.
+) -> tuple[TailFrame, list[Page] | None, bool]:
+    """Take a frame and read what it sees, in one statement: a round trip less in a stream; and
+    whether some commit of it did not wait for the disk.
 
     The pages are None if more transactions have begun than `LOOK_AHEAD`: the rows of the last ones
     are missing then.
@@ -144,20 +152,22 @@ async def _look(
         rows: list[Any] = await cursor.fetchall()
     frame = _frame_of(rows[0] if rows else None)
     if frame.snapshot == prev:
-        return frame, []
+        return frame, [], False
     if parse_snapshot(frame.snapshot).xmax > high:
-        return frame, None
+        return frame, None, False
     records: dict[ShardId, list[Record]] = {shard_id: [] for shard_id in windows}
     for row in rows:
         if row[4] is not None:
-            records[row[4]].append(Record(*row[4:]))
-    return frame, _pages(records, prev, frame.snapshot, limit, frame.now_us)
+            records[row[4]].append(Record(*row[4:-1]))
+    pages = _pages(records, prev, frame.snapshot, limit, frame.now_us)
+    return frame, pages, any(row[-1] for row in rows)
 
 
 async def _read_windows(
     connection: Connection, windows: Windows, frame: TailFrame, limit: int
-) -> list[Page]:
-    """Read the next page of each shard, up to the frame's snapshot at most."""
+) -> tuple[list[Page], bool]:
+    """Read the next page of each shard, up to the frame's snapshot at most; and whether some commit
+    of it did not wait for the disk."""
     # Shards that have caught up share a window, so usually there is one group. A shard that is
     # at its end already is done: no transaction has ended since.
     groups: dict[tuple[str, str], dict[ShardId, PostgresWindow]] = defaultdict(dict)
@@ -165,27 +175,31 @@ async def _read_windows(
         if window.prev != frame.snapshot:
             groups[window.prev, window.cur or frame.snapshot][shard_id] = window
     pages: list[Page] = []
+    waits = False
     for (prev, cur), group in groups.items():
-        pages += await _read_group(connection, prev, cur, group, limit, frame.now_us)
-    return pages
+        more, wait = await _read_group(connection, prev, cur, group, limit, frame.now_us)
+        pages, waits = pages + more, waits or wait
+    return pages, waits
 
 
 async def _read_group(
     connection: Connection, prev: str, cur: str, windows: Windows, limit: int, now_us: int
-) -> list[Page]:
+) -> tuple[list[Page], bool]:
     """Read the next page of each of the shards that share the window from `prev` to `cur`."""
     records: dict[ShardId, list[Record]] = {shard_id: [] for shard_id in windows}
+    waits = False
     async with connection.cursor(binary=True) as cursor:
         values = _values(prev, cur, windows, limit)
         await cursor.execute(sql.TAIL if values["xips"] != "{}" else sql.TAIL_QUIET, values)
         while True:
             rows: list[Any] = await cursor.fetchmany(CHUNK)
             for row in rows:
-                records[row[0]].append(Record(*row))
+                records[row[0]].append(Record(*row[:-1]))
+                waits = waits or bool(row[-1])
             if len(rows) < CHUNK:
                 break
             await asyncio.sleep(0)
-    return _pages(records, prev, cur, limit, now_us)
+    return _pages(records, prev, cur, limit, now_us), waits
 
 
 def _pages(
