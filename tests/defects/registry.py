@@ -7,7 +7,7 @@ design invites. `python -m tests.defects` shows that each is found.
 
 from __future__ import annotations
 
-from tests.defects import background, transactions, workflows
+from tests.defects import background, disk, transactions, workflows
 from tests.defects import components as c
 from tests.defects import delivery as d
 from tests.defects import sizing as z
@@ -494,5 +494,6 @@ _ALL = (
     ),
 )  # fmt: skip
 
-LISTS = (_ALL, workflows.DEFECTS, transactions.DEFECTS, background.DEFECTS, z.DEFECTS)
+_MORE = (disk.DEFECTS, z.DEFECTS)
+LISTS = (_ALL, workflows.DEFECTS, transactions.DEFECTS, background.DEFECTS, *_MORE)
 DEFECTS: dict[str, Defect] = {each.name: each for some in LISTS for each in some}

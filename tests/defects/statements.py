@@ -117,11 +117,11 @@ def cursors_ahead_of_the_disk() -> None:
     """A page without rows comes back although what its cursor has seen is not on disk."""
 
     async def durable_pages(
-        self: Any, connection: Any, pages: list[Page], frame: Any
+        self: Any, connection: Any, pages: list[Page], frame: Any, *, waits: bool
     ) -> list[Page]:
         if not any(page.records for page in pages):
             return pages
-        found: list[Page] = await old(self, connection, pages, frame)
+        found: list[Page] = await old(self, connection, pages, frame, waits=waits)
         return found
 
     old = replace(PostgresTail, "_durable_pages", durable_pages)
@@ -135,10 +135,11 @@ def snapshot_after_the_rows() -> None:
 
         import msgspec
 
-        pages = await old(connection, prev, cur, *rest)
+        pages, waits = await old(connection, prev, cur, *rest)
         await asyncio.sleep(0.002)  # what a busy event loop takes
         later = (await postgres_tail._frame(connection)).snapshot
-        return [p if p.more else msgspec.structs.replace(p, cursor=later) for p in pages]
+        found = [p if p.more else msgspec.structs.replace(p, cursor=later) for p in pages]
+        return found, waits
 
     old = replace(postgres_tail, "_read_group", read_group)
 
