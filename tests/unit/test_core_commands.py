@@ -7,7 +7,7 @@ import pytest
 
 from late.errors import DecodeError
 from late.model.ids import new_id, shard_of
-from late.payload.command import Command, decode
+from late.payload.command import Command, Kind, decode
 from late.scheduler.settings import CoreSettings
 from tests.conformance.kit import record
 from tests.unit.core_world import SECOND, World, answers, settle
@@ -78,6 +78,33 @@ def test_a_running_task_that_was_cancelled_is_not_repeated() -> None:
     assert world.final.keys() == {task, command}
     job = [(u.outcome, u.attempts) for u in world.last.usage if u.name == "job"]
     assert job == [("cancelled", 1)]
+
+
+@pytest.mark.parametrize("kind", ["cancel", "reschedule"])
+def test_a_command_for_what_runs_outlives_the_worker(kind: Kind) -> None:
+    # Given a task that runs, which somebody cancels or puts off
+    world = World()
+    task = world.enqueue()
+    world.read_page()
+    world.grant(1)
+    settle(world)
+    body = {"at_us": world.now_us + 500 * SECOND} if kind == "reschedule" else {}
+    command = world.command(kind, task, **body)
+    world.read_page()
+    settle(world)
+    assert {task, command} <= {each.task_id for each in world.last.open}
+    # When its worker dies, the next one starts the task no more
+    world.take_over()
+    answers(world)
+    world.grant(4)
+    world.read_page()
+    world.grant(4)
+    settle(world)
+    assert len(world.starts) == 1
+    if kind == "cancel":
+        assert world.final.keys() == {task, command}
+    else:
+        assert [key[1] for key in world.timers] == [task]
 
 
 def test_the_last_success_of_a_cancelled_task_counts() -> None:

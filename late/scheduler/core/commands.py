@@ -46,6 +46,8 @@ class _Waiting(msgspec.Struct, eq=False):
     """The timer table does not hold its task."""
     applied: bool = False
     """Its task is on its way to the timer table, perhaps not with the next settlement."""
+    covered: bool = False
+    """The next checkpoint has it among its open tasks."""
 
 
 class TaskActions(Protocol):
@@ -91,6 +93,8 @@ class Commands:
         """By the command's own id, in the order in which they were read."""
         self._reviving: set[TaskId] = set()
         """Dead letters that the next settlement may bring back: in no table that can be asked."""
+        self.unwritten = False
+        """True while a command waits for a task that runs, and the journal does not have that."""
         self._ends = 0  # how often the tail has reached the end of what there is
         self._now_us = 0
 
@@ -175,6 +179,11 @@ class Commands:
             self._done(waiting, "discarded")  # commands are not commanded
             return
         if target.state in ("running", "parked"):
+            if target.state == "running" and not waiting.covered:
+                # If this worker dies, its successor must have the command before it starts the task
+                # again; beyond the cursor it would be read later.
+                waiting.covered = self.unwritten = True
+                self._window.cover(waiting.entry)
             return  # until the attempt has ended, or the row is in the table
         if target.state not in ("waiting", "held", "ready"):
             self._ended(waiting)

@@ -175,6 +175,7 @@ class ShardCore:
         results = core.drain.take_results()
         built = core.pending.build(core.window, ticks, core.suspects, core.now_us, results, waiting)
         core.long_run, core.ran_on = False, set()
+        core.commands.unwritten = False
         core.limits.outages.settled(core.lease.group, built.usage, core.now_us)
         return built
 

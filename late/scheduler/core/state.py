@@ -223,6 +223,7 @@ class CoreState:
             or self.pending.is_cursor_due(self.window.cursor, self.now_us, last=self.stopped)
             or bool(self.suspects.asked)
             or self.drain.due
+            or self.commands.unwritten
             or (self.long_run and self.now_us >= self.pending.starts_due_at_us())
         )
 
