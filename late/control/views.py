@@ -468,7 +468,8 @@ class Waited(msgspec.Struct, frozen=True):
     settled it (or it was never committed). `unknown`: the task is in no table, and the time ended
     before it counted as gone."""
     left: Count = Count()
-    """The number of unsettled tasks up to the token, in all shards."""
+    """The number of unsettled tasks up to the token, in all shards. At least one, if the token is a
+    stage of a workflow that has not started."""
 
     @property
     def over(self) -> bool:

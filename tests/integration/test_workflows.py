@@ -7,6 +7,7 @@ import pytest
 import late
 from late.control import Control
 from late.errors import BatchTooLarge, InvalidPayload, InvalidTask
+from late.model.ids import new_id
 from late.outbox import connect
 from late.testing import drain
 from tests.integration.control_kit import execute, rows
@@ -93,6 +94,32 @@ def test_a_cancel_takes_the_whole_workflow(app: late.App) -> None:
     assert counted["cancelled"] == 2
     states = rows(app.url, "select state from late_stage order by stage")
     assert [state for (state,) in states] == ["cancelled"] * 3
+
+
+def test_a_wait_for_a_stage_lasts_until_it_has_ended(
+    app: late.App, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("late.control.groups.wait.GRACE_S", 0.0)
+    add = app.tasks["add"]
+    slow = add.options(delay=3_000)
+    with Control(app.url) as control:
+
+        def state(task_id: str) -> str:
+            return control.groups.wait("default", task_id, timeout_s=0).state
+
+        with connect(app.url) as tx:
+            ids = app.enqueue_workflow(tx, late.chain(add.call(1, 2), add.then(late.RESULT, 1)))
+        assert state(ids[1]) == "waiting"
+        assert drain(app) == {"done": 2}
+        assert state(ids[1]) == "settled"
+        with connect(app.url) as tx:
+            ids = app.enqueue_workflow(tx, late.chain(slow.call(1, 2), add.call(3, 4)))
+        drain(app)
+        assert [state(each) for each in ids] == ["waiting", "waiting"]
+        control.tasks.cancel(ids[0])
+        drain(app)
+        assert state(ids[1]) == "settled", "it was cancelled before it was in the log"
+        assert state(new_id(0)) == "gone"
 
 
 def test_workflows_of_many_tasks(app: late.App) -> None:

@@ -7,6 +7,9 @@ settled; a task that waits for its time or for a retry is not.
 If the token's task stays in no table for longer than a commit may take to be visible, every group
 has settled it and it was removed from the log. *Up to* then goes by the time in the id, which is by
 the producer's clock. A task that was never committed looks the same, so wait after the commit.
+
+A stage of a workflow is in no table while it waits for others, and it is waited for. It is created
+when it starts. One that was cancelled before that has ended.
 """
 
 from __future__ import annotations
@@ -22,10 +25,12 @@ from late.control.sql.rows import log_of, open_of
 from late.control.sql.shards import survey
 from late.control.status import backlog
 from late.control.status.counts import summed
+from late.control.status.workflow import state_of
 from late.control.views import Count, Waited
 from late.errors import Conflict
 from late.model.ids import made_at_us, shard_of
 from late.model.task import Reads
+from late.model.workflow import STARTED, STOPPING, WAITING
 from late.schema.engine import reading
 from late.schema.tables import dead, timer
 from late.store.common.groups import PAUSED
@@ -87,14 +92,19 @@ class Waiting:
         with reading(self._engine) as connection:
             reads = _reads(connection, name)
             self._created_us = self._created_us or _created_us(connection, self._shard_id, token)
-            gone = self._created_us is None and time.monotonic() - self._began >= GRACE_S
+            stage = state_of(connection, token) if self._created_us is None else None
+            if stage in (WAITING, STARTED, STOPPING):
+                return Waited(name, token, "waiting", Count(1, capped=True))
+            gone = self._created_us is None and (
+                stage is not None or time.monotonic() - self._began >= GRACE_S
+            )
             upto_us = made_at_us(token) + _MILLISECOND_US if gone else self._created_us
             left = Count() if upto_us is None else _left(connection, name, reads, upto_us)
         if upto_us is None:
             return Waited(name, token, "unknown", left)
         if left.n:
             return Waited(name, token, "waiting", left)
-        return Waited(name, token, "gone" if gone else "settled", left)
+        return Waited(name, token, "gone" if gone and stage is None else "settled", left)
 
 
 def _reads(connection: Connection, name: str) -> Reads:
