@@ -271,14 +271,34 @@ class Task(Generic[P, R]):
         payload, form = codecs.opened(self.codec, record, options)
         return self.arguments(payload, form)
 
-    def arguments(self, payload: bytes, form: payloads.Format) -> dict[str, Any]:
+    def check_stage(self, record: Record, options: Options | None, mark: str) -> None:
+        """Check the arguments of a stage that waits. Those that a result replaces may be anything.
+
+        Args:
+            mark: the JSON text that the result replaces.
+
+        Raises:
+            DecodeError: see `decode`.
+        """
+        payload, form = codecs.opened(self.codec, record, options)
+        self.arguments(payload, form, _without_results(self.shape, payload, mark))
+
+    def arguments(
+        self,
+        payload: bytes,
+        form: payloads.Format,
+        decode: Callable[[bytes], Any] | None = None,
+    ) -> dict[str, Any]:
         """Return the keyword arguments in a payload that is not sealed.
+
+        Args:
+            decode: instead of the decoder of its own arguments.
 
         Raises:
             DecodeError: see `decode`. The message has the task's name, and the parameter.
         """
         try:
-            values = payloads.unpack(payload, self._decoders[form], form)
+            values = payloads.unpack(payload, decode or self._decoders[form], form)
         except DecodeError as error:
             error.args = (f"{self.name}{mistakes.parameter(str(error))}: {error}",)
             raise
@@ -294,6 +314,27 @@ def _decoders(shape: Any) -> dict[payloads.Format, Callable[[bytes], Any]]:
         "json": msgspec.json.Decoder(shape, dec_hook=models.decode).decode,
         "msgpack": msgspec.msgpack.Decoder(shape, dec_hook=models.decode).decode,
     }
+
+
+def _without_results(
+    shape: type[msgspec.Struct] | type[dict[str, Any]], payload: bytes, mark: str
+) -> Callable[[bytes], Any] | None:
+    """Return a decoder for which the arguments that are `mark` may be anything."""
+    try:
+        given = msgspec.json.decode(payload, type=dict[str, msgspec.Raw])
+    except msgspec.DecodeError:
+        return None  # Its own decoder says why.
+    if not issubclass(shape, msgspec.Struct):
+        return None
+    marked = [
+        (name, Any)
+        for name in shape.__struct_fields__
+        if name in given and bytes(given[name]) == mark.encode()
+    ]
+    opened = msgspec.defstruct(
+        shape.__name__, marked, bases=(shape,), kw_only=True, forbid_unknown_fields=True
+    )
+    return _decoders(opened)["json"]
 
 
 def _ints(shape: type[msgspec.Struct] | type[dict[str, Any]]) -> tuple[str, ...] | None:

@@ -27,7 +27,7 @@ def check(
     """Compare an app with the tasks that wait in a database, before it is deployed.
 
     Names tasks without a handler, arguments that would not fit, and lanes of the app that the
-    database does not have. Exit code 1 if there are any.
+    database does not have. Exit code 1 if there are any. Stages of workflows that wait count too.
     The app's own database is asked if no URL is given.
 
     For information, it compares the app with the live workers of its group: tasks that they handle

@@ -1,8 +1,8 @@
 """Compare an app with the tasks that wait in a database: could this version run them?
 
-It looks at what a group has not read, has open or has parked, and at what schedules will enqueue. A
-task that does not fit is not lost: it waits for a worker that can run it, and is a dead letter
-after a day. This is to learn of it before a deploy.
+It looks at what a group has not read, has open or has parked, at stages of workflows that wait for
+others, and at what schedules will enqueue. A task that does not fit is not lost: it waits for a
+worker that can run it, and is a dead letter after a day. This is to learn of it before a deploy.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from typing import Any, Protocol
 
 import msgspec
-from sqlalchemy import Connection, Engine, Select, select
+from sqlalchemy import Connection, Engine, Select, and_, exists, or_, select
 
 from late.control.schedule_rows import schedule_of
 from late.control.sql import beyond_cursor
@@ -23,18 +23,20 @@ from late.control.verify.rows_to_check import shards_of
 from late.control.workers import Fleet
 from late.errors import DecodeError, InvalidCron
 from late.model.cron import next_due_us
-from late.model.task import Options, Policy, Reads, Record, TaskId
+from late.model.task import DEFAULT_GROUP, Options, Policy, Reads, Record, TaskId
 from late.model.ticks import tick
+from late.model.workflow import STARTED, STOPPING, WAITING
 from late.payload.command import PREFIX
 from late.payload.subject_keys import SubjectKeyNeeded
 from late.payload.terms import is_bound
 from late.schema.engine import reading
-from late.schema.tables import schedule, timer
+from late.schema.tables import dead, schedule, stage, timer
 
 LOCAL = "local"
 """The target of handlers, which are not called with arguments that do not fit."""
 LIMIT = 10_000
-"""Rows that are looked at per group, shard and place, the oldest first."""
+"""Rows that are looked at per group, shard and place, the oldest first. Stages that wait are one
+place."""
 _COLUMNS = ("shard_id", "task_id", "queue", "name", "payload", "headers", "options")
 
 
@@ -44,6 +46,7 @@ class Decoder(Protocol):
     @property
     def policy(self) -> Policy: ...
     def decode(self, record: Record, options: Options | None) -> Mapping[str, Any]: ...
+    def check_stage(self, record: Record, options: Options | None, mark: str) -> None: ...
 
 
 class Misfit(msgspec.Struct):
@@ -110,7 +113,27 @@ def _statements(connection: Connection) -> Iterator[tuple[Select[Any], bool]]:
             yield select(*logged).where(log.c.shard_id == shard_id, log.c.task_id.in_(ids)), False
         mine = timer.c.consumer_group == group, timer.c.shard_id == shard_id
         yield select(*parked).where(*mine).order_by(timer.c.due_at_us, timer.c.task_id), False
+    yield _stages(), False
     yield select(schedule, schedule.c.name.label("task_id")).order_by(schedule.c.name), True
+
+
+def _stages() -> Select[Any]:
+    """Select the stages that wait, of workflows in which a task may still end."""
+    other = stage.alias()
+    letter = exists().where(
+        dead.c.consumer_group == DEFAULT_GROUP,
+        dead.c.shard_id == other.c.shard_id,
+        dead.c.task_id == other.c.task_id,
+    )
+    goes_on = exists().where(
+        other.c.workflow_id == stage.c.workflow_id,
+        or_(other.c.state.in_((STARTED, STOPPING)), and_(other.c.state == "dead", letter)),
+    )
+    return (
+        select(*[stage.c[name] for name in _COLUMNS], stage.c.mark)
+        .where(stage.c.state == WAITING, goes_on)
+        .order_by(stage.c.workflow_id, stage.c.stage)
+    )
 
 
 def _why_not(
@@ -129,7 +152,11 @@ def _why_not(
     try:
         record = _tick(row) if scheduled else _record(row)
         options = None if record.options is None else _options(record.options)
-        tasks[name].decode(record, options)
+        mark = None if scheduled else getattr(row, "mark", None)
+        if mark is None:
+            tasks[name].decode(record, options)
+        else:
+            tasks[name].check_stage(record, options, str(mark))
     except SubjectKeyNeeded:
         return None  # only the worker that runs it reads the key
     except DecodeError as error:

@@ -165,6 +165,64 @@ def test_a_check_finds_what_an_app_could_not_run(
     assert "there are more" in capsys.readouterr().out
 
 
+def test_a_check_looks_at_stages_that_wait_for_others(url: str) -> None:
+    old, new, empty = late.App(url), late.App(url), late.App(url)
+
+    @old.task(result_ttl=60, retry=late.Retry(max_attempts=1))
+    def first(fails: bool) -> int:
+        if fails:
+            raise ValueError
+        return 1
+
+    @old.task(name="fits")
+    def fits(number: int, word: str, more: int = 0) -> None: ...
+
+    @old.task
+    def forgotten(number: int) -> None: ...
+
+    @old.task(name="changed")
+    def changed(number: int, word: str) -> None: ...
+
+    new.task(result_ttl=60, retry=late.Retry(max_attempts=1))(first.fn)
+    new.task(name="fits")(fits.fn)
+
+    @new.task(name="changed")
+    def renamed(count: int, word: str) -> None: ...
+
+    def enqueue(delay: int, *, fails: bool = False) -> None:
+        with connect(url) as tx:
+            old.enqueue_workflow(
+                tx,
+                late.chain(
+                    first.options(delay=delay).call(fails),
+                    late.group(
+                        fits.then(late.RESULT, word="x"),
+                        changed.then(late.RESULT, "x"),
+                        forgotten.then(late.RESULT),
+                    ),
+                ),
+            )
+
+    def found(app: late.App) -> set[tuple[str, int]]:
+        with Control(url) as control:
+            return {(m.name, m.tasks) for m in control.misfits(app.tasks, app.routes).misfits}
+
+    enqueue(3_600)
+    assert found(old) == set()
+    assert found(new) == {("changed", 1), ("forgotten", 1)}
+    assert found(empty) == {("first", 1), ("fits", 1), ("changed", 1), ("forgotten", 1)}
+    with Control(url) as control:
+        [why] = [m.why for m in control.misfits(new.tasks, ()).misfits if m.name == "changed"]
+    assert "number" in why
+    # Not where nothing can start them any more; a dead letter can be redriven
+    enqueue(0, fails=True)
+    drain(old)
+    assert found(new) == {("changed", 2), ("forgotten", 2)}
+    with Control(url) as control:
+        control.dead_letters.purge(Filter())
+    assert found(new) == {("changed", 1), ("forgotten", 1)}
+
+
 async def test_a_check_compares_an_app_with_the_live_workers(
     url: str, module: ModuleType, capsys: pytest.CaptureFixture[str]
 ) -> None:
