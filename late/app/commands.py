@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Awaitable, Coroutine
 from datetime import datetime
+from functools import partial
 from typing import Any, overload
 
 from late.app.mistakes import not_ours
@@ -19,6 +20,8 @@ from late.model import validation as validate
 from late.model.ids import shard_of
 from late.model.task import TaskId
 from late.outbox.base import AsyncTransaction, SyncTransaction
+from late.outbox.cancels import insert_cancel
+from late.outbox.execute import write_by
 from late.payload import codec as codecs
 from late.payload.command import Command, Kind
 from late.payload.terms import OF_REDRIVE
@@ -58,6 +61,9 @@ def cancel(
     An attempt that runs already is not interrupted. If it succeeds, the task is done; if it
     fails or is interrupted, there is no other attempt. A task that has ended does not change.
 
+    A stage takes its workflow with it. One statement more reads which tasks of that are in the log,
+    and each of them gets a command too.
+
     Args:
         group: cancel in this consumer group only; None cancels in all groups.
         autocommit: let the command commit by itself if `tx` is in autocommit mode and no
@@ -70,7 +76,11 @@ def cancel(
         InvalidName: `task_id` is not a task id, or `group` is not a name. Nothing was written.
         InvalidTask: the type of `tx` is not accepted, or no transaction is open.
     """
-    return _send(app, tx, "cancel", task_id, group, autocommit)
+    if app.capture is not None or app.url.startswith("cockroachdb"):
+        return _send(app, tx, "cancel", task_id, group, autocommit)
+    command = _command("cancel", task_id, group)
+    written = write_by(tx, partial(insert_cancel, command), autocommit=autocommit)
+    return written[0] if isinstance(written, list) else first(written)
 
 
 @overload
@@ -205,11 +215,15 @@ def _send(
     autocommit: bool,
     **asked: Any,
 ) -> TaskId | Awaitable[TaskId]:
-    if group is not None:
-        validate.name(group, "group")
-    rows = [Command(kind, _checked(task_id), group, **asked).row()]
+    rows = [_command(kind, task_id, group, **asked).row()]
     written = write(app, tx, [], rows, autocommit=autocommit)
     return written[0] if isinstance(written, list) else first(written)
+
+
+def _command(kind: Kind, task_id: str, group: str | None, **asked: Any) -> Command:
+    if group is not None:
+        validate.name(group, "group")
+    return Command(kind, _checked(task_id), group, **asked)
 
 
 def _checked(task_id: Any) -> TaskId:

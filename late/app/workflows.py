@@ -273,7 +273,6 @@ def _check_results(part: Then, before: Sequence[Call]) -> None:
 class Preparing(Writer, Lanes, Protocol):
     """The app whose workflows are written. `late.App` satisfies it."""
 
-    url: str
     capture_stages: Callable[[list[Call], list[Stage]], list[TaskId]] | None
 
     def prepare(self, calls: Sequence[Call]) -> list[NewTask]: ...

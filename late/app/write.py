@@ -24,6 +24,7 @@ Capture: TypeAlias = Callable[[list[Call], list[NewTask]], list[TaskId]]
 class Writer(Protocol):
     """The app whose rows are written. `late.App` satisfies it."""
 
+    url: str
     capture: Capture | None
     admission: Admission
 

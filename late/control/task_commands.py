@@ -22,6 +22,8 @@ from late.model.ids import shard_of
 from late.model.task import TaskId
 from late.model.validation import is_name, is_too_far_ahead
 from late.model.workflow import STARTED, WAITING
+from late.outbox.cancels import insert_cancel
+from late.outbox.execute import run
 from late.payload.command import Command
 from late.schema.engine import write
 from late.schema.tables import dead
@@ -44,8 +46,10 @@ def send(engine: Engine, command: Command) -> TaskId:
 
 
 def _append(command: Command, connection: Connection) -> TaskId:
-    row = command.row()
-    [command_id] = outbox.insert(connection, [row])
+    if command.kind == "cancel" and connection.dialect.name != "cockroachdb":
+        command_id = run(connection, partial(insert_cancel, command))[0]
+    else:
+        [command_id] = outbox.insert(connection, [command.row()])
     said = {"command": command_id, "group": command.group, "at_us": command.at_us}
     if command.payload is not None:
         said["payload_bytes"] = len(command.payload)

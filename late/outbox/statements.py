@@ -57,6 +57,8 @@ class Dialect(Protocol):
     in the same transaction, so that it cannot change until the commit."""
     writes_first: bool
     """True if a transaction that has read may be refused its first write, as others wrote since."""
+    checks_rights: bool
+    """True if a transaction ends when it reads a table that its role may not read."""
     admission: Way
     """The way to learn what takes no tasks."""
 
@@ -107,6 +109,7 @@ class Sqlite:
     tasks_max = 4_000  # 32,766 parameters
     fences = True
     writes_first = True
+    checks_rights = False
     admission: Way = "try"
 
     def tasks(
@@ -222,6 +225,7 @@ class Postgres:
     tasks_max = 1_000_000
     fences = True
     writes_first = False
+    checks_rights = True
     admission: Way = "ask"
 
     def __init__(self, style: Style, *, key_order: Callable[[str], str] = in_order) -> None:
@@ -375,6 +379,7 @@ class GoogleSql:
     """The driver runs sqlparse over every statement, which refuses more than 10,000 tokens."""
     fences = False
     writes_first = False
+    checks_rights = False
     admission: Way = "look"
 
     def tasks(

@@ -102,6 +102,29 @@ def test_an_enqueuer_puts_tasks_in_and_gets_nothing_out(owner: str, as_: As) -> 
     assert sorted(ran) == [1, 2, 3, 4, 5]
 
 
+def test_an_enqueuer_cancels_a_workflow_whose_tasks_it_cannot_read(owner: str, as_: As) -> None:
+    app, ran = late.App(owner), []
+
+    @app.task
+    def note(n: int) -> None:
+        ran.append(n)
+
+    def enqueued(role: str, commands: int) -> None:
+        url = owner if role == "owner" else as_(role)
+        with connect(url) as tx:
+            ids = app.enqueue_workflow(tx, late.chain(note.call(1), note.call(2)))
+            app.cancel(tx, ids[1])
+        with closing(_connect(owner)) as connection:
+            made = "select count(*) from late_task where name = 'late.cancel'"
+            assert connection.execute(made).fetchone() == (commands,)
+
+    enqueued("enqueuer", 1)
+    refuses(as_("enqueuer"), "select state from late_stage")
+    enqueued("owner", 3)
+    drain(app)
+    assert 2 not in ran
+
+
 def test_the_function_alone_is_closed_to_everyone_else(owner: str, as_: As) -> None:
     refuses(as_("viewer"), "select late_enqueue('note')")
     # Its rights are the owner's, its tables too: a caller's search path leads it nowhere else.

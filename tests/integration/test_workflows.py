@@ -7,8 +7,8 @@ import pytest
 import late
 from late.control import Control
 from late.errors import BatchTooLarge, InvalidPayload, InvalidTask
-from late.model.ids import new_id
-from late.outbox import connect
+from late.model.ids import new_id, shard_of
+from late.outbox import connect, connect_async
 from late.testing import drain
 from tests.integration.control_kit import execute, rows
 
@@ -96,6 +96,43 @@ def test_a_cancel_takes_the_whole_workflow(app: late.App) -> None:
     assert [state for (state,) in states] == ["cancelled"] * 3
 
 
+@pytest.mark.parametrize("by", ["app", "control"])
+def test_a_cancel_by_a_stage_that_waits_reaches_the_others_at_once(app: late.App, by: str) -> None:
+    """Its record is in another shard than they are, whose owners begin with a backlog."""
+    told = app.tasks["told"]
+    with connect(app.url) as tx:
+        ids = app.enqueue_workflow(
+            tx, late.chain(late.group(told.call("a"), told.call("b")), told.call("c"))
+        )
+        alone = told.enqueue(tx, "d")
+        if by == "app":
+            assert app.cancel(tx, ids[2]) not in ids
+    if by == "control":
+        with Control(app.url) as control:
+            control.tasks.cancel(ids[2])
+    commands = "select shard_id from late_task where name = 'late.cancel'"
+    shards = sorted(shard for (shard,) in rows(app.url, commands))
+    assert shards == sorted(shard_of(each) for each in ids)
+    assert drain(app)["cancelled"] == 2
+    assert app.seen == ["d"]  # type: ignore[attr-defined]
+    # What is no stage, or has ended, takes no other with it; nor does a cancel in another group
+    execute(app.url, "delete from late_task where name = 'late.cancel'")
+    with connect(app.url) as tx:
+        more = app.enqueue_workflow(tx, late.chain(told.call("e"), told.call("f")))
+        for task_id, group in ((alone, None), (ids[0], None), (more[1], "audit")):
+            app.cancel(tx, task_id, group=group)
+    assert len(rows(app.url, commands)) == 3
+
+
+async def test_a_cancel_through_an_async_transaction(app: late.App) -> None:
+    told = app.tasks["told"]
+    async with connect_async(app.url) as tx:
+        ids = await app.enqueue_workflow(tx, late.chain(told.call("a"), told.call("b")))
+        await app.cancel(tx, ids[1])
+    assert drain(app)["cancelled"] == 1
+    assert app.seen == []  # type: ignore[attr-defined]
+
+
 def test_a_wait_for_a_stage_lasts_until_it_has_ended(
     app: late.App, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -134,8 +171,6 @@ def test_workflows_of_many_tasks(app: late.App) -> None:
 
 
 async def test_a_workflow_through_an_async_transaction(app: late.App) -> None:
-    from late.outbox import connect_async
-
     add = app.tasks["add"]
     async with connect_async(app.url) as tx:
         ids = await app.enqueue_workflow(tx, late.chain(add.call(1, 2), add.then(late.RESULT, 4)))
