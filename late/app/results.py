@@ -80,8 +80,9 @@ class Handle:
     def state(self) -> str:
         """Read the task's outcome while its result is kept, and else its state.
 
-        The state is that of `late show`: `logged`, `open`, `parked`, `dead`, `settled`, `passed` or
-        `unknown` (also if there is no such group). No whole table is read; `docs/control.md` names
+        The state is that of `late show`: `waiting`, `logged`, `open`, `parked`, `dead`, `settled`,
+        `passed` or `unknown` (also if there is no such group). `waiting` is a stage of a workflow
+        whose turn has not come. No whole table is read; `docs/control.md` names
         the cost.
         """
         with self._control() as control:
@@ -103,7 +104,7 @@ class Handle:
         """Wait until the task has ended, and return its handler's return value.
 
         It is only for tasks with `result_ttl`: no result of others is kept, so this would wait
-        until the time-out.
+        until the time-out. Only a stage of a workflow says without one that it did not end well.
 
         Args:
             timeout_s: the longest wait; None for no limit. The time-out does not end the task.

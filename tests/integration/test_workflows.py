@@ -6,7 +6,7 @@ import pytest
 
 import late
 from late.control import Control
-from late.errors import BatchTooLarge, InvalidPayload, InvalidTask
+from late.errors import BatchTooLarge, InvalidPayload, InvalidTask, TaskEnded
 from late.model.ids import new_id, shard_of
 from late.outbox import connect, connect_async
 from late.testing import drain
@@ -131,6 +131,28 @@ async def test_a_cancel_through_an_async_transaction(app: late.App) -> None:
         await app.cancel(tx, ids[1])
     assert drain(app)["cancelled"] == 1
     assert app.seen == []  # type: ignore[attr-defined]
+
+
+def test_the_handle_of_a_stage_says_how_it_ended_before_it_was_in_the_log(app: late.App) -> None:
+    add, told = app.tasks["add"], app.tasks["told"]
+    with connect(app.url) as tx:
+        ids = app.enqueue_workflow(
+            tx, late.chain(add.call(1, 2), add.then(late.RESULT, 1), told.call("x"))
+        )
+    handles = [app.handle(each) for each in ids]
+    assert [each.state() for each in handles] == ["logged", "waiting", "waiting"]
+    with pytest.raises(TimeoutError):
+        handles[1].wait(timeout_s=0)
+    with connect(app.url) as tx:
+        app.cancel(tx, ids[0])
+    assert drain(app)["cancelled"] == 1
+    for each in handles:
+        assert each.state() == "cancelled"
+        with pytest.raises(TaskEnded, match="ended as cancelled") as told_of:
+            each.wait(timeout_s=0)
+        assert told_of.value.outcome == "cancelled"
+    with pytest.raises(TimeoutError):
+        late.App(app.url, group="audit").handle(ids[1]).wait(timeout_s=0)
 
 
 def test_a_wait_for_a_stage_lasts_until_it_has_ended(

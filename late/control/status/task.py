@@ -19,7 +19,7 @@ from late.control.sql.last_settlement import Journal, journal
 from late.control.sql.positions import registered, taken
 from late.control.sql.rows import errors_of, log_of, now_us, object_of, open_of, payload_of
 from late.control.sql.shards import groups_of
-from late.control.status.workflow import in_default_group, stages_of
+from late.control.status.workflow import in_default_group, stages_of, state_of
 from late.control.views import StepView, TaskInGroup, TaskView
 from late.model.ids import made_at_us, shard_of
 from late.model.task import DEFAULT_GROUP, HELD_US, Final, StepDetail, TaskId
@@ -120,11 +120,18 @@ def _with_traces(connection: Connection, view: TaskInGroup, task_id: str) -> Tas
 def result(engine: Engine, task_id: str, group: str) -> bytes | None:
     """Read a task's outcome and its handler's return value, encoded as in `late.app.results`.
 
-    Returns None if the task has not ended, or if its result is not kept (any more).
+    Returns None if the task has not ended, or if its result is not kept (any more). Of a stage its
+    workflow knows that it ended without one: it may have been cancelled before it was in the log.
     """
     shard_of(task_id)
     with reading(engine) as connection:
-        return _result(connection, task_id, group)
+        found = _result(connection, task_id, group)
+        if found is not None or group != DEFAULT_GROUP:
+            return found
+        state = state_of(connection, task_id)
+    if state not in get_args(Final) or state == "done":
+        return None
+    return msgspec.json.encode({"outcome": state, "value": None})
 
 
 def holder(engine: Engine, unique_key: str) -> TaskId | None:
