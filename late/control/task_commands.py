@@ -15,6 +15,7 @@ from late.control.past import task as past
 from late.control.past.moment import moment_of
 from late.control.sql.rows import object_of
 from late.control.status import task
+from late.control.status.workflow import PARKED
 from late.control.task_list import commands, pages
 from late.control.views import TaskView
 from late.errors import ConfigError, Conflict, InvalidPayload, InvalidSchedule
@@ -65,7 +66,7 @@ def _append(command: Command, connection: Connection) -> TaskId:
 def why_useless(found: TaskView, *, cancels: bool = False) -> str | None:
     """Return why to cancel or reschedule this task changes nothing, as far as that is known."""
     states = {group.state for group in found.groups}
-    if cancels and any(stage.state in (WAITING, STARTED) for stage in found.workflow):
+    if cancels and any(stage.state in (WAITING, STARTED, PARKED) for stage in found.workflow):
         return None  # It takes the rest of the workflow.
     if states == {WAITING}:
         return "it waits for other tasks of its workflow, and has no due time"

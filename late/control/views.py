@@ -257,7 +257,8 @@ class TaskInGroup(msgspec.Struct, frozen=True):
     payload: str | None = None
     """Its edited payload in this group; None if there is none, or if payloads are not asked for."""
     outcome: str | None = None
-    """Its end (`done`, `expired`, ...); None if neither its result nor its history is kept."""
+    """Its end (`done`, `expired`, ...); None if neither its result nor its history is kept. Of a
+    stage it is also `skipped`: it never starts."""
 
 
 class StepView(msgspec.Struct, frozen=True):
@@ -279,8 +280,9 @@ class StageView(msgspec.Struct, frozen=True):
     name: str
     queue: str
     state: str
-    """`waiting`, `started`, `stopping` (cancelled, and it may still run), or the end of its
-    task."""
+    """`waiting`, `started` (it is in the log), `parked`, `stopping` (cancelled, and it may still
+    run), or the end of its task; `purged`, if that was a dead letter that was removed. `skipped`:
+    it never starts, as one before it can no longer be done, or for `on_failure` as none failed."""
     after: tuple[int, ...]
     """The stages that must be done before it."""
     ended_at_us: int | None = None

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 
 import late
-from late.control import Control
+from late.control import Control, Filter
 from late.errors import BatchTooLarge, InvalidPayload, InvalidTask, TaskEnded
 from late.model.ids import new_id, shard_of
 from late.outbox import connect, connect_async
@@ -179,6 +181,49 @@ def test_a_wait_for_a_stage_lasts_until_it_has_ended(
         drain(app)
         assert state(ids[1]) == "settled", "it was cancelled before it was in the log"
         assert state(new_id(0)) == "gone"
+
+
+def test_a_view_says_which_stages_never_start(app: late.App) -> None:
+    add, told = app.tasks["add"], app.tasks["told"]
+
+    @app.task(result_ttl=KEEP_S)
+    def odd(number: int) -> object:
+        return late.Discard("not wanted")
+
+    def enqueue(*parts: Any) -> list[late.TaskId]:
+        with connect(app.url) as tx:
+            return app.enqueue_workflow(tx, late.chain(*parts), on_failure=told.call("x"))
+
+    failed = enqueue(late.group(add.call(1, 13), told.call("y")), told.call("z"), told.call("z"))
+    fails = enqueue(add.call(1, 13), told.call("z"))
+    dropped = enqueue(odd.call(1), told.call("z"), told.call("z"))
+    well = enqueue(add.call(1, 2))
+    later = enqueue(add.options(delay=3_000).call(1, 2), told.call("z"))
+    drain(app)
+
+    with Control(app.url) as control:
+
+        def states(ids: list[late.TaskId]) -> list[str]:
+            return [stage.state for stage in control.tasks.show(ids[-1]).workflow]
+
+        assert states(failed) == ["dead", "done", "waiting", "waiting", "done"]
+        assert states(fails) == ["dead", "waiting", "done"]
+        assert states(dropped) == ["discarded", "skipped", "skipped", "done"]
+        assert states(well) == ["done", "skipped"]
+        assert states(later) == ["parked", "waiting", "waiting"]
+        control.dead_letters.redrive(Filter(task_id=fails[0]))
+        assert states(fails) == ["parked", "waiting", "done"]
+        control.dead_letters.purge(Filter())
+        assert states(failed) == ["purged", "done", "skipped", "skipped", "done"]
+        for task_id in (failed[2], dropped[2], well[1]):
+            [group] = control.tasks.show(task_id).groups
+            assert (group.state, group.outcome) == ("settled", "skipped")
+            assert app.handle(task_id).state() == "settled"
+        control.tasks.cancel(later[0])
+        drain(app)
+        assert states(fails) == ["dead", "waiting", "done"]
+        assert control.groups.wait("default", failed[2], timeout_s=0).state == "settled"
+        assert control.groups.wait("default", fails[1], timeout_s=0).state == "waiting"
 
 
 def test_workflows_of_many_tasks(app: late.App) -> None:

@@ -9,7 +9,7 @@ has settled it and it was removed from the log. *Up to* then goes by the time in
 the producer's clock. A task that was never committed looks the same, so wait after the commit.
 
 A stage of a workflow is in no table while it waits for others, and it is waited for. It is created
-when it starts. One that was cancelled before that has ended.
+when it starts. One that was cancelled before that, or that can never start, has ended.
 """
 
 from __future__ import annotations
@@ -25,12 +25,11 @@ from late.control.sql.rows import log_of, open_of
 from late.control.sql.shards import survey
 from late.control.status import backlog
 from late.control.status.counts import summed
-from late.control.status.workflow import state_of
+from late.control.status.workflow import GOING_ON, stages_of
 from late.control.views import Count, Waited
 from late.errors import Conflict
 from late.model.ids import made_at_us, shard_of
 from late.model.task import Reads
-from late.model.workflow import STARTED, STOPPING, WAITING
 from late.schema.engine import reading
 from late.schema.tables import dead, timer
 from late.store.common.groups import PAUSED
@@ -92,8 +91,8 @@ class Waiting:
         with reading(self._engine) as connection:
             reads = _reads(connection, name)
             self._created_us = self._created_us or _created_us(connection, self._shard_id, token)
-            stage = state_of(connection, token) if self._created_us is None else None
-            if stage in (WAITING, STARTED, STOPPING):
+            stage = _stage(connection, token) if self._created_us is None else None
+            if stage in GOING_ON:
                 return Waited(name, token, "waiting", Count(1, capped=True))
             gone = self._created_us is None and (
                 stage is not None or time.monotonic() - self._began >= GRACE_S
@@ -105,6 +104,11 @@ class Waiting:
         if left.n:
             return Waited(name, token, "waiting", left)
         return Waited(name, token, "gone" if gone and stage is None else "settled", left)
+
+
+def _stage(connection: Connection, token: str) -> str | None:
+    """Return the state of a stage; None if the task is no stage, or its row is gone."""
+    return next((s.state for s in stages_of(connection, token) if s.task_id == token), None)
 
 
 def _reads(connection: Connection, name: str) -> Reads:

@@ -220,7 +220,8 @@ def links(task: TaskView, trace_url: str | None = None, root: str = "/ui/") -> l
 STAGES_SHOWN = 30
 """The most stages of one level on a page."""
 _STAGE_LEVELS: dict[str, Level] = {"dead": "bad", "expired": "warn", "discarded": "warn",
-                                   "cancelled": "warn", "stopping": "warn"}  # fmt: skip
+                                   "cancelled": "warn", "stopping": "warn", "purged": "bad",
+                                   "skipped": "warn"}  # fmt: skip
 
 
 class StageBox(msgspec.Struct, frozen=True):
