@@ -26,6 +26,9 @@ from late.testing.workflows import StagesInMemory
 
 LIMIT = 1_000
 """The most tasks that one `run` executes. If there are more, a task probably enqueues itself."""
+_NEWEST = 2**63 - 1
+"""The epoch of the attempts. They have no lease, so no owner of the shard may count as a later one:
+each `drain` and each worker on the database of the test raises the epochs of its leases."""
 
 
 class Captured(msgspec.Struct, frozen=True):
@@ -183,7 +186,7 @@ class Box:
             record=record,
             number=1,
             deaths=0,
-            epoch=1,
+            epoch=_NEWEST,
             due_at_us=record.created_at_us,
             options=captured.options,
         )

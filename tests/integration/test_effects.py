@@ -16,7 +16,7 @@ from late.errors import ConfigError, InvalidTask, SchemaMismatch
 from late.handler.context import AsyncContext, AttemptOver, Context
 from late.model.task import Attempt
 from late.outbox import connect, connect_async
-from late.testing import drain
+from late.testing import drain, inline
 from tests.conformance.backends import Backend
 from tests.integration import outbox_kit
 from tests.integration.effects_kit import attempt, do, effects, make_table, select
@@ -96,6 +96,21 @@ def own_the_shard(backend: Backend, url: str, epoch: int) -> None:
         "insert into late_lease (consumer_group, shard_id, owner, epoch)"
         f" values ('default', 0, 'w', {epoch})",
     )
+
+
+def test_inline_mode_has_effects_after_several_drains(backend: Backend, url: str) -> None:
+    app = late.App(url, shards=1)
+
+    @app.task
+    def charge(ctx: Context, number: int) -> None:
+        with ctx.once() as tx:
+            do(tx, number)
+
+    own_the_shard(backend, url, epoch=9)  # Each drain raises it.
+    with inline(app) as box:
+        charge.enqueue(None, 1)  # type: ignore[call-overload]
+        assert box.run() == 1
+    assert effects(backend, url) == [1]
 
 
 async def test_a_run_whose_shard_has_a_new_owner_has_no_effects(backend: Backend, url: str) -> None:
