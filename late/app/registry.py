@@ -265,6 +265,18 @@ class TaskRegistry:
         label = configured(template.name or task.name, "schedule name")
         if any(known.name == label for known in self.schedules):
             raise ConfigError(f"schedule {label!r} exists already: give it a name=...")
+        declared = self._declared(template, label, task, args)
+        if not template.name:
+            aliases = [name for name, each in self._tasks.items() if each is task]
+            former = [
+                self._declared(template, name, task, args) for name in aliases if name != label
+            ]
+            declared = msgspec.structs.replace(declared, former=tuple(former))
+        self.schedules.append(declared)
+
+    def _declared(
+        self, template: Schedule, label: str, task: Task[Any, Any], args: Mapping[str, object]
+    ) -> Schedule:
         _, payload = task.encode((), args)
         subject = codecs.Subject(f"schedule:{label}", task.name, task.queue)
         schedule = msgspec.structs.replace(
@@ -279,7 +291,7 @@ class TaskRegistry:
             schedule = msgspec.structs.replace(schedule, anchor_us=terms.ANCHOR_US)
             subject = codecs.Sealing.of(subject, terms.of_schedule(schedule))
         sealed = task.codec.seal(payload, subject)
-        self.schedules.append(msgspec.structs.replace(schedule, payload=sealed))
+        return msgspec.structs.replace(schedule, payload=sealed)
 
 
 def _check_transaction(

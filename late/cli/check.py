@@ -31,7 +31,8 @@ def check(
     The app's own database is asked if no URL is given.
 
     For information, it compares the app with the live workers of its group: tasks that they handle
-    and it does not, and those with another signature.
+    and it does not, and those with another signature. It also names a schedule that would run its
+    task twice, beside one that was stored under another name.
     """
     from late.app.handlers import handlers_of
 
@@ -42,9 +43,15 @@ def check(
         found = control.misfits(app.tasks, app.routes, limit=limit)
         fleet = control.compare_handlers(handlers_of(app), group=app.group)
         lanes = {each.name for each in control.lanes.all()}
+        doubles = control.schedules.doubles(app.schedules)
     missing = sorted({task.lane for task in app.tasks.values() if task.lane} - lanes)
     for lane in missing:
         output.note(f"tasks of this app name the lane {lane!r}, which this database does not have")
+    for name, other in doubles:
+        output.note(
+            f"the schedule {name!r} runs its task at the times of the schedule {other!r}, which the"
+            f" database has and this app has not: give it name={other!r}, or remove that one"
+        )
     if json:
         output.as_json(msgspec.structs.replace(found, fleet=fleet))
     else:

@@ -35,6 +35,7 @@ class ScheduleView(msgspec.Struct, frozen=True, kw_only=True):
     def of(cls, schedule: Schedule) -> ScheduleView:
         """Return the view of a schedule."""
         fields = msgspec.structs.asdict(schedule)
+        del fields["former"]
         due_us = schedule.next_due_at_us
         fires = None if due_us is None else fires_at_us(schedule, due_us)
         return cls(payload_bytes=len(fields.pop("payload")), fires_at_us=fires, **fields)

@@ -1,12 +1,13 @@
 """Recurring tasks: the declarations of the code, stored in the database, and commands about them.
 
 A deployment never changes whether a schedule is paused, as an operator decides that. It does not
-remove a schedule that the code no longer has, as another service may have declared it.
+remove a schedule that the code no longer has, as another service may have declared it. A schedule
+that has no name of its own but its task's keeps its name when the task is renamed.
 """
 
 from __future__ import annotations
 
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from typing import Any
 
 import msgspec
@@ -44,6 +45,9 @@ class ScheduleControl(Part):
         from the database's time, only when its rule, zone or anchor has changed. Several workers
         may do this at the same time; the rows are locked in the order of their names.
 
+        A schedule that is stored under a former name of its task keeps that name, so that no tick
+        is fired under both: see `as_stored`.
+
         Raises:
             ConfigError: a name is declared twice.
             InvalidCron: a rule or zone is not valid; nothing is written.
@@ -58,12 +62,12 @@ class ScheduleControl(Part):
             return []
         # Usually nothing has changed, and this read takes no lock.
         with reading(self._database.engine) as connection:
-            known, had = stored(connection, names), jitters(connection)
+            known, had = stored(connection, _names(specs)), jitters(connection)
             if all(
                 spec.name in known
                 and not _changes(spec, known[spec.name])
                 and spec.jitter_us == had.get(spec.name, 0)
-                for spec in specs
+                for spec in as_stored(specs, known)
             ):
                 return []
         ordered = sorted(specs, key=lambda spec: spec.name)
@@ -80,6 +84,28 @@ class ScheduleControl(Part):
                 schedule_of(row._mapping, moved.get(row.name, 0))
                 for row in connection.execute(statement)
             ]
+
+    def doubles(self, specs: Sequence[Schedule]) -> list[tuple[str, str]]:
+        """Find stored schedules that are not in `specs` and run a task of theirs at its times.
+
+        Such a pair is a schedule of which the name was changed, and the task then runs twice.
+
+        Returns:
+            the name of the declared schedule, and the name of the other one.
+        """
+        rows = self.all() if specs else []
+        with reading(self._database.engine) as connection:
+            wanted = as_stored(specs, stored(connection, _names(specs)))
+        names = {spec.name for spec in wanted}
+        ran = {spec.name: {spec.task_name, *(old.name for old in spec.former)} for spec in specs}
+        return [
+            (spec.name, row.name)
+            for spec in wanted
+            for row in rows
+            if row.name not in names
+            and row.task_name in ran.get(spec.name, {spec.task_name})
+            and (row.rule, row.zone) == (spec.rule, spec.zone)
+        ]
 
     def pause(self, name: str) -> Schedule:
         """Fire no more ticks until `resume`. Tasks of earlier ticks continue.
@@ -156,14 +182,39 @@ class ScheduleControl(Part):
         write(self._database.engine, forget)
 
 
+def as_stored(specs: Sequence[Schedule], known: Mapping[str, RowMapping]) -> list[Schedule]:
+    """Return the declared schedules under the names that the database has for them.
+
+    Most have one name. The name of a schedule that declares none is its task's, and a task may be
+    renamed: then the row under a former name stays in use, with its ticks, its shard and its pause.
+    A row that runs another task, or that has a declaration of its own, is not meant.
+    """
+    declared = {spec.name for spec in specs}
+
+    def kept(spec: Schedule) -> Schedule:
+        names = {spec.task_name, *(old.name for old in spec.former)}
+        if spec.name not in known:
+            for old in spec.former:
+                row = known.get(old.name)
+                if row is not None and row["task_name"] in names and old.name not in declared:
+                    return old
+        return spec
+
+    return [kept(spec) for spec in specs]
+
+
+def _names(specs: Sequence[Schedule]) -> list[str]:
+    return [each.name for spec in specs for each in (spec, *spec.former)]
+
+
 def _sync(connection: Connection, specs: Sequence[Schedule]) -> list[str]:
     written = []
-    known = stored(connection, [spec.name for spec in specs], lock=True)
+    known = stored(connection, _names(specs), lock=True)
     # The clock is read after the lock. Every settled tick was due before this time, so a due time
     # that is computed from it cannot fire the same tick again.
     now = now_us(connection)
     had = jitters(connection)
-    for spec in specs:
+    for spec in as_stored(specs, known):
         row, moves = known.get(spec.name), spec.jitter_us != had.get(spec.name, 0)
         if row is None:
             if _insert(connection, spec, now):

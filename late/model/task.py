@@ -423,3 +423,6 @@ class Schedule(msgspec.Struct, frozen=True):
     open_task_id: TaskId | None = None
     jitter_us: int = 0
     """The most by which a tick comes later than the rule says; how much follows from the tick."""
+    former: tuple[Schedule, ...] = ()
+    """Only of a declaration without a name of its own: the same under each former name of its task.
+    The database keeps the one that it has."""

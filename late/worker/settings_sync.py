@@ -40,6 +40,10 @@ logger = logging.getLogger("late.settings")
 EVERY_S = 2.0
 """The pause between two reads while no heartbeat tells of a change. By then, or by the next
 heartbeat, a change by an operator or a deploy is seen."""
+_DOUBLE = (
+    "schedule %r runs its task at the times of the schedule %r, which is not in this app: give it"
+    " the name of that one, or remove that one with `late schedule remove`"
+)
 DRAINING_S = 0.25
 """The shortest pause between two looks at a lane that was resized."""
 _EARLY_S = 0.001
@@ -131,6 +135,8 @@ class SettingsSync:
                 raise ConfigError(f"no lane {name!r}; known: {known}")
         if declared and self._on_schedules is not None:
             await in_thread(lambda: control.schedules.sync(declared))
+            for pair in await in_thread(lambda: control.schedules.doubles(declared)):
+                logger.warning(_DOUBLE, *pair)
         if rates:
             await in_thread(lambda: control.queues.first_rates(rates))
         self._on_settings(await in_thread(control.queues.live))

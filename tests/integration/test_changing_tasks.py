@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import asyncio
 import json
+import secrets
 import sys
 from collections.abc import Iterator
 from types import ModuleType
+from typing import Any
 
 import pytest
 
@@ -20,6 +22,7 @@ from late.model.handlers import text_of
 from late.model.ids import new_id
 from late.model.task import NewTask
 from late.outbox import connect
+from late.payload.codec import Signed
 from late.store import open_store
 from late.store.base import WorkerInfo
 from late.testing import drain
@@ -105,6 +108,88 @@ def test_what_waits_under_a_former_name_runs(url: str) -> None:
 
 
 def print_nothing() -> None: ...
+
+
+def scheduled(url: str, ran: list[object], name: str, *aliases: str, **given: Any) -> late.App:
+    """An app with a schedule that has the name of its task."""
+    app = late.App(url, **given)
+
+    @app.schedule("0 * * * *")
+    @app.task(name=name, aliases=aliases)
+    def work() -> None:
+        ran.append(name)
+
+    return app
+
+
+@pytest.mark.parametrize(
+    "codec", [None, Signed(keys={"k": secrets.token_bytes(32)}, current="k", bind_options="write")]
+)
+def test_a_schedule_keeps_its_name_when_its_task_is_renamed(url: str, codec: Signed | None) -> None:
+    ran: list[object] = []
+    given = {} if codec is None else {"codec": codec}
+    old = scheduled(url, ran, "nightly", **given)
+    new = scheduled(url, ran, "etl.nightly", "nightly", **given)
+    third = scheduled(url, ran, "third", "nightly", "etl.nightly", **given)
+    with Control(url) as control:
+        # Also back, and when a worker of the old version starts between.
+        for app in (old, new, old, new, third):
+            assert control.schedules.sync(app.schedules) == ["nightly"]
+            [row] = control.schedules.all()
+            assert (row.name, row.task_name) == ("nightly", app.schedules[0].task_name)
+        control.schedules.pause("nightly")
+        now_us = control.now()
+        assert control.schedules.backfill("nightly", now_us - 3_600_000_000, now_us).enqueued == 1
+        assert drain(third) == {"done": 1}
+        assert ran == ["third"]
+        assert [row.paused for row in control.schedules.all()] == [True]
+        assert control.schedules.doubles(third.schedules) == []
+
+
+def test_a_schedule_under_a_second_name_is_told(
+    url: str,
+    module: ModuleType,
+    caplog: pytest.LogCaptureFixture,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    with Control(url) as control:
+        control.schedules.sync(scheduled(url, [], "nightly").schedules)
+        control.schedules.sync(scheduled(url, [], "etl.nightly", "nightly").schedules)
+    # The former name is gone from the code too early.
+    module.app = scheduled(url, [], "etl.nightly")
+    assert exit_code(["check", f"{module.__name__}:app", url]) == 0
+    assert "the schedule 'etl.nightly' runs its task at the times of the" in capsys.readouterr().err
+    drain(module.app)
+    assert "'etl.nightly' runs its task at the times of the schedule 'nightly'" in caplog.text
+    with Control(url) as control:
+        assert [row.name for row in control.schedules.all()] == ["etl.nightly", "nightly"]
+        # It comes back, and both rows are there: neither is changed without an operator.
+        back = scheduled(url, [], "etl.nightly", "nightly")
+        assert control.schedules.doubles(back.schedules) == [("etl.nightly", "nightly")]
+        assert control.schedules.doubles([]) == []
+
+
+def test_a_schedule_of_another_task_is_not_taken_over(url: str) -> None:
+    other = late.App(url)
+
+    @other.schedule(every=3600, name="nightly")
+    @other.task
+    def backup() -> None: ...
+
+    both = scheduled(url, [], "etl.nightly", "own")
+    both.schedule(every=7200, name="own")(both.tasks["etl.nightly"])
+    new = scheduled(url, [], "etl.more", "nightly")
+    with Control(url) as control:
+        for app in (other, new, both):
+            control.schedules.sync(app.schedules)
+        found = [(row.name, row.task_name) for row in control.schedules.all()]
+        assert found == [
+            ("etl.more", "etl.more"),
+            ("etl.nightly", "etl.nightly"),
+            ("nightly", "backup"),
+            ("own", "etl.nightly"),
+        ]
+        assert control.schedules.doubles(new.schedules) == []
 
 
 # -- late check ------------------------------------------------------------------------------------
