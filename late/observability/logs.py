@@ -6,7 +6,8 @@ This module, and not its callers, decides what may be written:
   no record and no payload gets into a line;
 - a field whose name suggests a secret or a payload is masked;
 - passwords in URLs and connection strings are removed from messages, values and tracebacks;
-- control characters are escaped: a task's name or error cannot forge a line or drive a terminal;
+- control characters are escaped: a task's name or error cannot forge a line or drive a terminal. In
+  JSON line breaks and tabs are escaped by JSON alone, so that who reads it gets them back;
 - text is cut at 4 KiB.
 
 Use: `log = logging.getLogger("late.tailer")`, then `log.warning("read failed", extra=fields(
@@ -51,6 +52,7 @@ _NAMED_SECRET = re.compile(
 )
 # C0, DEL, C1, line and paragraph separators, and the marks that reorder text on a screen.
 _CONTROL = re.compile("[\x00-\x1f\x7f-\x9f\u2028\u2029\u200e\u200f\u202a-\u202e\u2066-\u2069]")
+_BUT_BREAKS = re.compile(_CONTROL.pattern.replace("\x00-\x1f", "\x00-\x08\x0b-\x1f"))
 _PLAIN = re.compile(r"[^\s\"=\\]+\Z")
 
 
@@ -72,17 +74,19 @@ def redact_urls(text: str) -> str:
     return _URL_PASSWORD.sub(r"\1:***@", text)
 
 
-def escape(text: str) -> str:
+def escape(text: str, *, breaks: bool = True) -> str:
     """Escape control characters as `\\n`, `\\x1b`, `\\u2028`, so that the text is on one line.
 
-    Unpaired surrogates, which no encoding can write, are escaped as well.
+    Unpaired surrogates, which no encoding can write, are escaped as well. With `breaks=False` line
+    breaks and tabs stay, for JSON, which escapes them itself.
     """
     text = text.encode("utf-8", "backslashreplace").decode("utf-8")
-    return _CONTROL.sub(lambda found: found[0].encode("unicode_escape").decode("ascii"), text)
+    found = _CONTROL if breaks else _BUT_BREAKS
+    return found.sub(lambda each: each[0].encode("unicode_escape").decode("ascii"), text)
 
 
-def clean(text: str) -> str:
-    """Redact, cut and escape a text, so that it may be written.
+def clean(text: str, *, breaks: bool = True) -> str:
+    """Redact, cut and escape a text, so that it may be written; `breaks`: see `escape`.
 
     It is redacted before it is cut: otherwise the cut could separate a password from the word or
     sign by which it is found. The part far beyond the cut is never shown, and so not searched.
@@ -90,7 +94,7 @@ def clean(text: str) -> str:
     shown = redact(text[: 4 * TEXT_MAX])
     if len(shown) > TEXT_MAX or len(text) > 4 * TEXT_MAX:
         shown = f"{shown[:TEXT_MAX]}... (cut, {len(text)} characters in all)"
-    return escape(shown)
+    return escape(shown, breaks=breaks)
 
 
 class HumanFormatter(logging.Formatter):
@@ -119,20 +123,23 @@ class JsonFormatter(logging.Formatter):
     """Formats each record as one JSON object on one line.
 
     It has `time` (UTC, RFC 3339), `level`, `logger`, `message`, the fields, and `traceback`. A
-    field never replaces one of the first four.
+    field never replaces one of the first four. Its texts have their line breaks: `error` too, which
+    is kept in one line where it comes from the end of an attempt.
     """
 
     def format(self, record: logging.LogRecord) -> str:
         moment = datetime.fromtimestamp(record.created, UTC)
         line = {
-            **_values(record),
+            **_values(record, breaks=False),
             "time": moment.isoformat(timespec="milliseconds").replace("+00:00", "Z"),
             "level": record.levelname.lower(),
             "logger": record.name,
-            "message": clean(_message(record)),
+            "message": clean(_message(record), breaks=False),
         }
+        if isinstance(error := line.get("error"), str):
+            line["error"] = error.replace("\\n", "\n")
         if trace := _traceback(self, record):
-            line["traceback"] = clean(trace)
+            line["traceback"] = clean(trace, breaks=False)
         return msgspec.json.encode(line).decode()
 
 
@@ -259,33 +266,36 @@ def _message(record: logging.LogRecord) -> str:
         return str(record.msg)
 
 
-def _values(record: logging.LogRecord) -> dict[str, Any]:
+def _values(record: logging.LogRecord, *, breaks: bool = True) -> dict[str, Any]:
     found: Mapping[str, Any] = {**traces.ids(), **getattr(record, _FIELDS, {})}
-    return _masked(found)
+    return _masked(found, breaks)
 
 
-def _masked(found: Mapping[str, Any]) -> dict[str, Any]:
-    return {key: "***" if key.lower() in MASKED else _shown(value) for key, value in found.items()}
+def _masked(found: Mapping[str, Any], breaks: bool = True) -> dict[str, Any]:
+    return {
+        key: "***" if key.lower() in MASKED else _shown(value, breaks)
+        for key, value in found.items()
+    }
 
 
 def _pairs(shown: Mapping[str, Any]) -> str:
     return "".join(f" {key}={_quoted(value)}" for key, value in shown.items())
 
 
-def _shown(value: Any, depth: int = 0) -> Any:
+def _shown(value: Any, breaks: bool, depth: int = 0) -> Any:
     """Return a value that may be written: a plain value, a short list of them, or the type."""
     if value is None or isinstance(value, bool | int):
         return value
     if isinstance(value, float):
         return round(value, 6)
     if isinstance(value, str):
-        return clean(value)
+        return clean(value, breaks=breaks)
     if isinstance(value, bytes | bytearray | memoryview):
         return f"<{len(value)} bytes>"
     if isinstance(value, BaseException):
-        return clean(f"{type(value).__name__}: {value}")
+        return clean(f"{type(value).__name__}: {value}", breaks=breaks)
     if isinstance(value, list | tuple | set | frozenset) and depth == 0:
-        shown = [_shown(part, 1) for part in list(value)[:16]]
+        shown = [_shown(part, breaks, 1) for part in list(value)[:16]]
         return shown if len(value) <= 16 else [*shown, f"<{len(value) - 16} more>"]
     return f"<{type(value).__name__}>"
 

@@ -129,6 +129,32 @@ def test_json_lines(stream: io.StringIO) -> None:
     }
 
 
+def test_a_reader_of_json_gets_line_breaks_back(stream: io.StringIO) -> None:
+    configure(json=True, stream=stream)
+    try:
+        raise ValueError("deep\nsecond\r\x1b\u2028line")
+    except ValueError as failure:
+        logging.getLogger("late.core").exception(
+            "one\ntwo",
+            extra=fields(
+                # The first as `classify.describe` makes it, the others as they are.
+                error="ValueError: deep\\nsecond line",
+                why=failure,
+                hint="a\n\tb",
+                several=["c\nd"],
+            ),
+        )
+    [text] = stream.getvalue().splitlines()
+    line = json.loads(text)
+    assert line["message"] == "one\ntwo"
+    assert line["error"] == "ValueError: deep\nsecond line"
+    assert line["why"] == "ValueError: deep\nsecond\\r\\x1b\\u2028line"
+    assert (line["hint"], line["several"]) == ("a\n\tb", ["c\nd"])
+    head, *_, last, end = line["traceback"].split("\n")
+    assert head == "Traceback (most recent call last):"
+    assert (last, end) == ("ValueError: deep", "second\\r\\x1b\\u2028line")
+
+
 def test_what_other_libraries_warn_of_has_the_same_form(stream: io.StringIO) -> None:
     root = logging.Logger("root")  # pytest's own has handlers
     other = logging.Logger("psycopg")

@@ -6,8 +6,9 @@ from collections.abc import Callable
 
 import msgspec
 
+from late.handler.classify import describe
 from late.model.worker_report import Run, ScheduleSlips, TargetReport, WorkerReport
-from late.worker.watch.reporter import QUEUES_EVERY_S, WRITE_EVERY_S, Reporter
+from late.worker.watch.reporter import QUEUES_EVERY_S, WRITE_EVERY_S, Reporter, _line
 
 CALM = WorkerReport("w1", "host:1", ("default",))
 CALLING = msgspec.structs.replace(CALM, targets=(TargetReport("bank", calls=3),))
@@ -111,3 +112,8 @@ def test_the_queues_of_a_calm_worker_are_told_of_at_the_start_and_rarely_then() 
     assert kit.look(calm) is None
     kit.now_s += 1
     assert kit.look(calm) == calm
+
+
+def test_an_error_of_several_lines_is_told_of_in_one() -> None:
+    error = ValueError('relation "shop" does not exist\nLINE 1:  select\n  ^')
+    assert _line(describe(error)) == ('ValueError: relation "shop" does not exist LINE 1: select ^')

@@ -27,7 +27,7 @@ def find(seen: Snapshot) -> Iterator[tuple[str, Finding]]:
         where = f"in {len(reports)} workers" if len(reports) > 1 else "in one worker"
         parts = [f"Most attempts of it in queue {queue} fail, for {age(since_s)}, {where}."]
         if last.error:
-            error = last.error.replace("\\n", " ")  # of a text within a text
+            error = last.error.replace("\\n", " ")  # of a worker of an older version
             parts.append(f"The last error: {error}.")
         parts.append(
             f"{count(waiting)} wait and lose no attempt: one at a time tries whether it is over."

@@ -325,7 +325,8 @@ def _limited_keys(worker: WorkerView, now_us: int) -> tuple[LimitedKey, ...]:
 
 
 def _line(error: str) -> str:
-    return " ".join(error.split())[:ERROR_MAX]
+    """Return the error for a text of other words: its line breaks are kept as `\\n` in errors."""
+    return " ".join(error.replace("\\n", " ").split())[:ERROR_MAX]
 
 
 def _held(worker: WorkerView, target: str) -> tuple[Held, ...]:
