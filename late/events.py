@@ -311,6 +311,14 @@ STUCK_HANDLER = _event(
     tags="queue name",
     details="task",
 )
+HANDLER_LEFT = _event(
+    "handler_left",
+    "warning",
+    "the grace of the stop is over and this handler has not ended: its task is started again",
+    measures="running_s",
+    tags="queue name",
+    details="task",
+)
 CHILD_DIED = _event(
     "child_died",
     "warning",

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import threading
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import AsyncIterator, Iterator, Mapping
 from contextlib import asynccontextmanager
 from typing import Any
 
@@ -190,19 +190,19 @@ async def test_a_single_slot_may_be_stuck(release: threading.Event) -> None:
 
 
 async def test_who_hears_of_a_stuck_run_may_ask_what_waits(release: threading.Event) -> None:
-    """Also at a stop. To ask takes the locks of the slots."""
-    seen: list[tuple[bool, int]] = []
+    """Also at a stop, of which the event says so. To ask takes the locks of the slots."""
+    seen: list[tuple[str, str, int]] = []
 
-    def hear(event: events.Event, values: object) -> None:
+    def hear(event: events.Event, values: Mapping[str, Any]) -> None:
         held = any(slot.lock.locked() for slot in it.dispatcher._slots)
-        seen.append((held, -1 if held else it.dispatcher.waiting))
+        seen.append((event.name, values["name"], -1 if held else it.dispatcher.waiting))
 
-    end = events.default.subscribe(hear, [events.STUCK_HANDLER])
+    end = events.default.subscribe(hear, [events.STUCK_HANDLER, events.HANDLER_LEFT])
     try:
         patient = hanging(release, "patient", timeout_s=1_000.0)
         async with rig(hanging(release), patient, concurrency=4) as it:
             it.dispatcher.submit([attempt(), attempt("patient")])
             await stuck(it, 1)
-        assert seen == [(False, 0)] * 2
+        assert seen == [("stuck_handler", "work", 0), ("handler_left", "patient", 0)]
     finally:
         end()

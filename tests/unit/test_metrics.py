@@ -79,6 +79,7 @@ def test_every_measure_of_an_event_is_a_metric_or_only_of_use_in_a_log() -> None
         "attempt_failed.attempt", "autoscaled.from_size", "autoscaled.to_size", "autoscaled.wanted",
         "autoscaler_blind.retry_in_s",
         "dead_letter.attempts", "dispatched.count", "group_lagging.lag_s", "group_lagging.unread",
+        "handler_left.running_s",
         "heartbeat.workers", "members_unknown.members", "pruned.duration_s", "pruned.partitions",
         "pruned.workers", "settlement_refused.retry_in_s", "store_error.retry_in_s",
         "stuck_handler.running_s", "suspects_found.suspects", "tick.tasks",

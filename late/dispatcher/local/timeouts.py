@@ -159,11 +159,14 @@ class TimeoutWatcher:
 
 
 def _tell(slot: Slot) -> None:
-    """Report a stuck run. A subscriber may ask the dispatcher, which takes the slot's lock."""
+    """Report a run that cannot be ended: after its time-out, or at a stop, which waits no longer.
+
+    A subscriber may ask the dispatcher, which takes the slot's lock.
+    """
     assert slot.attempt is not None
     record = slot.attempt.record
     events.default.emit(
-        events.STUCK_HANDLER,
+        events.STUCK_HANDLER if slot.ended_for is Why.TIMEOUT else events.HANDLER_LEFT,
         running_s=monotonic() - slot.begun,
         queue=record.queue,
         name=record.name,
