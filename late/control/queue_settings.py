@@ -10,7 +10,7 @@ from sqlalchemy import Connection, delete, insert, select, update
 
 from late.control import audit, queue_deletion
 from late.control.database import Part, on_engine
-from late.control.groups.settings import all_of as settings_of_groups
+from late.control.groups.settings import with_queues as settings_and_queues
 from late.control.sql import deleted_queues, full_rows
 from late.control.sql.knob_rows import TABLES, locked
 from late.control.sql.rows import now_us
@@ -52,6 +52,8 @@ class Live(msgspec.Struct, frozen=True):
     queues: Mapping[str, QueueSettings]
     targets: Mapping[str, QueueSettings]
     groups: Mapping[str, GroupSettings] = {}
+    reads: Mapping[str, Collection[str]] = {}
+    """By group: the queues that it reads. A group that reads all is left out."""
 
 
 class QueueControl(Part):
@@ -65,11 +67,11 @@ class QueueControl(Part):
         """
         with reading(self._database.engine) as connection:
             rows = {kind: connection.execute(select(table)).all() for kind, table in TABLES.items()}
-            groups = settings_of_groups(connection)
+            groups, reads = settings_and_queues(connection)
         queues, targets = (
             {row.name: queue_settings.decode(row.knobs) for row in rows[k]} for k in TABLES
         )
-        return Live(queues, targets, groups)
+        return Live(queues, targets, groups, reads)
 
     def settings(self, kind: Kind | None = None, name: str | None = None) -> list[Settings]:
         """Read every setting that is set, queues before targets, each ascending by name.

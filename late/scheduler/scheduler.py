@@ -84,8 +84,8 @@ class Scheduler:
         read_soon: Callable[[], None],
         pools: Mapping[str, Pool] | None = None,
         limits: Limits | None = None,
-        shards_total: Callable[[], int] = lambda: 0,
-        shards_beyond: Callable[[], int] = lambda: 0,
+        shards_total: Callable[[], Mapping[str, int]] = dict,
+        shards_beyond: Callable[[], Mapping[str, int]] = dict,
         trusted: Callable[[], bool] = lambda: True,
         commit_s: Callable[[], float] = lambda: 0.0,
         on_fenced: Callable[[Shard], None] = lambda shard: None,
@@ -440,7 +440,8 @@ class Scheduler:
             commit_s=self._commit_s(), full=repeated > UNRECORDED_MAX // 2,
         )  # fmt: skip
         # Shards that are not in the total have nothing to start: they must not claim a part of it.
-        mine = len(self.cores) - self._shards_beyond()
+        mine = Counter(group for group, _ in self.cores)
+        mine.subtract(self._shards_beyond())
         self.limits.begin(mine, self._shards_total(), now_us)
         return room, care
 

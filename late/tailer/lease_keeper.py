@@ -31,6 +31,7 @@ import contextlib
 import math
 import random
 import time
+from collections import Counter
 from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from typing import Protocol
 
@@ -146,7 +147,7 @@ class LeaseKeeper:
         """Silent for longer than their leases: to be taken out of the fleet."""
         self._unsteady: frozenset[str] = frozenset()
         self._membership: Membership | None = None
-        self._beyond = 0
+        self._beyond, self._total = Counter[str](), dict[str, int]()
         self._news = asyncio.Event()
         self._trusted_until = -math.inf
         self._back_until = -math.inf
@@ -184,12 +185,10 @@ class LeaseKeeper:
         return ownership.lowest_shard(seen, group, self._layout()) if seen else None
 
     @property
-    def shards_total(self) -> int:
-        """(group, shard) pairs that the live workers share among them; 0 before the first view."""
-        seen = self._membership
-        if seen is None:
-            return 0
-        return len(seen.shards) * len({group for each in seen.workers for group in each.groups})
+    def shards_total(self) -> Mapping[str, int]:
+        """The shards that the live workers of each group share among them; empty before the first
+        view."""
+        return self._total
 
     @property
     def fleet(self) -> Membership | None:
@@ -202,9 +201,10 @@ class LeaseKeeper:
         return frozenset(w.worker_id for w in workers if group in w.groups) - {self._me}
 
     @property
-    def shards_beyond(self) -> int:
-        """Number of held shards that are not among these: their lane was made narrower, and nothing
-        is in them any more. They are kept, because a task may still come by the old width."""
+    def shards_beyond(self) -> Mapping[str, int]:
+        """Number of held shards of each group that are not among these: their lane was made
+        narrower, and nothing is in them any more. They are kept, because a task may still come by
+        the old width."""
         return self._beyond
 
     def observe(self, membership: Membership, trusted_until: float, sent_s: float) -> None:
@@ -232,7 +232,9 @@ class LeaseKeeper:
         if (place := self._standby.observe(self._membership)) is not None:
             self._announce(place)
         listed = set(membership.shards)
-        self._beyond = sum(shard not in listed for _, shard in self._held)
+        self._beyond = Counter(group for group, shard in self._held if shard not in listed)
+        served = {group for each in self._membership.workers for group in each.groups}
+        self._total = dict.fromkeys(served, len(membership.shards))
         if any(w.worker_id == self._me and w.capacity == 0 for w in membership.workers):
             self._announced.set()
         else:

@@ -218,7 +218,7 @@ class Worker:
         self.beats, self.background = assembly.background(jobs_of(self, self._store), self._rng)
 
     def _change_settings(self, live: Live) -> None:
-        self.scheduler.limits.set_groups(live.groups)
+        self.scheduler.limits.set_groups(live.groups, live.reads)
         self.scheduler.change_settings(live.queues, live.targets)
         self.backlog.follow(live)
 

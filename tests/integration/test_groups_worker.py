@@ -14,6 +14,7 @@ import late
 from late.config import WorkerConfig
 from late.control import Control
 from late.errors import ConfigError
+from late.model.task import CONTROL_QUEUE
 from late.outbox import connect
 from late.testing import drain
 from late.worker.worker import Worker
@@ -236,3 +237,32 @@ def test_a_replay_with_a_rate_runs_all_and_what_waits_too(url: str, control: Con
     assert Counter(ran) == Counter(("audit", n, n < 25) for n in range(30))
     found = control.verify(group="audit")
     assert (found.problems, found.totals.waiting) == ((), 0)
+
+
+async def test_a_group_takes_no_part_of_the_limits_of_queues_that_it_does_not_read(
+    url: str, control: Control
+) -> None:
+    """Four at once beside a worker of a group of another queue; two of each that read it."""
+    release, running = asyncio.Event(), Counter[str]()
+    app = late.App(url)
+
+    @app.task(queue="orders")
+    async def wait(ctx: late.AsyncContext, n: int) -> None:
+        running[ctx.group] += 1
+        await release.wait()
+
+    control.queues.change("queue", "orders", {"concurrency": 4})
+    control.groups.create("post", queues=["mail"], start="now")
+    control.groups.create("audit", queues=["orders"], start="now")
+    assert control.queues.live().reads["post"] == {"mail", CONTROL_QUEUE}
+    async with working(app, "post"), working(app, "default"):
+        await asyncio.to_thread(enqueue, app, range(40), task="wait")
+        try:
+            await until(lambda: running["default"] == 4, 30)
+            async with working(app, "audit"):
+                await until(lambda: running["audit"] == 2, 30)
+                await asyncio.sleep(0.5)
+                assert running == {"default": 4, "audit": 2}
+                release.set()
+        finally:
+            release.set()

@@ -233,7 +233,7 @@ async def test_background_leaves_room_in_the_pool_of_shared_transactions() -> No
 def test_a_limited_queue_keeps_to_the_room_of_the_background() -> None:
     limits = Limits()
     limits.set({"q": QueueSettings(concurrency=100)}, {}, 0)
-    limits.begin(1, 1, 0)
+    limits.begin({"g": 1}, {"g": 1}, 0)
     queues = ReadyQueues("g", limits)
     for number in range(10):
         each = entry(number)

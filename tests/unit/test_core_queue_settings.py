@@ -113,7 +113,7 @@ def test_a_tick_of_rate_wakes_the_loop() -> None:
     for _ in range(3):
         world.enqueue()
     world.read_page()
-    world.limits.begin(1, 1, world.now_us)
+    world.limits.begin({"g": 1}, {"g": 1}, world.now_us)
     world.grant(10)
     assert len(world.running) == 1
     assert world.limits.opens_at_us == world.now_us + SECOND // 2
@@ -251,7 +251,7 @@ def test_random_lives_under_knobs_that_turn(seed: int) -> None:
             case 2 | 3:
                 world.read_page()
             case 4 | 5:
-                world.limits.begin(1, 1, world.now_us)
+                world.limits.begin({"g": 1}, {"g": 1}, world.now_us)
                 world.grant(rng.randrange(5))
             case 6:
                 world.answer()

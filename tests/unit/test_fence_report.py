@@ -174,14 +174,16 @@ async def test_each_shard_of_a_group_gets_its_own_schedules() -> None:
 
 async def test_empty_shards_beyond_the_lane_claim_no_part_of_the_fleets_limits() -> None:
     limits = Limits(slots=1)
-    shares: list[tuple[int, int]] = []
+    shares: list[tuple[Any, Any]] = []
     limits.begin = lambda mine, total, now_us: shares.append((mine, total))  # type: ignore[method-assign]
-    it = Watched(limits=limits, shards_total=lambda: 8, shards_beyond=lambda: 3)
+    it = Watched(
+        limits=limits, shards_total=lambda: {"default": 8}, shards_beyond=lambda: {"default": 3}
+    )
     for shard in range(5):
         lease = Lease("default", ShardId(shard), "me", Epoch(1), 1, Cursor(""), (), {})
         it.scheduler.acquired([lease])
     it.scheduler._pass()
-    assert shares == [(2, 8)]
+    assert shares == [({"default": 2}, {"default": 8})]
 
 
 async def test_the_settlements_of_the_journal_are_counted_and_no_others() -> None:

@@ -145,7 +145,7 @@ def test_the_rate_of_a_key_wakes_the_loop() -> None:
     for _ in range(4):
         world.enqueue(limit_key="shop-7")
     world.read_page()
-    world.limits.begin(1, 1, world.now_us)
+    world.limits.begin({"g": 1}, {"g": 1}, world.now_us)
     world.grant(9)
     assert len(world.running) == 2, "the starts of one second"
     assert world.limits.opens_at_us == world.now_us + SECOND // 2
@@ -253,7 +253,7 @@ def live(world: KeyWorld, rng: random.Random, choices: list[QueueSettings]) -> N
         case 2 | 3:
             world.read_page()
         case 4 | 5:
-            world.limits.begin(1, 1, world.now_us)
+            world.limits.begin({"g": 1}, {"g": 1}, world.now_us)
             world.grant(rng.randrange(6))
         case 6:
             world.answer()

@@ -325,11 +325,12 @@ async def test_what_a_narrower_lane_has_left_is_kept_and_not_counted() -> None:
         fleet = Fleet(clock)
         async with running(fleet):
             await fleet.show(fleet.view())
-            assert (fleet.keeper.shards_total, fleet.keeper.shards_beyond) == (8, 0)
+            assert (fleet.keeper.shards_total, fleet.keeper.shards_beyond) == ({"default": 8}, {})
             fleet.shards = fleet.shards[:3]
             await fleet.show(fleet.view())
             assert fleet.held() == list(range(8))
-            assert (fleet.keeper.shards_total, fleet.keeper.shards_beyond) == (3, 5)
+            assert fleet.keeper.shards_total == {"default": 3}
+            assert fleet.keeper.shards_beyond == {"default": 5}
 
 
 async def test_an_old_view_takes_nothing_away() -> None:

@@ -188,7 +188,7 @@ def test_tasks_without_a_knob_have_no_flow() -> None:
 def test_a_limit_of_the_fleet_is_shared_by_shards(mine: int, total: int, most: int) -> None:
     limits = Limits()
     limits.set({"q": QueueSettings(concurrency=10)}, {}, 0)
-    limits.begin(mine, total, 0)
+    limits.begin({"g": mine}, {"g": total}, 0)
     flow = Flow("q", "local")
     assert sum(started(limits, n, flow) for n in range(20)) == most
     limits.ended([outcome(0)], 0)
@@ -223,7 +223,7 @@ def test_an_attempt_has_the_shortest_time_out_of_its_settings(
 def test_a_rate_is_shared_and_says_when_to_look() -> None:
     limits = Limits()
     limits.set({"q": QueueSettings(rate=10, burst=10)}, {}, 0)
-    limits.begin(2, 4, 0)
+    limits.begin({"g": 2}, {"g": 4}, 0)
     flow = Flow("q", "local")
     assert sum(started(limits, n, flow) for n in range(20)) == 5
     assert limits.opens_at_us == S // 5

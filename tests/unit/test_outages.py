@@ -289,7 +289,7 @@ def ready(limits: Limits, jobs: range, others: int = 0) -> ReadyQueues:
 
 
 def starts(limits: Limits, made: ReadyQueues, now_us: int = 0) -> list[int]:
-    limits.begin(1, 1, now_us)
+    limits.begin({"g": 1}, {"g": 1}, now_us)
     made.open(now_us, {"local": 16})
     found = []
     while (each := made.next()) is not None:
@@ -341,7 +341,7 @@ def test_what_is_not_judged_by_its_name_is_not_held_back_by_it(off: str) -> None
     failures(limits, range(10))
     rule = {"q" if off == "queue" else "local": QueueSettings(smart_retry=False)}
     limits.set(rule if off == "queue" else {}, rule if off == "target" else {}, 0)
-    limits.begin(1, 1, 0)
+    limits.begin({"g": 1}, {"g": 1}, 0)
     flow = limits.flow("g", entry(1, target="svc" if off == "breaker" else "local"))
     assert flow is None or flow.out is None
 

@@ -21,7 +21,7 @@ def flows(settings: QueueSettings, number: int, **fields: object) -> tuple[Ready
     """A shard with so many ready tasks of one queue."""
     limits = Limits()
     limits.set({"q": settings}, {}, 0)
-    limits.begin(1, 1, 0)
+    limits.begin({"g": 1}, {"g": 1}, 0)
     made = ReadyQueues("g", limits)
     for n in range(number):
         each = entry(n, **fields)
@@ -54,7 +54,7 @@ def test_what_waits_for_its_transaction_stays() -> None:
     """Parked, a backlog of such tasks would cost two rows of the timer table each, and a minute."""
     limits = Limits([TRANSACTION_POOL, "mail"])
     limits.set({}, {}, 0)
-    limits.begin(1, 1, 0)
+    limits.begin({"g": 1}, {"g": 1}, 0)
     made = ReadyQueues("g", limits)
     for n in range(1_000):
         each = entry(n, target="mail" if n % 2 else TRANSACTION_POOL)
@@ -83,7 +83,7 @@ def test_what_a_knob_holds_back_leaves_once_its_speed_is_known() -> None:
 def test_a_task_that_was_cancelled_holds_nobody_behind_it_back() -> None:
     limits = Limits()
     limits.set({"q": QueueSettings(paused=True)}, {}, 0)
-    limits.begin(1, 1, 0)
+    limits.begin({"g": 1}, {"g": 1}, 0)
     made = ReadyQueues("g", limits)
     entries = [entry(n) for n in range(300)]
     for each in entries:
@@ -129,7 +129,7 @@ def tenants(begun: Iterable[Entry]) -> Counter[str]:
 def test_a_lone_tenant_uses_every_slot_and_others_come_before_it() -> None:
     limits = Limits(slots=8)
     limits.set({"q": FAIR}, {}, 0)
-    limits.begin(1, 1, 0)
+    limits.begin({"g": 1}, {"g": 1}, 0)
     made, other = ReadyQueues("g", limits), ReadyQueues("g", limits)
     made.push_all(of_tenant("flood", 0, 100))
     begun = starts(made, 0, 8)
@@ -145,7 +145,7 @@ def test_a_lone_tenant_uses_every_slot_and_others_come_before_it() -> None:
 def test_in_one_shard_no_slot_stays_empty_and_the_small_ones_have_theirs() -> None:
     limits = Limits(slots=8)
     limits.set({"q": FAIR}, {}, 0)
-    limits.begin(1, 1, 0)
+    limits.begin({"g": 1}, {"g": 1}, 0)
     made = ReadyQueues("g", limits)
     made.push_all(of_tenant("flood", 0, 100) + of_tenant("a", 500, 1) + of_tenant("b", 600, 3))
     assert tenants(starts(made, 0, 8)) == {"flood": 4, "a": 1, "b": 3}
@@ -154,7 +154,7 @@ def test_in_one_shard_no_slot_stays_empty_and_the_small_ones_have_theirs() -> No
 def test_tasks_of_a_shard_that_is_lost_hold_nobody_back() -> None:
     limits = Limits(slots=8)
     limits.set({"q": FAIR}, {}, 0)
-    limits.begin(1, 1, 0)
+    limits.begin({"g": 1}, {"g": 1}, 0)
     made, lost = ReadyQueues("g", limits), ReadyQueues("g", limits)
     lost.push_all(of_tenant("small", 500, 5))
     made.push_all(of_tenant("flood", 0, 100))
@@ -172,7 +172,7 @@ def ready(*targets: str) -> ReadyQueues:
     """A shard with a ready task for each of these targets, whose queue has a knob."""
     limits = Limits({*targets} - {"local"})
     limits.set({"q": QueueSettings(timeout_s=30.0)}, {}, 0)
-    limits.begin(1, 1, 0)
+    limits.begin({"g": 1}, {"g": 1}, 0)
     made = ReadyQueues("g", limits)
     for n, target in enumerate(targets):
         each = entry(n, target=target)
@@ -215,7 +215,7 @@ def test_a_pulled_queue_is_asked_for_while_consumers_wait() -> None:
 def test_each_of_many_tenants_keeps_one() -> None:
     limits = Limits()
     limits.set({"q": QueueSettings(paused=True)}, {}, 0)
-    limits.begin(1, 1, 0)
+    limits.begin({"g": 1}, {"g": 1}, 0)
     made = ReadyQueues("g", limits)
     for n in range(600):
         each = entry(n, target=f"t{n % 300}")

@@ -25,7 +25,7 @@ def test_a_task_that_is_known_under_another_queue_is_called_a_few_at_a_time() ->
 def test_what_nobody_fetched_under_a_slow_rate_is_called_once_the_rate_is_lifted() -> None:
     made = world(60)
     made.turn(mail=QueueSettings(rate=0.1))
-    made.limits.begin(1, 1, made.now_us)
+    made.limits.begin({"g": 1}, {"g": 1}, made.now_us)
     park(made, 6.0)
     assert {row.reason for row in made.timers.values()} == {"unfetched"}
     assert all(due_us - made.now_us < FAR_US for due_us, _ in made.timers)

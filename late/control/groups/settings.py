@@ -6,7 +6,16 @@ from collections.abc import Mapping
 from typing import Any
 
 import msgspec
-from sqlalchemy import Connection, Engine, delete, insert, select
+from sqlalchemy import (
+    Connection,
+    Engine,
+    Select,
+    delete,
+    insert,
+    literal_column,
+    select,
+    union_all,
+)
 
 from late.control import audit
 from late.control.groups import groups
@@ -14,8 +23,8 @@ from late.errors import Conflict
 from late.model import group_settings
 from late.model.group_settings import KEY, GroupSettings
 from late.schema.engine import write
-from late.schema.tables import meta
-from late.store.common.groups import is_shadow
+from late.schema.tables import group, meta
+from late.store.common.groups import is_shadow, reads_of
 
 
 def all_of(connection: Connection) -> dict[str, GroupSettings]:
@@ -24,9 +33,34 @@ def all_of(connection: Connection) -> dict[str, GroupSettings]:
     Raises:
         InvalidPolicy: this version cannot read a row.
     """
+    return group_settings.of_meta({row.key: row.value for row in connection.execute(_kept())})
+
+
+def with_queues(
+    connection: Connection,
+) -> tuple[dict[str, GroupSettings], dict[str, frozenset[str]]]:
+    """Read, by one statement, what `all_of` reads, and the queues of each group that does not read
+    all.
+
+    Raises:
+        InvalidPolicy: this version cannot read a row.
+    """
+    some = select(group.c.name, group.c.queues, literal_column("1"))
+    kept = _kept().add_columns(literal_column("0"))
+    facts, reads = {}, {}
+    for name, text, is_group in connection.execute(
+        union_all(kept, some.where(group.c.queues.is_not(None)))
+    ):
+        if is_group:
+            reads[name] = reads_of(text, None, None).queues or frozenset()
+        else:
+            facts[name] = text
+    return group_settings.of_meta(facts), reads
+
+
+def _kept() -> Select[tuple[str, str]]:
     end = KEY[:-1] + chr(ord(KEY[-1]) + 1)
-    kept = select(meta.c.key, meta.c.value).where(meta.c.key >= KEY, meta.c.key < end)
-    return group_settings.of_meta({row.key: row.value for row in connection.execute(kept)})
+    return select(meta.c.key, meta.c.value).where(meta.c.key >= KEY, meta.c.key < end)
 
 
 def change(engine: Engine, name: str, changes: Mapping[str, Any]) -> None:

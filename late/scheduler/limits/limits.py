@@ -6,8 +6,10 @@ is fair. Tasks without any limit have no flow and cost nothing here.
 **How a limit of the fleet is kept by workers that do not talk:** each takes the share of its
 shards. Producers spread over the shards evenly, and a shard has one owner, so with `k` of `n`
 shards it starts `rate * k / n` a second and runs `floor(concurrency * k / n)` at once, one at
-least. The sum is never above the limit, if that is not below the number of workers; it is below
-it by less than one per worker. While shards change hands, both may count a shard for one heartbeat.
+least. The shards are those of the groups that read the queue (`fleet_share.py`), and of all groups
+for a target. The sum is never above the limit, if that is not below the number of workers; it is
+below it by less than one per worker. While shards change hands, both may count a shard for one
+heartbeat.
 """
 
 from __future__ import annotations
@@ -31,6 +33,7 @@ from late.model.task import (
     Record,
     TaskId,
 )
+from late.scheduler.limits.fleet_share import FleetShare
 from late.scheduler.limits.key_limits import limits_keys
 from late.scheduler.limits.limiter import Limiter, shows_health
 from late.scheduler.limits.outages import Name, Outages
@@ -78,6 +81,7 @@ class Limits:
         self._targets: dict[str, Limiter] = {
             name: Limiter(_default(name), 0) for name in sorted(self._remote)
         }
+        self._share = FleetShare()
         self.outages = Outages()
         """The outages of what handlers in this process need. A protected target has a circuit
         breaker."""
@@ -100,8 +104,15 @@ class Limits:
         self.version = 0
         """Rises when flows may have changed."""
 
-    def set_groups(self, groups: Mapping[str, GroupSettings]) -> None:
-        """Take in the settings of groups as the database has them now; `set` is to follow."""
+    def set_groups(
+        self, groups: Mapping[str, GroupSettings], reads: Mapping[str, Collection[str]] = {}
+    ) -> None:
+        """Take in the settings of groups as the database has them now; `set` is to follow.
+
+        Args:
+            reads: the queues of each group that does not read all.
+        """
+        self._share.reads = reads
         self.max_ages_us = {
             name: round(each.max_age_s * 1_000_000)
             for name, each in groups.items()
@@ -144,12 +155,14 @@ class Limits:
                 limiter.running += 1
                 limiter.tenants[flow.tenant] += 1
 
-    def begin(self, mine: int, total: int, now_us: int) -> None:
-        """Begin a pass of a worker that has `mine` of `total` shards."""
+    def begin(self, mine: Mapping[str, int], total: Mapping[str, int], now_us: int) -> None:
+        """Begin a pass of a worker that has `mine` of the `total` shards, by group."""
         self.opens_at_us = None
-        for limiters in (self._queues, self._targets):
-            for limiter in limiters.values():
-                limiter.share(max(1, mine), max(1, mine, total), now_us)
+        self._share.begin(mine, total)
+        for name, limiter in self._queues.items():
+            _take(limiter, self._share.of(name), now_us)
+        for limiter in self._targets.values():
+            _take(limiter, self._share.whole, now_us)
         if self.outages.out != self._probes.keys():
             known = {name: limiter.settings for name, limiter in self._probes.items()}
             wanted = {name: known.get(name, PROBES) for name in self.outages.out}
@@ -402,6 +415,11 @@ def _header(record: Record, key: str) -> str:
         return _headers.decode(record.headers).get(key, "")
     except msgspec.DecodeError:
         return ""
+
+
+def _take(limiter: Limiter, share: tuple[int, int], now_us: int) -> None:
+    mine, total = share
+    limiter.share(max(1, mine), max(1, mine, total), now_us)
 
 
 def _less(tenants: Counter[str], tenant: str) -> None:
