@@ -30,8 +30,10 @@ export class Refused extends Error {
  * @returns {Promise<{task_id: string, created: boolean}>}
  */
 export async function put(server, queue, task, { token } = {}) {
-  // Without a key of its own a repeat after a lost answer would be a second task.
-  const body = JSON.stringify({ unique_key: crypto.randomUUID(), ...task })
+  // Without a key of its own a repeat after a lost answer would be a second task. A key lives as
+  // long as its task, and that may have ended before the repeat: so it stays taken for an hour.
+  const own = task.unique_key ? {} : { unique_key: crypto.randomUUID(), unique_for_s: 3600 }
+  const body = JSON.stringify({ ...own, ...task })
   const headers = { 'content-type': 'application/json' }
   if (token) headers.authorization = `Bearer ${token}`
   for (let attempt = 1; ; attempt += 1) {

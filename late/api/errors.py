@@ -119,7 +119,7 @@ def message_of(error: BaseException, code: Code) -> str:
     if not code.shown:
         return {
             "unavailable": "the database does not answer; of an enqueue nothing is known, "
-            "so repeat it with the same unique_key",
+            "so repeat it with the same unique_key and a unique_for that is longer than you try",
         }.get(code.word, "an error of the server; its log says more")
     return " ".join(str(error).split())[:500] or code.word
 

@@ -41,12 +41,17 @@ type Client struct {
 	Pause time.Duration
 }
 
-// Put enqueues one task. With its unique key it may be repeated after any failure; without one it
-// gets one, because otherwise a repeat after a lost answer would be a second task.
+// Put enqueues one task. Without a unique key it gets one, because otherwise a repeat after a lost
+// answer would be a second task. A key lives as long as its task, and that may have ended before the
+// repeat: so it stays taken for an hour. Beside a key of yours, set UniqueForS for the same reason.
 func (c *Client) Put(ctx context.Context, queue string, task Put) (Accepted, error) {
 	var accepted Accepted
 	if task.UniqueKey == "" {
 		task.UniqueKey = fmt.Sprintf("%016x%016x", random(), random())
+		if task.UniqueForS == nil {
+			keyFor := 3600.0
+			task.UniqueForS = &keyFor
+		}
 	}
 	err := c.call(ctx, "queues/"+url.PathEscape(queue)+"/tasks", task, &accepted)
 	return accepted, err

@@ -81,6 +81,9 @@ func TestPutIsRepeatedWithTheSameKey(t *testing.T) {
 	if len(sent) != 3 || key == nil || sent[1]["unique_key"] != key || sent[2]["unique_key"] != key {
 		t.Fatal(sent)
 	}
+	if sent[2]["unique_for_s"] != 3600.0 {
+		t.Fatal("the task may have ended before the repeat", sent)
+	}
 }
 
 func TestARefusalIsNotRepeated(t *testing.T) {

@@ -48,9 +48,14 @@ export class Client {
     this.#pauseMs = pauseMs
   }
 
-  /** Enqueue one task. Without a key of its own, a repeat after a lost answer would be a second task. */
+  /**
+   * Enqueue one task. Without a key of its own, a repeat after a lost answer would be a second task.
+   * A key lives as long as its task, and that may have ended before the repeat: so it stays taken for
+   * an hour. Beside a key of yours, set `unique_for_s` for the same reason.
+   */
   put(queue: string, task: Put, signal?: AbortSignal): Promise<Accepted> {
-    const body = { unique_key: randomUUID(), ...task }
+    const own = task.unique_key ? {} : { unique_key: randomUUID(), unique_for_s: 3600 }
+    const body = { ...own, ...task }
     return this.#again('POST', `queues/${encodeURIComponent(queue)}/tasks`, body, signal)
   }
 

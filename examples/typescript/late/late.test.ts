@@ -69,6 +69,7 @@ test('a put is repeated with the same key', async (t) => {
   assert.equal(keys.length, 3)
   assert.ok(keys[0])
   assert.equal(new Set(keys).size, 1)
+  assert.equal(server.of('tasks')[2]?.['unique_for_s'], 3600, 'its task may have ended before the repeat')
 })
 
 test('a refusal is not repeated', async (t) => {
