@@ -350,7 +350,7 @@ def _effects(found: Reset, place: str | int) -> None:
 
 def _window(found: Reset, place: str | int) -> None:
     """Print which tasks the group reads from there on, and how long a rate makes that."""
-    from late.cli.group_window import say_kept
+    from late.cli.group_window import EFFECTS_AGAIN, say_kept
     from late.control.views import Count
 
     if found.queues:
@@ -364,6 +364,8 @@ def _window(found: Reset, place: str | int) -> None:
         took = output.age(total.n / found.rate)
         text = f"at a rate of {found.rate:g}/s it takes {least}{took}; new tasks wait behind them"
         output.line(False, {}, text)
+    if total.n:
+        output.line(False, {}, EFFECTS_AGAIN)
 
 
 def _one(found: GroupView, json: bool) -> None:

@@ -10,6 +10,10 @@ from late.cli import options, output
 from late.errors import ConfigError
 from late.schema.engine import EPOCH
 
+EFFECTS_AGAIN = (
+    "handlers do again what they did, also with transaction=True; ctx.once() alone does not"
+)
+
 if TYPE_CHECKING:
     from late.control import Control
     from late.control.groups.window import WindowReplay
@@ -99,6 +103,7 @@ def _rehearsed(found: WindowReplay) -> None:
         least = "at least " if found.copied.capped else ""
         took = output.age(found.copied.n / found.rate)
         output.line(False, {}, f"at a rate of {found.rate:g}/s it takes {least}{took}")
+        output.line(False, {}, EFFECTS_AGAIN)
 
 
 def say_kept(kept_us: int | None, since_us: int) -> None:

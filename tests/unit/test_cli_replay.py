@@ -45,6 +45,7 @@ def test_a_replay_is_rehearsed_and_then_has_its_rate(cli: Cli) -> None:
         assert "orders" in shown
         assert "what is older is not kept; `late retention 7d`" in shown
         assert "at a rate of 0.5/s it takes 6.0s" in shown
+        assert "handlers do again what they did, also with transaction=True" in shown
         unasked = cli(*asked)
         assert (unasked.code, "this resets group default" in unasked.err) == (2, True)
         assert "Would reset group default" in unasked.out
@@ -97,6 +98,7 @@ def test_a_window_is_rehearsed_and_then_replayed(cli: Cli) -> None:
     assert "orders" in shown
     assert "what is older is not kept; `late retention 7d`" in shown
     assert "at a rate of 100/s it takes" in shown
+    assert "handlers do again what they did, also with transaction=True" in shown
     assert cli.fine(*command, "--dry-run", "--json").json["copied"]["n"] == 3
     assert "this replays 3: give --yes" in cli(*command).err
     done = cli.fine(*command, "--yes")
