@@ -232,6 +232,8 @@ class WorkerReport(msgspec.Struct, frozen=True, omit_defaults=True):
     than ten; negative: it is ahead."""
     unlisted: str = ""
     """The worker's name, if its list of members does not have it: it owns no shard."""
+    deaf: str = ""
+    """Why nothing tells it of commits while it sleeps, where something could."""
     settling_since_us: int | None = None
     """The time since when a settlement is under way and unanswered; None if none is."""
 

@@ -431,6 +431,10 @@ class WakeUps(Protocol):
         """True if notices can arrive."""
 
     @property
+    def unable(self) -> str:
+        """Why notices cannot arrive; empty if they can, or if that is not known (yet)."""
+
+    @property
     def tells_of_fleet(self) -> bool:
         """True if joins, leaves, grants, releases and offers are told of, too."""
 

@@ -201,6 +201,11 @@ class Tailer:
             and self._announcement.stands
         )
 
+    @property
+    def deaf(self) -> str:
+        """Why `wake_ups` cannot tell of commits; empty if they can, or if there are none."""
+        return "" if self._wake_ups is None else self._wake_ups.unable
+
     async def listen(self, changed: Callable[[], None] = lambda: None) -> None:
         """Take the notices of `wake_ups` until cancelled. `changed` is called for changes of the
         fleet."""

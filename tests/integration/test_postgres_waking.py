@@ -13,6 +13,7 @@ import pytest
 
 import late
 from late.config import WorkerConfig
+from late.control import Control
 from late.outbox import connect
 from late.schema import migrate
 from late.schema.notices import TELL_FLEET
@@ -219,9 +220,8 @@ async def test_a_worker_that_never_polls_runs_what_it_is_told_of(
         await worker.stop()
 
 
-async def test_a_pooler_that_forgets_the_listener_is_found_out(
-    url: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
+@pytest.fixture
+def forgetful(monkeypatch: pytest.MonkeyPatch) -> None:
     """As PgBouncer in transaction mode: LISTEN succeeds, and goes with its session."""
 
     async def pooled(conninfo: dict[str, object]) -> Any:
@@ -239,12 +239,35 @@ async def test_a_pooler_that_forgets_the_listener_is_found_out(
     connect_direct = wake_ups.connect
     monkeypatch.setattr(wake_ups, "connect", pooled)
     monkeypatch.setattr(wake_ups, "TEST_S", 0.2)
+
+
+@pytest.mark.usefixtures("forgetful")
+async def test_a_pooler_that_forgets_the_listener_is_found_out(url: str) -> None:
     made = PostgresWakeUps(url, prepared=True)
     async with listening(made):
         assert "LATE_LISTEN_URL" in made.unable
         assert not await made.announce()
         with closing(producer(url)) as service:
             assert service.execute("select last_value from late_waiting").fetchall() == [(1,)]
+
+
+@pytest.mark.usefixtures("forgetful")
+async def test_the_doctor_names_a_worker_that_cannot_listen(url: str) -> None:
+    def said() -> str:
+        with Control(url) as control:
+            return next(each.detail for each in control.doctor() if each.name == "wake-ups")
+
+    worker = Worker(late.App(url), settings=WorkerConfig(waking="on"))
+    await worker.start()
+    try:
+        async with asyncio.timeout(60):
+            while "1 live workers are not told" not in (told := await asyncio.to_thread(said)):
+                await asyncio.sleep(0.2)
+        assert worker.address in told
+        assert "LATE_LISTEN_URL" in told
+    finally:
+        await worker.stop()
+    assert "are not told" not in said()
 
 
 def test_a_plain_server_allows_it() -> None:

@@ -14,6 +14,7 @@ from sqlalchemy import Connection, func, select, text
 from late.control.doctor import bounds, lane_workers, table_sizes
 from late.control.doctor.lane_workers import live_workers
 from late.control.groups.lag import unread
+from late.control.reports import reports
 from late.control.schedule_rows import jitters, schedule_of
 from late.control.sql.last_settlement import Journal, journals
 from late.control.sql.rows import now_us, seconds
@@ -31,6 +32,7 @@ from late.store.common.groups import reads_of
 ROWS = 1_000
 """Rows of one (group, shard) that are looked at."""
 LATE_S = 60.0
+PREPARED = "max_prepared_transactions"
 PER_WORKER = 9
 """Connections to PostgreSQL that one worker takes at most, its heartbeat's among them. Those of its
 handlers, one per slot as a rule, are not: whether they use any is not known here."""
@@ -271,10 +273,20 @@ def _waking(connection: Connection) -> Check:
     ).one()
     if not sequence:
         return Check("wake-ups", "warning", "the sequence late_waiting is missing: late migrate")
+    told = [each.report for each in reports(connection) if each.live]
+    # Where transactions can be prepared, a worker does not ask for notices unless it is told to.
+    deaf = [each for each in told if each.deaf and not each.deaf.startswith(PREPARED)]
+    if deaf:
+        names = ", ".join(f"{each.address} ({each.deaf})" for each in deaf[:5])
+        return Check(
+            "wake-ups", "warning",
+            f"{len(deaf)} live workers are not told of commits and poll, so the first task after a "
+            f"silence waits for up to a second: {names}",
+        )  # fmt: skip
     if prepared:
         return Check(
             "wake-ups", "ok",
-            f"max_prepared_transactions is {prepared}: only workers with waking=on are told of "
+            f"{PREPARED} is {prepared}: only workers with waking=on are told of "
             "commits while they sleep (docs/waking.md)",
         )  # fmt: skip
     return Check("wake-ups", "ok", "workers that sleep are told of commits")

@@ -78,7 +78,7 @@ class SqliteWakeUps:
         self._timer_s = 0.0
         """Its time. uvloop makes handles without one for what is due at once."""
         self._broken: asyncio.Future[None] | None = None
-        self._unable = ""
+        self.unable = ""
 
     @property
     def ready(self) -> bool:
@@ -101,8 +101,8 @@ class SqliteWakeUps:
             try:
                 await self._listen()
             except (OSError, sqlite3.Error) as error:
-                if self._unable != str(error):
-                    self._unable = str(error)
+                if self.unable != str(error):
+                    self.unable = str(error)
                     logger.warning("no notices of commits, tasks are found by polling: %s", error)
             await asyncio.sleep(AGAIN_S)
 
@@ -142,7 +142,7 @@ class SqliteWakeUps:
             stack.enter_context(closing(connection))
             (self._seen,) = connection.execute(LOOK).fetchall()
             stack.callback(self._end)
-            self._connection, self._unable = connection, ""
+            self._connection, self.unable = connection, ""
             if self._set_watch():
                 self._watch = None  # a test only: nobody has asked
             loop.add_reader(self._inotify, self._written)

@@ -143,10 +143,12 @@ class Reporter:
     def is_due(self, told: WorkerReport) -> bool:
         """Return whether it is to be written now: what changes while there is trouble, at once."""
         if self._said is None:
-            return told.matters or bool(told.queues)
+            return told.matters or bool(told.queues or told.deaf)
         waited = self._monotonic() >= self._said_s + WRITE_EVERY_S
         if not told.matters:  # once, to say that it is over: at once, if there was trouble
             over = self._said.troubled or (self._said.matters and waited)
+            if told.deaf != self._said.deaf:
+                return True
             return over or self._monotonic() >= self._said_s + QUEUES_EVERY_S
         if waited:
             return True
@@ -219,6 +221,7 @@ def report_of(worker: WorkerView) -> WorkerReport:
         clock_off_s=_clock_off_s(worker),
         silent=_silent(worker),
         unlisted=worker.members.unlisted,
+        deaf=_line(worker.tailer.deaf),
         settling_since_us=(
             now_us - round(settling_s * 1_000_000) if settling_s > UNANSWERED_S else None
         ),
