@@ -159,6 +159,11 @@ class StoreRefused(StoreError):
     """A guard refused to start: a standby, a restored or cloned copy, an unsafe setting."""
 
 
+class DatabaseReplaced(StoreRefused):
+    """The file of the database was replaced or moved while this process had it open (SQLite).
+    Nothing helps but a start of the process."""
+
+
 class DispatchError(LateError):
     """A task could not be handed to its target."""
 

@@ -147,6 +147,12 @@ primary, or a restore to a point in time.
 | a standby | | refused | | |
 | a physical copy | **runs** | **runs** | refused | **runs** |
 
+On SQLite a file that is moved, deleted or replaced **under a running worker** ends that worker,
+within a heartbeat, with exit code 1 and a line that says so. Until then no transaction of its
+handlers begins in the new file, and an attempt that is refused one is not counted. Producers in
+other processes have no such guard: one with an open connection goes on to commit into the old file,
+and its tasks are lost with that. Stop all before the file changes: [backup and restore](backup.md).
+
 A copy that runs cannot be told from its original after a fail-over: it went back, or forked, with
 all that is in it. Take care that the original has ended before a worker opens such a copy. After a
 restore, tasks that ended later than what was restored run again: [backup and restore](backup.md).

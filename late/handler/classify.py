@@ -17,7 +17,7 @@ from typing import Protocol
 
 import msgspec
 
-from late.errors import DecodeError, SoftTimeLimit
+from late.errors import DatabaseReplaced, DecodeError, SoftTimeLimit
 from late.handler.outcomes import AlreadyDone, Discard, Kept, Nack, Retry, Signal, Snooze
 from late.model.task import Counts, Kind
 
@@ -61,6 +61,8 @@ class Verdict(msgspec.Struct, frozen=True, omit_defaults=True):
 DONE = Verdict("done")
 EXPIRED = Verdict("expired")
 INTERRUPTED = Verdict("interrupted")
+REPLACED_US = 5_000_000
+"""An attempt that was refused a connection runs again after this time: the worker is gone then."""
 GIVEN_BACK = Verdict("interrupted", begun=False)
 UNKNOWN = Verdict("not_capable", reason="unknown_handler", begun=False)
 
@@ -96,6 +98,8 @@ def raised(error: BaseException, rule: RetryRule | None, scrub: Scrub | None = N
     if isinstance(error, DecodeError):
         kind: Kind = "not_capable" if error.elsewhere else "dead"
         return Verdict(kind, error=text, reason=error.reason)
+    if isinstance(error, DatabaseReplaced):  # The worker stops: no fault of the task.
+        return Verdict("snooze", error=text, after_us=REPLACED_US)
     if isinstance(error, SoftTimeLimit):
         return Verdict("failed", error=text, overloaded=True)
     return Verdict("failed", error=text, retryable=_retryable(error, rule))

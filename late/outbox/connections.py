@@ -19,7 +19,7 @@ from types import ModuleType
 from typing import Any, TypeVar
 from urllib.parse import quote
 
-from late.errors import ConfigError, SchemaMismatch
+from late.errors import ConfigError, DatabaseReplaced, SchemaMismatch
 from late.notify.notifier import tell
 from late.observability.conflicts import current
 from late.outbox.adapters.sqlite import AsyncSqlite
@@ -29,6 +29,7 @@ from late.outbox.execute import run
 from late.outbox.idle_connections import IdleConnections
 from late.outbox.insert import Target
 from late.outbox.pending_wakeups import noting
+from late.schema import held_files
 from late.store.sqlite.guard import path_of
 
 T = TypeVar("T")
@@ -200,12 +201,18 @@ async def _begun_async(
 
 
 def open_sqlite(url: str, kind: type[Any] = sqlite3.Connection, **settings: Any) -> Any:
-    """Open the file at `url`, with a connection of `kind`."""
+    """Open the file at `url`, with a connection of `kind`.
+
+    Raises:
+        SchemaMismatch: there is no file.
+        DatabaseReplaced: it is not the file that a worker in this process has open.
+    """
     path = path_of(_plain(url))
     if not path.exists():
+        held_files.check(path)
         raise SchemaMismatch(f"there is no database at {url}: run `late migrate {url}`")
     where = f"file:{quote(str(path.absolute()))}?mode=rw&cache=private"
-    return sqlite3.connect(
+    connection = sqlite3.connect(
         where,
         uri=True,
         timeout=BUSY_TIMEOUT_S,
@@ -213,6 +220,12 @@ def open_sqlite(url: str, kind: type[Any] = sqlite3.Connection, **settings: Any)
         factory=kind,
         **settings,
     )
+    try:
+        held_files.check(path)
+    except DatabaseReplaced:
+        connection.close()
+        raise
+    return connection
 
 
 def _plain(url: str) -> str:

@@ -30,6 +30,7 @@ from late.errors import (
     causes,
 )
 from late.model.backoff import Backoff
+from late.schema import held_files
 from late.schema.sqlstates import error_of
 
 T = TypeVar("T")
@@ -169,24 +170,27 @@ def _sqlite_engine(parsed: URL, *, create: bool) -> Engine:
         if not memory and create:
             _make_private(path)
         # `_begin` below opens transactions: the module's own handling commits before DDL.
-        return sqlite3.connect(
+        connection = sqlite3.connect(
             path or ":memory:",
             timeout=BUSY_TIMEOUT_S,
             isolation_level=None,
             check_same_thread=False,
         )
+        if not memory:
+            _check_held(connection, path)
+        return connection
 
     engine = create_engine(parsed, creator=connect)
 
     @event.listens_for(engine, "connect")
     def _connect(_: object, record: ConnectionPoolEntry) -> None:
-        record.info["file"] = _file(path)
+        record.info["file"] = held_files.file_id(path)
 
     @event.listens_for(engine, "checkout")
     def _checkout(_: object, record: ConnectionPoolEntry, __: object) -> None:
         # A file that was moved or replaced still exists for the processes that have it open. So an
         # operator would read and change a file that no worker uses.
-        if not memory and record.info["file"] != _file(path):
+        if not memory and record.info["file"] != held_files.file_id(path):
             raise exc.DisconnectionError("another file has this name now")
 
     @event.listens_for(engine, "begin")
@@ -199,13 +203,13 @@ def _sqlite_engine(parsed: URL, *, create: bool) -> Engine:
     return engine
 
 
-def _file(path: str) -> tuple[int, int] | None:
-    """Return the identity of the file that has this name now; None if there is none."""
+def _check_held(connection: sqlite3.Connection, path: str) -> None:
+    """Refuse a connection to another file than the one that a store of this process has open."""
     try:
-        found = os.stat(path)
-    except OSError:
-        return None
-    return found.st_dev, found.st_ino
+        held_files.check(path)
+    except StoreRefused:
+        connection.close()
+        raise
 
 
 def write(engine: Engine, work: Callable[[Connection], T]) -> T:

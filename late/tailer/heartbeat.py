@@ -17,6 +17,7 @@ drift between the two clocks and what a worker does between looking and acting.
 |---|---|
 | transient error, no reply within the ttl | tried again with full jitter, within one beat |
 | any other error (schema, guard) | the same: an operator may repair it while we wait |
+| the file of the database was replaced | no trust and no beat any more; `until_refused` raises |
 | the worker's loop is blocked | beats go on until it counts as stalled; the last view waits |
 | the worker stalls (`resign`) | heartbeats with a ttl of 0, until it gets on again |
 | the process is paused | trust runs out by the monotonic clock, whatever was in flight |
@@ -42,7 +43,7 @@ import msgspec
 from late import events
 from late.clock import DatabaseClock, Monotonic
 from late.concurrency import Beats
-from late.errors import StoreError, StoreUnavailable
+from late.errors import DatabaseReplaced, StoreError, StoreUnavailable
 from late.events import Emitter
 from late.model.backoff import Backoff
 from late.store import open_store
@@ -129,6 +130,9 @@ class Heartbeat:
         self._sent_s = -math.inf
         self._stirred: asyncio.TimerHandle | None = None
         """Ends a longer pause after the usual one; None: nothing was told since the last beat."""
+        self._refused = asyncio.Event()
+        """It belongs to the caller's loop."""
+        self._refusal: DatabaseReplaced | None = None
         self._stopping = asyncio.Event()
         self._loop: asyncio.AbstractEventLoop | None = None
         """The thread's own."""
@@ -145,7 +149,7 @@ class Heartbeat:
     @property
     def resigned(self) -> bool:
         """True when this worker must not act, whatever it was told before."""
-        return self._resigned
+        return self._resigned or self._refusal is not None
 
     @property
     def reachable(self) -> bool:
@@ -204,6 +208,16 @@ class Heartbeat:
             self._thread.join(self._ttl_s + 2 * FAREWELL_S)
         self._trusted_until = -math.inf
 
+    async def until_refused(self) -> None:
+        """Wait until the database can never be this worker's again, in the loop of `start`.
+
+        Raises:
+            DatabaseReplaced: see above.
+        """
+        await self._refused.wait()
+        assert self._refusal is not None
+        raise self._refusal
+
     def _tell(self, call: Callable[[], None]) -> None:
         if self._loop is not None:
             with contextlib.suppress(RuntimeError):  # the loop is closed: it has ended already
@@ -256,6 +270,10 @@ class Heartbeat:
                 self._stirred = None
             try:
                 await self._beat(store)
+            except DatabaseReplaced as error:
+                self._refuse(error)
+                await self._stopping.wait()  # what runs beside goes on until then
+                return
             except Exception as error:
                 await self._failed(error, backoff.next_s())
                 continue
@@ -325,6 +343,13 @@ class Heartbeat:
             with contextlib.suppress(RuntimeError):  # the worker's loop is closed: it goes away
                 self._callers_loop.call_soon_threadsafe(self._hand_in)
         self.beats.beat()
+
+    def _refuse(self, error: DatabaseReplaced) -> None:
+        self._refusal = error
+        self._trusted_until = -math.inf
+        assert self._callers_loop is not None
+        with contextlib.suppress(RuntimeError):  # the worker's loop is closed: it goes away
+            self._callers_loop.call_soon_threadsafe(self._refused.set)
 
     def _hand_in(self) -> None:
         """Hand in the last view alone, in the caller's loop: a blocked loop would collect them all.

@@ -386,6 +386,7 @@ class Worker:
             ("tailer", self.tailer.run),
             ("hints", partial(assembly.take_hints, self.listener, self.tailer, self.heartbeat)),
             ("keeper", self.keeper.run),
+            ("heartbeat", self.heartbeat.until_refused),
             ("members", self.members.run),
             ("settings", self.settings_sync.run),
             ("background", self.background.run),
@@ -432,8 +433,7 @@ class Worker:
         return self._exit_code
 
     async def stop(self) -> None:
-        """Announce the stop, then stop against the flow: intake, what runs, its settlement, and
-        each lease as soon as its shard is quiet."""
+        """Announce the stop, then stop against the flow; a lease ends once its shard is quiet."""
         self._stop_asked.set()
         began = time.monotonic()
         # It works on until the peers know that they are about to get this worker's shards.

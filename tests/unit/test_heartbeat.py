@@ -13,7 +13,7 @@ from typing import Any, cast
 import pytest
 
 from late.clock import DatabaseClock
-from late.errors import SchemaMismatch, StoreUnavailable
+from late.errors import DatabaseReplaced, SchemaMismatch, StoreUnavailable
 from late.events import Emitter, Event
 from late.store.base import Membership, NameEnds, Store, WorkerInfo
 from late.tailer.heartbeat import Heartbeat
@@ -375,3 +375,20 @@ async def test_each_answer_is_a_beat_for_what_runs_beside_it() -> None:
         await heart.view()
         heart.beat.hurry()
         assert await asyncio.to_thread(over.wait, TIMEOUT_S)
+
+
+async def test_a_file_that_was_replaced_ends_the_beats_and_the_trust() -> None:
+    heart = Heart(ttl_s=60)
+    async with beating(heart):
+        await heart.view()
+        heart.pulse.faults.append(DatabaseReplaced("the file was replaced"))
+        heart.beat.hurry()
+        with pytest.raises(DatabaseReplaced):
+            await asyncio.wait_for(heart.beat.until_refused(), TIMEOUT_S)
+        assert heart.beat.trusted_until == -math.inf
+        heart.beat.resign(False)
+        assert heart.beat.resigned, "nothing brings it back"
+        beats = len(heart.pulse.beats)
+        heart.beat.hurry()
+        await asyncio.sleep(0.3)
+        assert len(heart.pulse.beats) == beats

@@ -43,12 +43,24 @@ from late.model.task import Attempt
 from late.observability import traces
 from late.outbox.idle_connections import IdleConnections
 from late.payload.subject_keys import SubjectKeyNeeded
+from late.schema import held_files
 
 GROUP_SIGNALS = (signal.SIGINT, signal.SIGTERM)
 
 
-def main(sock: socket.socket, url: str, app: str | None, modules: tuple[str, ...]) -> None:
-    """Serve the worker at the other end of `sock` until it closes it. Never returns normally."""
+def main(
+    sock: socket.socket,
+    url: str,
+    app: str | None,
+    modules: tuple[str, ...],
+    files: dict[str, held_files.FileId],
+) -> None:
+    """Serve the worker at the other end of `sock` until it closes it. Never returns normally.
+
+    Args:
+        files: the files of databases that the worker has open; see `held_files`.
+    """
+    held_files.inherit(files)
     for number in GROUP_SIGNALS:
         signal.signal(number, lambda *_: None)
     # The worker blocked them before it started this process, so that none arrives too early.

@@ -29,6 +29,7 @@ from late.errors import ConfigError
 from late.handler.classify import Refused, Scrub, Verdict, clean
 from late.model.backoff import Backoff
 from late.model.task import Attempt
+from late.schema import held_files
 
 START_S_MAX = 60.0
 """The time that a child may take to import."""
@@ -172,7 +173,7 @@ class Processes:
         ours.setblocking(False)
         process = multiprocessing.get_context("spawn").Process(
             target=child_end.main,
-            args=(theirs, self._url, self._app, self._modules),
+            args=(theirs, self._url, self._app, self._modules, held_files.listed()),
             name="late-child",
         )
         starting = asyncio.ensure_future(asyncio.to_thread(_start, process))

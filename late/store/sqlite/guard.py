@@ -15,6 +15,7 @@ from typing import Any
 from urllib.parse import quote, unquote
 
 from late.errors import ConfigError, SchemaMismatch, StoreRefused
+from late.schema import held_files
 from late.schema import version as schema_version
 from late.store.common.statement_counts import count
 from late.store.sqlite import write_lock
@@ -77,9 +78,11 @@ def connect(path: Path, url: str) -> sqlite3.Connection:
     Raises:
         SchemaMismatch: no such file, no schema, or one of another version.
         StoreRefused: an unknown build of SQLite, no write-ahead log, a log that loses tasks.
+        DatabaseReplaced: this process has another file open under this name.
     """
     check_build()
     if not path.exists():
+        held_files.check(path)
         # Never create it: an empty file would only move the mistake to a later message.
         raise SchemaMismatch(f"there is no database at {url}: run `late migrate {url}`")
     connection = sqlite3.connect(
@@ -90,6 +93,7 @@ def connect(path: Path, url: str) -> sqlite3.Connection:
         factory=CountedConnection,
     )
     try:
+        held_files.check(path)
         _settings(connection, path)
         _check_schema(connection, url)
         _check_log(connection, url)
@@ -223,9 +227,10 @@ def identity_of(path: Path) -> str | None:
 
     A restored backup, a clone for staging and a copy on another machine are new files with
     another inode, while a rename, VACUUM and a restart keep it. The device number is left out:
-    it changes when disks are attached in another order. A backup that was copied *into* the same
-    file is not noticed: log and journal then go back together and agree, so that tasks are repeated
-    but not lost. None on a file system without inode numbers, where there is nothing to compare.
+    it changes when disks are attached in another order. (`late.schema.held_files` compares both
+    while a process has the file open.) A backup that was copied *into* the same file is not
+    noticed: log and journal then go back together and agree, so that tasks are repeated but not
+    lost. None on a file system without inode numbers, where there is nothing to compare.
     """
     inode = os.stat(path).st_ino
     return f"inode:{inode}" if inode else None

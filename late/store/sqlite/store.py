@@ -18,6 +18,7 @@ from functools import partial
 from typing import TypeVar
 
 from late.model.task import Cursor, OpenTask, Parked, Record, ShardId, TaskId
+from late.schema import held_files
 from late.store.base import (
     JOURNAL_DETAIL_S,
     JOURNAL_MINUTE_S,
@@ -75,6 +76,7 @@ class SqliteStore:
         self._tail = SqliteTail()  # the thread's
         self._compactor = Compactor()
         self._outlines: journal.Outlines = {}  # the thread's
+        self._held: held_files.FileId | None = None
 
     async def open(self) -> None:
         """Connect and run the guards. Calling it twice is fine.
@@ -86,6 +88,16 @@ class SqliteStore:
         await self._thread.open(self._connect)
 
     def _connect(self) -> sqlite3.Connection:
+        file = held_files.hold(self._path)  # before it is open: `guard.connect` compares afterwards
+        try:
+            connection = self._checked()
+        except BaseException:
+            self._release(file)
+            raise
+        self._held = file
+        return connection
+
+    def _checked(self) -> sqlite3.Connection:
         connection = guard.connect(self._path, self._url)
         try:
             guard.check_positions(connection, self._url)
@@ -94,6 +106,10 @@ class SqliteStore:
             connection.close()
             raise
         return connection
+
+    def _release(self, file: held_files.FileId | None) -> None:
+        if file is not None:
+            held_files.release(self._path)
 
     async def rebase(self) -> None:
         """Adopt a restored or copied file, or a log whose counter fell back. For operators.
@@ -206,10 +222,17 @@ class SqliteStore:
         )
 
     async def heartbeat(self, worker: WorkerInfo, ttl_s: float) -> Membership:
-        """Record that the worker lives for `ttl_s` from now; 0 means that it leaves."""
-        return await self._on_connection(
-            lambda connection: membership.heartbeat(connection, worker, ttl_s)
-        )
+        """Record that the worker lives for `ttl_s` from now; 0 means that it leaves.
+
+        Raises:
+            DatabaseReplaced: the path leads to another file than the one that is open, or to none.
+        """
+
+        def heartbeat(connection: sqlite3.Connection) -> Membership:
+            held_files.check(self._path)
+            return membership.heartbeat(connection, worker, ttl_s)
+
+        return await self._on_connection(heartbeat)
 
     async def acquire(self, worker_id: str, shards: Sequence[tuple[str, ShardId]]) -> list[Lease]:
         """Take the free ones of `shards`; see `Store.acquire`."""
@@ -227,7 +250,11 @@ class SqliteStore:
 
     async def close(self) -> None:
         """Close the connection after the calls before it. Twice, or before `open`, is fine."""
-        await self._thread.close()
+        try:
+            await self._thread.close()
+        finally:
+            file, self._held = self._held, None
+            self._release(file)
 
     async def _paced(self, step: Callable[..., T], *args: object) -> T:
         """Run one step of a prune, then pause as long as it took."""
