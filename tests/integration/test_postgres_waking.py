@@ -261,7 +261,7 @@ async def test_the_doctor_names_a_worker_that_cannot_listen(url: str) -> None:
     await worker.start()
     try:
         async with asyncio.timeout(60):
-            while "1 live workers are not told" not in (told := await asyncio.to_thread(said)):
+            while "1 live workers are not told" not in (told := await asyncio.to_thread(said)):  # noqa: ASYNC110
                 await asyncio.sleep(0.2)
         assert worker.address in told
         assert "LATE_LISTEN_URL" in told
