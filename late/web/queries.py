@@ -7,6 +7,7 @@ from typing import Any
 
 from starlette.requests import Request
 
+from late.control.findings.workers import unheard
 from late.errors import ConfigError
 from late.web.snapshot import Snapshot
 
@@ -16,6 +17,7 @@ def seen_at(seen: Snapshot) -> dict[str, Any]:
         "seen_us": seen.status.now_us,
         "pause_of": seen.status.pause,
         "partial": seen.partial,
+        "unheard": unheard(seen),
     }
 
 

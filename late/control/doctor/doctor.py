@@ -27,7 +27,9 @@ from late.control.sql import beyond_cursor
 from late.control.sql.last_settlement import Journal, journals
 from late.control.sql.rows import COCKROACH, SPANNER, now_us, open_of, seconds
 from late.control.sql.shards import groups_of, survey
+from late.control.status.disk import disk_of
 from late.control.status.snapshot import Snapshot
+from late.control.status.write_lock import is_held
 from late.control.views import Check
 from late.errors import LateError, StoreError
 from late.schema.engine import reading, shown
@@ -198,7 +200,7 @@ def _leases(connection: Connection) -> Iterator[Check]:
     detail = f"{len(live)} live workers hold {len(held)} of {expected} (group, shard)"
     result: Literal["ok", "warning"] = "ok"
     if not live:
-        result, detail = "warning", f"no live worker: nothing runs ({detail})"
+        result, detail = "warning", f"{_no_worker(connection.engine)} ({detail})"
     elif stale:
         first = stale[0]
         result, detail = (
@@ -214,6 +216,14 @@ def _leases(connection: Connection) -> Iterator[Check]:
         advice = "See lane workers" if explained else _unowned(live.values())
         result, detail = "warning", f"{detail}: the rest has no owner. {advice}"
     yield Check("leases", result, detail)
+
+
+def _no_worker(engine: Engine) -> str:
+    """Say what it means that no worker is listed."""
+    disk = disk_of(engine)
+    if is_held(engine) or (disk is not None and disk.full):
+        return "workers cannot write that they live, so none is listed: see attention"
+    return "no live worker: nothing runs"
 
 
 def _unowned(addresses: Iterable[str]) -> str:

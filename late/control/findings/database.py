@@ -5,6 +5,7 @@ from __future__ import annotations
 import shlex
 from collections.abc import Iterator
 
+from late.control.findings import workers
 from late.control.findings.model import Finding, before, following
 from late.control.findings.phrases import age
 from late.control.status.locks import LockHolder
@@ -18,6 +19,7 @@ UNANSWERED_S = 5.0
 
 def find(seen: Snapshot) -> Iterator[Finding]:
     """Yield who holds locks for long, and what follows from that."""
+    yield from _write_lock(seen)
     holders = list(_holders(seen))
     yield from holders
     for effect in (*_unanswered(seen), *_unread(seen)):
@@ -70,6 +72,20 @@ def _holders(seen: Snapshot) -> Iterator[Finding]:
         )
         cure, command = _cure(holder)
         yield Finding("bad", what, text + cure, "", command)
+
+
+def _write_lock(seen: Snapshot) -> Iterator[Finding]:
+    """Yield the holder of the write lock of a file, which has no name."""
+    if not seen.write_locked or not workers.unheard(seen):
+        return
+    file = seen.disk.file if seen.disk is not None else "the file of the database"
+    text = (
+        f"Nobody else can write to {file}: nothing is enqueued or recorded. {workers.UNHEARD}"
+        " What helps: end its transaction, or the process. The command lists all that have the"
+        " file open, workers too; docs/runbooks/no-workers.md says how to tell them apart."
+    )
+    command = f"fuser -v {shlex.quote(file)}" if seen.disk is not None else ""
+    yield Finding("bad", "A process holds the write lock of the database's file", text, "", command)
 
 
 def _unread(seen: Snapshot) -> Iterator[Finding]:

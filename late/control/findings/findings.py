@@ -92,7 +92,7 @@ def _outages(seen: Snapshot) -> Iterator[Finding]:
 def _shadows(seen: Snapshot) -> Iterator[Finding]:
     """Yield the shadows that keep tasks in the log while nobody works them."""
     for group in seen.groups:
-        if group.shadow_of is None or group.workers or not group.lag.n:
+        if group.shadow_of is None or group.workers or not group.lag.n or workers.unheard(seen):
             continue
         where = f"groups/{quote(group.name, safe='')}"
         text = f"The log keeps {count(group.lag)} for it, the oldest for {age(group.lag_s)}."
@@ -143,7 +143,7 @@ def _of_group(group: GroupView, seen: Snapshot, cause: Finding | None) -> Iterat
         unowned = workers.unowned(group.name, ours, seen)
         yield unowned
         cause = cause or unowned
-    elif homeless and group.lag.n and not workers.standing(seen, group.name):
+    elif homeless and group.lag.n and not _known_to_live(group.name, seen):
         text = f"No live worker serves it; {count(group.lag)} wait."
         yield Finding("bad", f"Nobody works group {group.name}", text, "workers", start,
                       before(seen.status.now_us, group.lag_s))  # fmt: skip
@@ -161,6 +161,11 @@ def _of_group(group: GroupView, seen: Snapshot, cause: Finding | None) -> Iterat
         stale = Finding("warn", f"Group {group.name} is stale", text + helps, where, command,
                         before(seen.status.now_us, group.stale_s))  # fmt: skip
         yield _after(cause, stale, sure=False)
+
+
+def _known_to_live(group: str, seen: Snapshot) -> bool:
+    """Return whether another finding says why no worker of this group is listed."""
+    return bool(workers.standing(seen, group)) or workers.unheard(seen)
 
 
 def _skips(group: GroupView, seen: Snapshot) -> Iterator[Finding]:

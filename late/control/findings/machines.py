@@ -5,6 +5,7 @@ from __future__ import annotations
 import shlex
 from collections.abc import Iterator
 
+from late.control.findings import workers
 from late.control.findings.model import Finding
 from late.control.findings.phrases import age, size
 from late.control.status.disk import GIB, Disk
@@ -12,14 +13,12 @@ from late.control.status.snapshot import Snapshot
 
 BAD, BAD_GIB = 0.03, 2.0
 """With less free, as a part of the disk and in GiB, it is an outage that is near."""
-NONE = 64 * 1024
-"""With less free, in bytes, nothing can be written."""
 
 
 def find(seen: Snapshot) -> Iterator[Finding]:
     """Yield what is wrong with the disk of the database and the clocks of the workers."""
     if seen.disk is not None and seen.disk.nearly_full:
-        yield _full(seen.disk)
+        yield _full(seen.disk, unheard=workers.unheard(seen))
     for each in seen.reports:
         off_s = each.report.clock_off_s
         if each.fresh and off_s:
@@ -33,12 +32,14 @@ def find(seen: Snapshot) -> Iterator[Finding]:
             yield Finding("warn", what, text, "workers", "late doctor")
 
 
-def _full(disk: Disk) -> Finding:
+def _full(disk: Disk, *, unheard: bool) -> Finding:
     """Say which disk it is, how much room it has, and what takes it."""
     text = (
         f"{size(disk.free)} of {size(disk.total)} are free ({disk.free / disk.total:.1%})"
         f" on {disk.mount}. When it is full nothing can be enqueued or recorded."
     )
+    if unheard:
+        text += f" {workers.UNHEARD}"
     used = disk.total - disk.free
     others = disk.file_bytes is not None and disk.file_bytes < used / 2
     if disk.file_bytes is not None:
@@ -58,6 +59,6 @@ def _full(disk: Disk) -> Finding:
         )
     near = disk.free < min(BAD * disk.total, BAD_GIB * GIB)
     command = f"du -xah {shlex.quote(disk.mount)} | sort -h | tail" if others else "late retention"
-    how = "full" if disk.free < NONE else "nearly full"
+    how = "full" if disk.full else "nearly full"
     what = f"The disk of the database is {how}"
     return Finding("bad" if near else "warn", what, text, "" if others else "groups", command)

@@ -18,6 +18,9 @@ from late.tailer.placement import lanes_of
 
 ENDS = "What helps: end this process; others take its shards over, and these tasks run again."
 """Nothing else ends a thread. `late worker --exit-when-stuck` does it by itself."""
+UNHEARD = (
+    "Workers cannot write their heartbeats meanwhile, so none is listed, although some may live."
+)
 NAMED = 3
 """Workers, or tasks, that a finding names; the others are counted."""
 DUTIES = {
@@ -37,6 +40,13 @@ def standing(seen: Snapshot, group: str | None = None) -> list[Reported]:
         for each in seen.reports
         if each.report.stalled and each.fresh and group in (None, *each.report.groups)
     ]
+
+
+def unheard(seen: Snapshot) -> bool:
+    """Return True if no worker is listed, and a reason is known why none could write that it
+    lives. Nothing can be said then of what workers do."""
+    full = seen.disk is not None and seen.disk.full
+    return not seen.status.workers and (seen.write_locked or full)
 
 
 def unlisted(seen: Snapshot, group: str) -> str:
@@ -83,7 +93,7 @@ def _unserved(group: str, alone: Sequence[ShardStatus], seen: Snapshot) -> list[
 def find(seen: Snapshot) -> Iterator[Finding]:
     """Yield what there is to say of the workers."""
     still = standing(seen)
-    if not still and not seen.status.workers:
+    if not still and not seen.status.workers and not unheard(seen):
         quiet = [each for each in seen.reports if each.report.stalled]
         text = "Nothing runs until one starts."
         if quiet:

@@ -19,6 +19,8 @@ FREE, FREE_GIB = 0.1, 10.0
 """With less free, as a part of the disk and in GiB, it is nearly full."""
 MEASURED_MAX = 256 * 2**20
 """The sizes of tables are asked for in files up to this size: the answer reads the whole file."""
+NONE = 64 * 1024
+"""With less free, in bytes, nothing can be written."""
 TABLES = 3
 # An index counts for its table.
 _SIZES = text("""
@@ -41,6 +43,11 @@ class Disk(msgspec.Struct, frozen=True):
     """The room that the file and its log take; None if it is not known."""
     tables: tuple[tuple[str, int], ...] = ()
     """The biggest tables of late with their indexes, where the database tells it."""
+
+    @property
+    def full(self) -> bool:
+        """True if nothing can be written."""
+        return self.free < NONE
 
     @property
     def nearly_full(self) -> bool:

@@ -27,6 +27,7 @@ from late.control.status import (
     server,
     status,
     usage,
+    write_lock,
 )
 from late.control.status_views import ObjectiveView
 from late.control.views import Reported, Status
@@ -133,6 +134,7 @@ class StatusControl(Part):
         return replication.age_s(self._database.unchecked)
 
     disk = on_engine(disk.disk_of)
+    write_locked = on_engine(write_lock.is_held)
     signals = on_engine(scaling_signals.signals)
     lane_signals = on_engine(scaling_signals.of_lane)
     add_refused = on_engine(owners.add_refused)

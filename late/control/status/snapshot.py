@@ -51,6 +51,8 @@ class Snapshot(msgspec.Struct, frozen=True):
     """The transactions in each other's way, as workers report them."""
     disk: Disk | None = None
     """The disk of a database in a file."""
+    write_locked: bool = False
+    """Somebody holds the write lock of the file, and no worker is listed."""
     freshness: Freshness | None = None
     """The source of the look, if a replica was asked for it."""
     partial: bool = False
@@ -95,6 +97,7 @@ def _whole(control: Control, limit: int) -> Snapshot:
     return Snapshot(
         status, signals, groups, settings.queues, settings.targets, paces, told,
         conflicts=conflicts(told), disk=control.status.disk(),
+        write_locked=not status.workers and control.status.write_locked(),
     )  # fmt: skip
 
 
