@@ -205,7 +205,10 @@ def _pace(group: str, seen: Snapshot) -> str:
         return ""
     well = pace.rate - pace.failed
     more = any(each.lag.capped for each in seen.groups if each.name == group)
-    took = f" {number(pace.backlog)}{'+' if more else ''} wait, and {number(well)}/s end"
+    took = f" {number(pace.backlog)}{'+' if more else ''} wait"
+    if not pace.workers:  # What ended was the work of those that were alive.
+        return f"{took}."
+    took += f", and {number(well)}/s end"
     took += f": that takes {'more than ' if more else ''}{age(pace.drain_s)}." if well > 0 else "."
     return took + (f" It is limited: {', '.join(pace.limits[:2])}." if pace.limits else "")
 

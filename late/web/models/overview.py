@@ -12,7 +12,7 @@ import msgspec
 
 from late.control.findings.findings import failing, findings
 from late.control.findings.model import Finding, Level
-from late.control.findings.workers import standing
+from late.control.findings.workers import standing, unheard
 from late.control.status.snapshot import Snapshot
 from late.control.views import Count, QueueStatus
 from late.observability.alerts.rules import FRESHNESS_S
@@ -81,6 +81,8 @@ def _backlog(seen: Snapshot) -> str:
     if not waits.n:
         return ""
     text = f"{count(waits)} {'task waits or runs' if waits.n == 1 else 'tasks wait or run'}"
+    if not seen.status.workers:  # What ended was the work of those that were alive.
+        return f"{text}." if unheard(seen) else f"{text}, and no worker is there to run them."
     if _still(seen):
         return f"{text}, and no attempt ended in the last minute."
     rate = sum(each.rate for each in seen.signals.values())
@@ -126,7 +128,11 @@ def _tiles(seen: Snapshot) -> Iterator[Tile]:
 
 def _drained(seen: Snapshot) -> str:
     """The time until the backlog is gone at the present pace, in the group that takes longest."""
-    drains = [each.drain_s for each in seen.signals.values() if each.backlog]
+    if unheard(seen):
+        return ""
+    groups = [each for each in seen.signals.values() if each.backlog]
+    # The rate is of the last minute: nothing of it says when a group without workers ends.
+    drains = [each.drain_s if each.workers else math.inf for each in groups]
     still = drains.count(math.inf)
     if still and still == len(drains):
         return "nothing moves"
