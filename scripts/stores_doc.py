@@ -133,8 +133,9 @@ COPIES = """
 ## Copies
 
 The tasks of a copied database must not run in both. So a database is adopted by the first worker
-that opens it, and a copy is refused, with its reason, until `late rebase URL` adopts it: then what
-was not settled in it runs. `late doctor` says the same (`guards`). A rename is no copy.
+that opens it, and a copy that it can tell is refused, with its reason, until `late rebase URL`
+adopts it: then what was not settled in it runs. `late doctor` says the same (`guards`). A rename is
+no copy.
 
 A **physical copy** is a snapshot of the disk or the machine, a standby that was promoted beside its
 primary, or a restore to a point in time.
@@ -143,15 +144,20 @@ primary, or a restore to a point in time.
 |---|---|---|---|---|
 | restored on another cluster | refused | refused | refused | refused |
 | copied or restored beside the original | refused | refused | refused | **runs** |
-| dropped, and restored under the same name | refused | refused | **runs** | **runs** |
+| dropped, and restored under the same name | refused, or **runs** | refused | **runs** | **runs** |
 | a standby | | refused | | |
 | a physical copy | **runs** | **runs** | refused | **runs** |
 
-On SQLite a file that is moved, deleted or replaced **under a running worker** ends that worker,
+SQLite's file is told by its inode number. `cp` over an existing file keeps that number, and after
+`rm` a file system may give it again (ext4 does): such a copy **runs**. So always run `late rebase`
+after a [restore](backup.md#restore-on-sqlite).
+
+A file of SQLite that is moved, deleted or replaced **under a running worker** ends that worker,
 within a heartbeat, with exit code 1 and a line that says so. Until then no transaction of its
-handlers begins in the new file, and an attempt that is refused one is not counted. Producers in
-other processes have no such guard: one with an open connection goes on to commit into the old file,
-and its tasks are lost with that. Stop all before the file changes: [backup and restore](backup.md).
+handlers begins in the new file, and an attempt that is refused one is not counted. A `cp` over the
+file is not noticed. Producers in other processes have no such guard: one with an open connection
+goes on to commit into the old file, and its tasks are lost with that. Stop all before the file
+changes: [backup and restore](backup.md).
 
 A copy that runs cannot be told from its original after a fail-over: it went back, or forked, with
 all that is in it. Take care that the original has ended before a worker opens such a copy. After a

@@ -229,8 +229,9 @@ def identity_of(path: Path) -> str | None:
     another inode, while a rename, VACUUM and a restart keep it. The device number is left out:
     it changes when disks are attached in another order. (`late.schema.held_files` compares both
     while a process has the file open.) A backup that was copied *into* the same file is not
-    noticed: log and journal then go back together and agree, so that tasks are repeated but not
-    lost. None on a file system without inode numbers, where there is nothing to compare.
+    noticed, and a new file may get the inode of one that was deleted: log and journal then go back
+    together and agree, so that tasks are repeated but not lost. None on a file system without inode
+    numbers, where there is nothing to compare.
     """
     inode = os.stat(path).st_ino
     return f"inode:{inode}" if inode else None
