@@ -114,6 +114,24 @@ async def test_each_task_is_in_the_list_of_its_state(
             assert len(died) == len(SHARDS)
 
 
+async def test_what_has_not_begun_says_that_its_queue_or_its_group_is_paused(
+    url: str, scene: dict[int, list[Record]]
+) -> None:
+    with Control(url) as control:
+        control.queues.change("queue", "q1", {"paused": True})
+
+        def reasons(state: State) -> set[tuple[str | None, str | None]]:
+            return {(each.name, each.reason) for each in every(control, state)}
+
+        paused = "queue paused"
+        assert reasons("open") == {("n0", None), ("n1", paused)}
+        assert reasons("logged") == {("n5", paused), ("n6", None), ("n7", paused)}
+        assert reasons("parked") == {("n2", "limited"), ("n3", "held")}
+        control.groups.pause("default")
+        assert reasons("open") == {("n0", None), ("n1", paused)}
+        assert reasons("logged") == {("n5", paused), ("n6", "group paused"), ("n7", paused)}
+
+
 async def test_a_filter_takes_those_that_match_and_no_others(
     url: str, scene: dict[int, list[Record]]
 ) -> None:

@@ -24,12 +24,12 @@ ENTRIES = 5_000
 def pauses(engine: Engine) -> tuple[Pause, ...]:
     """List what is paused: queues, targets, groups and schedules, each ascending by name."""
     with reading(engine) as connection:
-        paused = list(_paused(connection))
-        return tuple(_told(connection, paused)) if paused else ()
+        found = list(paused(connection))
+        return tuple(_told(connection, found)) if found else ()
 
 
-def _paused(connection: Connection) -> Iterator[tuple[str, str]]:
-    """In one statement: it is asked with each look at the status."""
+def paused(connection: Connection) -> Iterator[tuple[str, str]]:
+    """Yield the kind and the name of each. It is one statement, as each look at the status asks."""
     none: ColumnElement[str] = literal_column("''")
     zero: ColumnElement[int] = literal_column("0")
     parts = [

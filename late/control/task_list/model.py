@@ -63,7 +63,8 @@ class ListedTask(Enqueued, frozen=True, kw_only=True):
     due_at_us: int | None = None
     """The due time of a parked task; `late.model.task.HELD_US` if it waits for its ordering key."""
     reason: str | None = None
-    """Why it is parked or dead, or how it ended."""
+    """Why it is parked or dead, or how it ended; of one that has not begun `queue paused` or
+    `group paused`."""
     ordering_key: str | None = None
     """Its key, if it is parked behind it or if the filter asks for a key."""
     started: bool = False

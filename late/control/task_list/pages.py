@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from itertools import islice
 
+import msgspec
 from sqlalchemy import Connection, Engine
 
 from late.control.dead_letters import page as dead_page
@@ -19,6 +20,7 @@ from late.control.sql.last_settlement import journals
 from late.control.sql.positions import registered
 from late.control.sql.rows import now_us
 from late.control.sql.shards import named
+from late.control.status.pauses import paused
 from late.control.task_list import rows
 from late.control.task_list.model import STATES, Key, ListedTask, State, TaskFilter, TaskPage
 from late.control.views import DeadView
@@ -67,7 +69,8 @@ def read_page(
         if state == "done":
             return _done(connection, which, after, now, limit)
         if state != "dead":
-            return _waiting(connection, state, which, reads, fair_keys, after, now, limit)
+            page = _waiting(connection, state, which, reads, fair_keys, after, now, limit)
+            return page if state == "parked" else _with_pauses(connection, page, which.group)
     return _dead(engine, which, fair_keys, after, now, limit)
 
 
@@ -128,6 +131,22 @@ def _waiting(
             reached |= _ends(again, limit + 1)
     return _merged(found, min(reached.values(), default=None),
                    state, which, reads, fair_keys, now, limit)  # fmt: skip
+
+
+def _with_pauses(connection: Connection, page: TaskPage, group: str) -> TaskPage:
+    """Say of each task that has not begun that its queue or its group is paused."""
+    found = set(paused(connection)) if page.tasks else set()
+
+    def told(task: ListedTask) -> ListedTask:
+        kind = (
+            None if task.started
+            else "queue" if ("queue", task.queue) in found
+            else "group" if ("group", group) in found
+            else None
+        )  # fmt: skip
+        return task if kind is None else msgspec.structs.replace(task, reason=f"{kind} paused")
+
+    return msgspec.structs.replace(page, tasks=tuple(map(told, page.tasks)))
 
 
 def _ends(found: Iterable[ListedTask], share: int) -> dict[int, Key]:
