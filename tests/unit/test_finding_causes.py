@@ -143,3 +143,35 @@ def test_tasks_that_ran_beside_one_death_are_one_finding() -> None:
     killer, others = told(3, 1, 1)
     assert (killer.level, killer.what) == ("bad", "Workers die under task task-0")
     assert others.what == "A worker died under one of 2 tasks"
+
+
+def test_a_cause_is_of_a_queue_that_the_group_reads() -> None:
+    """A consumer of another queue, with a command that pauses it, holds nothing up here."""
+    silent = reported(silent=(SilentConsumer("pay", "c1", 4),))
+    teamc = group(name="teamc", queues=("alpha",), stale_s=900.0)
+    for name, queues in (("teamc", None), ("teamc", ("alpha", "pay"))):
+        reader = msgspec.structs.replace(teamc, name=name, queues=queues)
+        _, effect = findings(with_reports(seen(groups=(reader,)), silent))
+        assert "It may follow from: Consumer c1 does not answer." in effect.detail
+    _, effect = findings(with_reports(seen(groups=(teamc,)), silent))
+    assert effect.what == "Group teamc is stale"
+    assert "follow" not in effect.detail
+    elsewhere = (
+        reported(stalled=("slots",), stalled_since_us=NOW_US),
+        reported(targets=(target(),)),
+        reported(outages=(OutageReport("default", "ledger", "pay", 1, "OSError"),)),
+    )
+    for each in elsewhere:
+        found = findings(with_reports(seen(groups=(teamc,)), each))
+        assert [one for one in found if "follow" in one.detail] == [], "of the group default"
+
+
+def test_where_nobody_works_a_group_that_is_its_only_cause() -> None:
+    lags = group(name="teamc", workers=0, lag=Count(7), lag_s=900.0, lagging=True)
+    alone = msgspec.structs.replace(shard(owner_live=False), group="teamc")
+    look = with_reports(
+        seen(groups=(lags,), shards=(alone,)), reported(silent=(SilentConsumer("pay", "c1", 4),))
+    )
+    effect = next(each for each in findings(look) if each.what == "Group teamc lags")
+    assert effect.detail.endswith(" It may follow from: Nobody works group teamc.")
+    assert effect.command == "late worker MODULE:APP --group teamc"

@@ -7,7 +7,7 @@ a target that is away, workers that stand still, before the queues that are late
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from urllib.parse import quote, urlencode
 
 from late.control.findings import (
@@ -61,12 +61,11 @@ def findings(seen: Snapshot) -> list[Finding]:
         *tenants.find(seen),
         *schedules.find(seen),
     ]
-    first = min(causes, key=lambda each: each.level != "bad", default=None)
     found = [
         *_shadows(whole),
         *machines.find(seen),  # they hold nothing up yet
         *causes,
-        *(each for group in seen.groups for each in _of_group(group, seen, first)),
+        *(each for group in seen.groups for each in _of_group(group, seen, _cause(group, causes))),
         *_unhandled(seen),
         *(each for of in seen.status.objectives for each in _of_objective(of)),
         *(
@@ -76,6 +75,12 @@ def findings(seen: Snapshot) -> list[Finding]:
         ),
     ]
     return sorted(found, key=lambda each: each.level != "bad")
+
+
+def _cause(group: GroupView, causes: Sequence[Finding]) -> Finding | None:
+    """Return the worst of `causes` that may hold the group up."""
+    ours = (each for each in causes if each.concerns(group.name, group.queues))
+    return min(ours, key=lambda each: each.level != "bad", default=None)
 
 
 def _after(cause: Finding | None, effect: Finding, *, sure: bool = True) -> Finding:
@@ -145,8 +150,9 @@ def _of_group(group: GroupView, seen: Snapshot, cause: Finding | None) -> Iterat
         cause = cause or unowned
     elif homeless and group.lag.n and not _known_to_live(group.name, seen):
         text = f"No live worker serves it; {count(group.lag)} wait."
-        yield Finding("bad", f"Nobody works group {group.name}", text, "workers", start,
-                      before(seen.status.now_us, group.lag_s))  # fmt: skip
+        cause = Finding("bad", f"Nobody works group {group.name}", text, "workers", start,
+                        before(seen.status.now_us, group.lag_s))  # fmt: skip
+        yield cause
     yield from _failures(group.name, seen)
     yield from _skips(group, seen)
     if group.lagging:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Collection
 from typing import Literal
 
 import msgspec
@@ -22,6 +23,16 @@ class Finding(msgspec.Struct, frozen=True):
     """The command that helps: to look closer, or to change it. None destroys anything."""
     since_us: int | None = None
     """The time since when it is so, where that is known."""
+    groups: frozenset[str] | None = None
+    """The groups that it holds up; None: it may be any."""
+    queues: frozenset[str] | None = None
+    """The queues that it holds up; None: it may be any."""
+
+    def concerns(self, group: str, queues: Collection[str] | None) -> bool:
+        """Return whether it may hold up a group that reads `queues`; None stands for all."""
+        if self.groups is not None and group not in self.groups:
+            return False
+        return self.queues is None or queues is None or not self.queues.isdisjoint(queues)
 
 
 def following(effect: Finding, cause: Finding, *, sure: bool = True) -> Finding:

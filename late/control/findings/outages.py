@@ -37,7 +37,7 @@ def find(seen: Snapshot) -> Iterator[tuple[str, Finding]]:
         yield task, Finding(
             "bad", f"Outage of what {task} ({group}) needs", " ".join(parts),
             f"tasks?state=parked&{urlencode(given)}", f"late tasks list parked {options}",
-            since_us,
+            since_us, frozenset({group}), frozenset({queue}),
         )  # fmt: skip
 
 

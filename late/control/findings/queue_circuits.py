@@ -38,4 +38,5 @@ def _of(queue: str, told: list[OpenCircuit], now_us: int) -> Finding:
     return Finding(
         "bad", f"The breaker of queue {queue} is open", " ".join(parts), "queues",
         f"late queue set {queue} breaker=default", since_us,
+        queues=frozenset({queue}),
     )  # fmt: skip

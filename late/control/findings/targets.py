@@ -131,7 +131,19 @@ def _failing(seen: Snapshot) -> Iterator[tuple[TargetView, Finding]]:
             "bad" if opened or each.share >= 0.5 else "warn", what, " ".join(parts),
             "targets", "late target list --check",
             each.open_since_us,
+            *_callers(each.name, seen),
         )  # fmt: skip
+
+
+def _callers(target: str, seen: Snapshot) -> tuple[frozenset[str] | None, frozenset[str] | None]:
+    """Return the groups and the queues of the workers that call a target."""
+    told = [
+        each.report
+        for each in seen.reports
+        if each.fresh and any(one.name == target for one in each.report.targets)
+    ]
+    queues = frozenset(queue for each in told for queue in each.queues)
+    return frozenset(group for each in told for group in each.groups), queues or None
 
 
 def waits(each: TargetView) -> str:

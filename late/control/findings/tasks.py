@@ -34,6 +34,7 @@ def find(seen: Snapshot) -> Iterator[Finding]:
         yield Finding(
             "warn" if each.deaths == 1 else "bad", f"Workers die under task {each.task_id}", text,
             f"tasks/{each.task_id}", f"late show {each.task_id}",
+            groups=frozenset({each.group}),
         )  # fmt: skip
     if len(once) > 1:
         yield _beside(once)
@@ -50,7 +51,8 @@ def _beside(suspects: Sequence[SuspectTask]) -> Finding:
     )
     first = suspects[0].task_id
     what = f"A worker died under one of {len(suspects)} tasks"
-    return Finding("warn", what, text, f"tasks/{first}", f"late show {first}")
+    groups = frozenset(each.group for each in suspects)
+    return Finding("warn", what, text, f"tasks/{first}", f"late show {first}", groups=groups)
 
 
 def causes(seen: Snapshot) -> dict[str, Finding]:
@@ -95,4 +97,5 @@ def _silent_one(consumer: str, queue: str, text: str, level: Level = "warn") -> 
     return Finding(
         level, f"Consumer {consumer} does not answer", text, link,
         f"late queue pause {shlex.quote(queue)}",
+        queues=frozenset({queue}),
     )  # fmt: skip

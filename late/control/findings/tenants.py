@@ -47,6 +47,7 @@ def find(seen: Snapshot) -> Iterator[Finding]:
             "warn", f"Tenant {first.tenant} floods queue {queue.queue}", text,
             f"queues/{quote(queue.queue, safe='')}",
             f"late queue set {queue.queue} fair_share={share / 2:g}",
+            groups=frozenset({queue.group}), queues=frozenset({queue.queue}),
         )  # fmt: skip
 
 

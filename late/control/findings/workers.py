@@ -119,7 +119,7 @@ def reported(seen: Snapshot) -> Iterator[Finding]:
         runs = [run for each in still for run in each.report.stuck]
         began = [s for each in still if (s := each.report.stalled_since_us) is not None]
         yield Finding("bad", what, text, _link(runs) if runs else "workers", _look(runs, still[0]),
-                      min(began, default=None))  # fmt: skip
+                      min(began, default=None), _groups(still))  # fmt: skip
     for each in seen.reports:
         if each.fresh and each.report.stuck and not each.report.stalled:
             yield _stuck(each, seen.status.now_us)
@@ -143,7 +143,7 @@ def _stuck(each: Reported, now_us: int) -> Finding:
     text = f"{_runs(told.stuck, now_us)} Each holds a slot; {told.slots} there are."
     return Finding(
         "warn", f"Handlers of {told.address} do not end", text, _link(told.stuck),
-        _look(told.stuck, each),
+        _look(told.stuck, each), groups=_groups([each]),
     )  # fmt: skip
 
 
@@ -161,6 +161,10 @@ def _runs(stuck: tuple[Run, ...], now_us: int) -> str:
     rest = len(kinds) - NAMED
     more = f"; and {rest} other kind{'' if rest == 1 else 's'} of task" if rest > 0 else ""
     return "; ".join(first) + f"{more}."
+
+
+def _groups(reports: Sequence[Reported]) -> frozenset[str]:
+    return frozenset(group for each in reports for group in each.report.groups)
 
 
 def _look(runs: list[Run] | tuple[Run, ...], each: Reported) -> str:
