@@ -23,7 +23,9 @@ class Burn(msgspec.Struct, frozen=True):
     """`5m`, `30m`, `1h`, `6h` or `7d`."""
     rate: float
     """The part of the starts that was late, in parts of the error budget: from 1 on the budget does
-    not last."""
+    not last. Where nothing started, the part of the window for which the oldest task is late."""
+    started: int = 0
+    """Attempts that started in it, of the shards that were read."""
 
 
 class ObjectiveView(msgspec.Struct, frozen=True):
@@ -53,3 +55,7 @@ class ObjectiveView(msgspec.Struct, frozen=True):
     def burn(self, window: str) -> float:
         """Return the burn rate of a window."""
         return next((each.rate for each in self.burns if each.window == window), 0.0)
+
+    def starts(self, window: str) -> int:
+        """Return how many attempts started in a window."""
+        return next((each.started for each in self.burns if each.window == window), 0)

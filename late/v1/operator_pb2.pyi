@@ -1675,12 +1675,14 @@ class ObjectiveView(_message.Message):
     def __init__(self, group: _Optional[str] = ..., queue: _Optional[str] = ..., objective_s: _Optional[float] = ..., share: _Optional[float] = ..., started: _Optional[int] = ..., late: _Optional[int] = ..., overdue_s: _Optional[float] = ..., budget_left: _Optional[float] = ..., burns: _Optional[_Iterable[_Union[Burn, _Mapping]]] = ..., shards: _Optional[int] = ..., shards_all: _Optional[int] = ...) -> None: ...
 
 class Burn(_message.Message):
-    __slots__ = ("window", "rate")
+    __slots__ = ("window", "rate", "started")
     WINDOW_FIELD_NUMBER: _ClassVar[int]
     RATE_FIELD_NUMBER: _ClassVar[int]
+    STARTED_FIELD_NUMBER: _ClassVar[int]
     window: str
     rate: float
-    def __init__(self, window: _Optional[str] = ..., rate: _Optional[float] = ...) -> None: ...
+    started: int
+    def __init__(self, window: _Optional[str] = ..., rate: _Optional[float] = ..., started: _Optional[int] = ...) -> None: ...
 
 class Owners(_message.Message):
     __slots__ = ("now_us", "fenced_total", "late_total", "shards")

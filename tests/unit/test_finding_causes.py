@@ -10,11 +10,11 @@ from late.control.analyze.report import Pair
 from late.control.findings.findings import findings
 from late.control.findings.model import Finding
 from late.control.status.disk import Disk
-from late.control.status_views import Pause
+from late.control.status_views import Burn, Pause
 from late.control.views import Count, SuspectTask
 from late.model.worker_report import Failing, OutageReport, Run, ScheduleSlips, SilentConsumer
 from late.tailer.placement import announced
-from tests.unit.test_findings import TASK, reported, stalled, target, with_reports
+from tests.unit.test_findings import TASK, objective, reported, stalled, target, with_reports
 from tests.unit.test_web_views import NOW_US, WORKER, group, seen, shard
 
 
@@ -175,3 +175,14 @@ def test_where_nobody_works_a_group_that_is_its_only_cause() -> None:
     effect = next(each for each in findings(look) if each.what == "Group teamc lags")
     assert effect.detail.endswith(" It may follow from: Nobody works group teamc.")
     assert effect.command == "late worker MODULE:APP --group teamc"
+
+
+def test_an_objective_that_nothing_started_under_is_told_by_the_oldest_task() -> None:
+    told = tuple(Burn(window, 15.0) for window in ("1h", "5m"))
+    idle = msgspec.structs.replace(objective(), overdue_s=540.0, burns=told)
+    status = msgspec.structs.replace(seen().status, objectives=(idle,))
+    [found] = findings(msgspec.structs.replace(seen(), status=status))
+    assert found.detail.startswith(
+        "Nothing started in 1h. The oldest task waits for 9.5 min, 9.0 min longer than the"
+        " objective: 15% of that time counts as late; 1% may be."
+    )

@@ -271,13 +271,24 @@ def _of_objective(of: ObjectiveView) -> Iterator[Finding]:
         rate = of.burn(long)
         if rate > most and of.burn(short) > most:
             text = (
-                f"{rate * (1 - of.share):.0%} of what started in {long} was later than"
-                f" {age(of.objective_s)}; {1 - of.share:.0%} may be. The error budget burns"
+                f"{_late(of, long, rate)}; {1 - of.share:.0%} may be. The error budget burns"
                 f" {number(rate)} times too fast, {of.budget_left:.0%} of it is left."
             )
             name, where, command = _subject(of)
             yield Finding(level, f"{name} misses its objective", text, where, command)
             return
+
+
+def _late(of: ObjectiveView, window: str, rate: float) -> str:
+    """Say how much of a window was late: of its starts, or of its time where nothing started."""
+    part = f"{rate * (1 - of.share):.0%}"
+    if of.starts(window) or not of.overdue_s:
+        return f"{part} of what started in {window} was later than {age(of.objective_s)}"
+    return (
+        f"Nothing started in {window}. The oldest task waits for"
+        f" {age(of.objective_s + of.overdue_s)}, {age(of.overdue_s)} longer than the objective:"
+        f" {part} of that time counts as late"
+    )
 
 
 def _subject(of: ObjectiveView) -> tuple[str, str, str]:

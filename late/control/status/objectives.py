@@ -143,15 +143,15 @@ def view(
         of = counted.get(name, Counted({}))
         limit_s = (whole or {})[name] if queue == WHOLE else limits[queue]
         overdue_s = max(0.0, oldest.get((name, queue), 0.0) - limit_s)
+        starts = {window: of.windows.get((queue, window), Starts()) for window in WINDOWS}
         burns = {
-            window: _burn(of.windows.get((queue, window), Starts()), overdue_s, span_s)
-            for window, span_s in WINDOWS.items()
+            window: _burn(starts[window], overdue_s, span_s) for window, span_s in WINDOWS.items()
         }
-        budget = of.windows.get((queue, BUDGET), Starts())
+        budget = starts[BUDGET]
         yield ObjectiveView(
             group=name, queue=queue, objective_s=limit_s, share=SHARE, started=budget.started,
             late=budget.late, overdue_s=overdue_s, budget_left=max(0.0, 1.0 - burns[BUDGET]),
-            burns=tuple(Burn(window, rate) for window, rate in burns.items()),
+            burns=tuple(Burn(name, rate, starts[name].started) for name, rate in burns.items()),
             shards=of.shards, shards_all=of.shards_all,
         )  # fmt: skip
 
