@@ -127,6 +127,8 @@ class Heartbeat:
         self.beats = Beats()
         """They belong to the thread's loop; each answer brings one."""
         self._hurried = asyncio.Event()
+        self._refused = asyncio.Event()
+        self._refusal: StoreError | None = None
         self._sent_s = -math.inf
         self._stirred: asyncio.TimerHandle | None = None
         """Ends a longer pause after the usual one; None: nothing was told since the last beat."""
@@ -173,6 +175,17 @@ class Heartbeat:
         # A daemon: a connection that hangs must not keep the process from ending.
         self._thread = threading.Thread(target=self._run, name="late-heartbeat", daemon=True)
         self._thread.start()
+
+    async def refused(self) -> None:
+        """Wait, in the loop of `start`, for a refusal of the database before its first answer:
+        waiting does not help where a role lacks a right.
+
+        Raises:
+            StoreError: that refusal; it is not transient.
+        """
+        await self._refused.wait()
+        assert self._refusal is not None
+        raise self._refusal
 
     def hurry(self) -> None:
         """Beat again soon (after `HURRY_S`), to see what the fleet does. From any thread."""
@@ -366,6 +379,13 @@ class Heartbeat:
         if not isinstance(error, StoreError):
             # Our own mistake: say where, and go on, because a silent heartbeat costs all shards.
             _log.error("heartbeat failed", exc_info=error)
+        elif self._view is None and not transient:
+            self._refusal = error
+            assert self._callers_loop is not None
+            with contextlib.suppress(RuntimeError):  # the worker's loop is closed: it goes away
+                self._callers_loop.call_soon_threadsafe(self._refused.set)
+            await asyncio.sleep(retry_in_s)
+            return
         self._emitter.emit(
             events.STORE_ERROR,
             component="heartbeat",

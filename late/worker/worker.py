@@ -360,14 +360,13 @@ class Worker:
         Raises:
             StoreError: no connection, no schema, or a guard refused. Nothing runs then.
         """
-        settings, health = self.settings, self.health
+        settings, health, stop = self.settings, self.health, self._stop_asked
         try:
-            wait_s = settings.wait_for_database_s
-            await open_store_at_start(self._store, wait_s, self._stop_asked, health)
+            await open_store_at_start(self._store, settings.wait_for_database_s, stop, health)
             self.clock.sample(await self._store.now(), time.monotonic())
             if await self.shadow.begin(self.control):
                 self.dispatchers.record()
-            await open_resources(self._closing, self.app.span, self._stop_asked, health)
+            await open_resources(self._closing, self.app.span, stop, health)
             await self.dispatchers.start()
             rates = {} if self.shadow.on else self.app.first_rates
             lanes = settings.lane_names
@@ -391,6 +390,7 @@ class Worker:
             ("settings", self.settings_sync.run),
             ("background", self.background.run),
             ("offers", self.offers.watch),
+            ("heartbeat", self.heartbeat.refused),
         ):
             self._loops.append(asyncio.create_task(self._guard(name, loop), name=f"late-{name}"))
         self.heartbeat.start()

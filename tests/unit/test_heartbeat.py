@@ -13,7 +13,7 @@ from typing import Any, cast
 import pytest
 
 from late.clock import DatabaseClock
-from late.errors import DatabaseReplaced, SchemaMismatch, StoreUnavailable
+from late.errors import DatabaseReplaced, SchemaMismatch, StoreRefused, StoreUnavailable
 from late.events import Emitter, Event
 from late.store.base import Membership, NameEnds, Store, WorkerInfo
 from late.tailer.heartbeat import Heartbeat
@@ -180,7 +180,6 @@ async def test_errors_are_told_and_tried_again_without_trust() -> None:
     heart = Heart(ttl_s=60, every_s=0.01)
     heart.pulse.faults = [
         StoreUnavailable("no connection"),
-        SchemaMismatch("too old"),
         ValueError("a bug"),
     ]
     before: list[float] = []
@@ -189,9 +188,29 @@ async def test_errors_are_told_and_tried_again_without_trust() -> None:
         await heart.view()
     assert before[0] == -math.inf
     told = [values for name, values in heart.heard if name == "store_error"]
-    assert [values["transient"] for values in told] == [True, False, False]
+    assert [values["transient"] for values in told] == [True, False]
     assert all(0 <= values["retry_in_s"] <= 0.01 for values in told)
     assert {values["component"] for values in told} == {"heartbeat"}
+
+
+async def test_a_refusal_at_the_start_is_passed_on_and_not_told_again_and_again() -> None:
+    heart = Heart(ttl_s=60, every_s=0.01)
+    heart.pulse.faults = [StoreUnavailable("no connection"), StoreRefused("no right"), OSError()]
+    async with beating(heart), asyncio.timeout(TIMEOUT_S):
+        with pytest.raises(StoreRefused, match="no right"):
+            await heart.beat.refused()
+    told = [values for name, values in heart.heard if name == "store_error"]
+    assert "no right" not in {str(values["error"]) for values in told}
+
+
+async def test_a_worker_that_has_worked_tries_again_after_a_refusal() -> None:
+    heart = Heart(ttl_s=60, every_s=0.01)
+    async with beating(heart), asyncio.timeout(TIMEOUT_S):
+        await heart.view()
+        heart.pulse.faults = [SchemaMismatch("too old")]
+        while not any(name == "store_error" for name, _ in heart.heard):
+            await heart.view()
+        assert not heart.beat._refused.is_set()
 
 
 async def test_no_reply_within_the_ttl_is_an_error() -> None:

@@ -103,7 +103,7 @@ async def test_an_empty_page_is_left_out_rather_than_flushed_but_now_and_then(
     pages = [Page(ShardId(0), [record(0)] * records, Cursor(""), "", False, 0)]
 
     frame = TailFrame("9:9:", "0/10", durable=False, now_us=0)
-    found = await tail._durable_pages(connection, pages, frame)
+    found = await tail._durable_pages(connection, pages, frame, waits=True)
 
     flushed = records > 0 or since_s > 0
     assert (found == pages, bool(connection.sent)) == (flushed, flushed)
