@@ -439,9 +439,11 @@ class Scheduler:
             room, load, self._rooms, below, slots=self._concurrency,
             commit_s=self._commit_s(), full=repeated > UNRECORDED_MAX // 2,
         )  # fmt: skip
-        # Shards that are not in the total have nothing to start: they must not claim a part of it.
-        mine = Counter(group for group, _ in self.cores)
-        mine.subtract(self._shards_beyond())
+        mine = Counter[str]()
+        if self.limits.shares:
+            mine.update(group for group, _ in self.cores)
+            # Those that are not in the total have nothing to start: they must claim no part of it.
+            mine.subtract(self._shards_beyond())
         self.limits.begin(mine, self._shards_total(), now_us)
         return room, care
 

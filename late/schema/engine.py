@@ -176,7 +176,7 @@ def _sqlite_engine(parsed: URL, *, create: bool) -> Engine:
             isolation_level=None,
             check_same_thread=False,
         )
-        if not memory:
+        if not memory and held_files.held:
             _check_held(connection, path)
         return connection
 

@@ -19,7 +19,7 @@ FileId = tuple[int, int]
 """The device and the inode."""
 
 _lock = threading.Lock()
-_held: dict[str, tuple[FileId, int]] = {}
+held: dict[str, tuple[FileId, int]] = {}
 """The file that is open under each path, and the number of those that hold it."""
 
 
@@ -46,10 +46,10 @@ def hold(path: str | Path) -> FileId | None:
     if file is None or not file[1]:
         return None
     with _lock:
-        known, holders = _held.get(name, (file, 0))
+        known, holders = held.get(name, (file, 0))
         if known != file:
             raise _replaced(name)
-        _held[name] = file, holders + 1
+        held[name] = file, holders + 1
     return file
 
 
@@ -57,23 +57,23 @@ def release(path: str | Path) -> None:
     """End one `hold` that has returned a file."""
     name = os.path.abspath(path)
     with _lock:
-        file, holders = _held[name]
+        file, holders = held[name]
         if holders > 1:
-            _held[name] = file, holders - 1
+            held[name] = file, holders - 1
         else:
-            del _held[name]
+            del held[name]
 
 
 def listed() -> dict[str, FileId]:
     """Return what is held, for `inherit` in a child process."""
     with _lock:
-        return {name: file for name, (file, _) in _held.items()}
+        return {name: file for name, (file, _) in held.items()}
 
 
 def inherit(files: dict[str, FileId]) -> None:
     """Hold what the parent of this process holds, for good."""
     with _lock:
-        _held.update({name: (file, 1) for name, file in files.items()})
+        held.update({name: (file, 1) for name, file in files.items()})
 
 
 def check(path: str | Path) -> None:
@@ -85,10 +85,10 @@ def check(path: str | Path) -> None:
     Raises:
         DatabaseReplaced: see above.
     """
-    if not _held:  # Most processes are producers.
+    if not held:  # Most processes are producers.
         return
     name = os.path.abspath(path)
-    found = _held.get(name)
+    found = held.get(name)
     if found is not None and file_id(name) != found[0]:
         raise _replaced(name)
 

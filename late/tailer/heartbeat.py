@@ -127,14 +127,12 @@ class Heartbeat:
         self.beats = Beats()
         """They belong to the thread's loop; each answer brings one."""
         self._hurried = asyncio.Event()
-        self._refused = asyncio.Event()
-        self._refusal: StoreError | None = None
         self._sent_s = -math.inf
         self._stirred: asyncio.TimerHandle | None = None
         """Ends a longer pause after the usual one; None: nothing was told since the last beat."""
         self._refused = asyncio.Event()
         """It belongs to the caller's loop."""
-        self._refusal: DatabaseReplaced | None = None
+        self._refusal: StoreError | None = None
         self._stopping = asyncio.Event()
         self._loop: asyncio.AbstractEventLoop | None = None
         """The thread's own."""
@@ -176,17 +174,6 @@ class Heartbeat:
         self._thread = threading.Thread(target=self._run, name="late-heartbeat", daemon=True)
         self._thread.start()
 
-    async def refused(self) -> None:
-        """Wait, in the loop of `start`, for a refusal of the database before its first answer:
-        waiting does not help where a role lacks a right.
-
-        Raises:
-            StoreError: that refusal; it is not transient.
-        """
-        await self._refused.wait()
-        assert self._refusal is not None
-        raise self._refusal
-
     def hurry(self) -> None:
         """Beat again soon (after `HURRY_S`), to see what the fleet does. From any thread."""
         self._tell(self._hurried.set)
@@ -222,10 +209,11 @@ class Heartbeat:
         self._trusted_until = -math.inf
 
     async def until_refused(self) -> None:
-        """Wait until the database can never be this worker's again, in the loop of `start`.
+        """Wait, in the loop of `start`, for a refusal that no waiting helps against.
 
         Raises:
-            DatabaseReplaced: see above.
+            DatabaseReplaced: the database can never be this worker's again.
+            StoreError: not transient, before the first answer: as where a role lacks a right.
         """
         await self._refused.wait()
         assert self._refusal is not None
@@ -357,7 +345,7 @@ class Heartbeat:
                 self._callers_loop.call_soon_threadsafe(self._hand_in)
         self.beats.beat()
 
-    def _refuse(self, error: DatabaseReplaced) -> None:
+    def _refuse(self, error: StoreError) -> None:
         self._refusal = error
         self._trusted_until = -math.inf
         assert self._callers_loop is not None
@@ -380,10 +368,7 @@ class Heartbeat:
             # Our own mistake: say where, and go on, because a silent heartbeat costs all shards.
             _log.error("heartbeat failed", exc_info=error)
         elif self._view is None and not transient:
-            self._refusal = error
-            assert self._callers_loop is not None
-            with contextlib.suppress(RuntimeError):  # the worker's loop is closed: it goes away
-                self._callers_loop.call_soon_threadsafe(self._refused.set)
+            self._refuse(error)
             await asyncio.sleep(retry_in_s)
             return
         self._emitter.emit(

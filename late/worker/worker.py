@@ -390,7 +390,6 @@ class Worker:
             ("settings", self.settings_sync.run),
             ("background", self.background.run),
             ("offers", self.offers.watch),
-            ("heartbeat", self.heartbeat.refused),
         ):
             self._loops.append(asyncio.create_task(self._guard(name, loop), name=f"late-{name}"))
         self.heartbeat.start()

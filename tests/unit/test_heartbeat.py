@@ -198,7 +198,7 @@ async def test_a_refusal_at_the_start_is_passed_on_and_not_told_again_and_again(
     heart.pulse.faults = [StoreUnavailable("no connection"), StoreRefused("no right"), OSError()]
     async with beating(heart), asyncio.timeout(TIMEOUT_S):
         with pytest.raises(StoreRefused, match="no right"):
-            await heart.beat.refused()
+            await heart.beat.until_refused()
     told = [values for name, values in heart.heard if name == "store_error"]
     assert "no right" not in {str(values["error"]) for values in told}
 

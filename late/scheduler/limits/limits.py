@@ -82,6 +82,8 @@ class Limits:
             name: Limiter(_default(name), 0) for name in sorted(self._remote)
         }
         self._share = FleetShare()
+        self.shares = bool(self._targets)
+        """True while a limit is shared among workers, so that `begin` needs the shards."""
         self.outages = Outages()
         """The outages of what handlers in this process need. A protected target has a circuit
         breaker."""
@@ -131,6 +133,7 @@ class Limits:
         if LOCAL_POOL in targets:
             wanted[LOCAL_POOL] = effective(targets[LOCAL_POOL], LOCAL)
         self._set(self._targets, wanted, now_us)
+        self.shares = bool(self._queues or self._targets)
 
     def _set(
         self, limiters: dict[Limited, Limiter], wanted: Mapping[Limited, QueueSettings], now_us: int
@@ -156,13 +159,15 @@ class Limits:
                 limiter.tenants[flow.tenant] += 1
 
     def begin(self, mine: Mapping[str, int], total: Mapping[str, int], now_us: int) -> None:
-        """Begin a pass of a worker that has `mine` of the `total` shards, by group."""
+        """Begin a pass of a worker that has `mine` of the `total` shards, by group; only with
+        `shares` they are looked at."""
         self.opens_at_us = None
-        self._share.begin(mine, total)
-        for name, limiter in self._queues.items():
-            _take(limiter, self._share.of(name), now_us)
-        for limiter in self._targets.values():
-            _take(limiter, self._share.whole, now_us)
+        if self.shares:
+            self._share.begin(mine, total)
+            for name, limiter in self._queues.items():
+                _take(limiter, self._share.of(name), now_us)
+            for limiter in self._targets.values():
+                _take(limiter, self._share.whole, now_us)
         if self.outages.out != self._probes.keys():
             known = {name: limiter.settings for name, limiter in self._probes.items()}
             wanted = {name: known.get(name, PROBES) for name in self.outages.out}
