@@ -203,7 +203,7 @@ async def test_a_store_that_does_not_open_holds_nothing(tmp_path: Path) -> None:
 def test_a_child_process_holds_what_its_worker_holds(
     url: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(held_files, "_held", {})
+    monkeypatch.setattr(held_files, "held", {})
     file = held_files.hold(path_of(url))
     told = held_files.listed()
     held_files.release(path_of(url))
