@@ -21,7 +21,7 @@ from late.app.write import asked_by
 from late.concurrency import in_thread
 from late.control import Control
 from late.control.lanes.layout import layout
-from late.errors import InvalidSchedule, InvalidTask, LateError, UnknownTask
+from late.errors import InvalidSchedule, InvalidTask, KeyConflict, LateError, UnknownTask
 from late.model import validation as validate
 from late.model.lanes import Lane
 from late.model.task import NewTask
@@ -69,6 +69,15 @@ def of_queue(call: Call) -> Call:
         place_key=options.ordering_key or settings.place_key,
     )
     return msgspec.structs.replace(call, settings=settings)
+
+
+def _by_own_keys(text: str, puts: Sequence[Put], calls: Sequence[Call]) -> str:
+    """Return a message with the keys that the caller gave, in place of those of its queue."""
+    for put, call in zip(puts, calls, strict=False):
+        stored = call.settings.options.unique_key
+        if put.unique_key and stored:
+            text = text.replace(repr(stored), repr(put.unique_key))
+    return text
 
 
 class Producer:
@@ -122,9 +131,14 @@ class Producer:
             rows[:] = self._nameless.placed(calls, lane)
             return rows
 
-        ids = await loop.run_in_executor(
-            self._threads, write, self._engine, lambda tx: insert(tx, rows, again, asked)
-        )
+        try:
+            ids = await loop.run_in_executor(
+                self._threads, write, self._engine, lambda tx: insert(tx, rows, again, asked)
+            )
+        except KeyConflict as error:
+            raise KeyConflict(
+                _by_own_keys(str(error), () if shared_keys else puts, calls)
+            ) from None
         wake(*ids)
         return [
             Accepted(task_id, created=task_id == row.task_id)

@@ -94,6 +94,12 @@ def upgrade(
         while True:
             try:
                 return _upgrade(engine, url, lock_wait_s)
+            except StoreRefused as error:
+                if not str(error).startswith(("permission denied", "must be owner")):
+                    raise
+                raise StoreRefused(
+                    f"{error}: run `late migrate` as the owner of the tables of late"
+                ) from error
             except TransactionAborted as error:
                 if engine.dialect.name != "postgresql":
                     raise

@@ -71,6 +71,36 @@ async def test_a_repeat_gets_the_first_id_and_another_body_a_conflict(tmp_path: 
         assert (third.status, third.json["error"]) == (409, "key_conflict")
 
 
+async def test_a_conflict_names_the_key_that_the_caller_gave(tmp_path: Path) -> None:
+    """With a token of some queues another key is stored, and nobody knows that one."""
+    async with served(tmp_path, auth=True) as it:
+        it.call.token = it.token("node", "enqueue", queues=("payments",))
+        await it.service.access.load()
+        put = {"name": "charge", "payload": {"trip": 7}, "unique_key": "ik1"}
+        first = await it.call("POST", f"{QUEUE}/tasks", put)
+        other = await it.call("POST", f"{QUEUE}/tasks", {**put, "payload": {"trip": 8}})
+        assert (first.status, other.status) == (201, 409)
+        task_id = first.json["task_id"]
+        assert (
+            other.json["message"] == f"unique key 'ik1' is held by task {task_id} with another body"
+        )
+        two = {"tasks": [{**put, "queue": "payments", "payload": {"n": n}} for n in (1, 2)]}
+        both = await it.call("POST", "/v1/tasks", two)
+        assert both.json["message"].startswith("unique key 'ik1' is given to two different tasks")
+
+
+async def test_a_list_says_that_a_token_of_some_queues_must_name_one(tmp_path: Path) -> None:
+    async with served(tmp_path, auth=True) as it:
+        it.call.token = it.token("olga", "view", queues=("payments",))
+        await it.service.access.load()
+        for path in ("/v1/tasks?state=parked", "/v1/dead"):
+            answer = await it.call("GET", path)
+            assert (answer.status, answer.json["message"].startswith("give `queue`")) == (404, True)
+            known = f"{path}{'&' if '?' in path else '?'}queue="
+            assert (await it.call("GET", f"{known}payments")).status == 200
+            assert "give" not in (await it.call("GET", f"{known}mail")).json["message"]
+
+
 async def test_a_task_is_received_and_acknowledged(tmp_path: Path) -> None:
     async with served(tmp_path) as it:
         task = await pulled(it, visibility_s=60)

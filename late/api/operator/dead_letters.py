@@ -9,13 +9,21 @@ from msgspec import Meta
 
 from late.api import limits
 from late.api.operator.operation import Ask, Operation, operation
-from late.api.operator.values import Listed, Moment, Name, TaskIdText, check_group, moment_us
+from late.api.operator.values import (
+    Listed,
+    Moment,
+    Name,
+    TaskIdText,
+    check_asked,
+    check_group,
+    moment_us,
+)
 from late.control import Filter
 from late.control.dead_letters.commands import RATE_MAX, RATE_MIN
 from late.control.views import DeadView, Moved
 from late.errors import ConfigError
 from late.model.access.rights import Role
-from late.model.access.rules import ADMIN, OPERATE, VIEW, check_queue
+from late.model.access.rules import ADMIN, OPERATE, VIEW
 
 Most = Annotated[int, Meta(ge=1, le=limits.MOVED_MAX)]
 
@@ -63,12 +71,12 @@ def _filter(ask: Ask[Any], role: Role) -> Filter:
     """Return the filter, for whose queue the caller has the role; without a queue, for all.
 
     Raises:
-        Hidden, Denied: see `check_queue`.
+        Hidden, Denied: see `check_asked`.
         NotFound: there is no such group.
         ConfigError, InvalidName: nothing can match.
     """
     asked: Which = ask.value
-    check_queue(ask.caller, asked.queue, role)
+    check_asked(ask, asked.queue, role)
     if asked.group is not None:
         check_group(ask, asked.group)
     made = Filter(

@@ -8,7 +8,7 @@ import msgspec
 from msgspec import Meta
 
 from late.api.operator.operation import Ask, Operation, operation
-from late.api.operator.values import Listed, Moment, Name, check_group, moment_us
+from late.api.operator.values import Listed, Moment, Name, check_asked, check_group, moment_us
 from late.control.task_list.commands import COMMANDS_MAX, RATE_MAX, RATE_MIN
 from late.control.task_list.model import Commanded, ListedTask, State, TaskFilter, cursor_of, key_of
 from late.control.views import Moved
@@ -82,12 +82,12 @@ def _filter(ask: Ask[Any], role: Role) -> TaskFilter:
     """Return the filter, for whose queue the caller has the role; without a queue, for all.
 
     Raises:
-        Hidden, Denied: see `check_queue`.
+        Hidden, Denied: see `check_asked`.
         NotFound: there is no such group.
         ConfigError: a header is not NAME=VALUE.
     """
     asked: WhichTasks = ask.value
-    check_queue(ask.caller, asked.queue, role)
+    check_asked(ask, asked.queue, role)
     check_group(ask, asked.group)
     name, equals, value = (asked.header or "").partition("=")
     if asked.header is not None and not (name and equals):

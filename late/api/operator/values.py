@@ -13,6 +13,8 @@ from late.api.operator.operation import Ask
 from late.control.past.moment import left_out
 from late.errors import ConfigError, InvalidTask
 from late.model import validation as validate
+from late.model.access.rights import Role
+from late.model.access.rules import Hidden, check_queue
 
 T = TypeVar("T", bound=Struct)
 NAME = r"^[A-Za-z0-9._:-]{1,128}$"
@@ -56,6 +58,20 @@ def known(answer: T) -> T:
     """Return an answer about the past without what is not known, for the encoder."""
     plain: T = left_out(answer)
     return plain
+
+
+def check_asked(ask: Ask[Any], queue: str | None, role: Role) -> None:
+    """Refuse a caller without the role for the queue that is asked for, or without one for all.
+
+    Raises:
+        Hidden, Denied: as `check_queue`.
+    """
+    try:
+        check_queue(ask.caller, queue, role)
+    except Hidden:
+        if queue is None and ask.caller.may("view"):
+            raise Hidden("give `queue`: you may see some queues, and not all of them") from None
+        raise
 
 
 def check_group(ask: Ask[Any], name: str) -> None:
