@@ -44,6 +44,9 @@ class Database:
     def disk(self) -> None:
         return None
 
+    def write_locked(self) -> bool:
+        return False
+
     def live(self) -> Any:
         class Live:
             queues: dict[str, QueueSettings] = {}  # noqa: RUF012
