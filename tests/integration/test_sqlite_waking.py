@@ -52,7 +52,7 @@ async def listening(made: SqliteWakeUps) -> AsyncIterator[asyncio.Queue[None]]:
     heard: asyncio.Queue[None] = asyncio.Queue()
     task = asyncio.create_task(made.run(lambda: heard.put_nowait(None), lambda: None))
     try:
-        await until(lambda: made.ready or made._unable)
+        await until(lambda: made.ready or made.unable)
         yield heard
     finally:
         task.cancel()

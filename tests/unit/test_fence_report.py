@@ -9,6 +9,7 @@ from typing import Any, cast
 
 from late.errors import StoreUnavailable
 from late.events import DISPATCHED, Emitter, Event
+from late.model.queue_settings import QueueSettings
 from late.model.task import Attempt, Cursor, Epoch, Outcome, ShardId
 from late.scheduler.events_effects import Dispatch, Stop
 from late.scheduler.limits.limits import Limits
@@ -174,6 +175,7 @@ async def test_each_shard_of_a_group_gets_its_own_schedules() -> None:
 
 async def test_empty_shards_beyond_the_lane_claim_no_part_of_the_fleets_limits() -> None:
     limits = Limits(slots=1)
+    limits.set({"mail": QueueSettings(rate=5.0)}, {}, 0)
     shares: list[tuple[Any, Any]] = []
     limits.begin = lambda mine, total, now_us: shares.append((mine, total))  # type: ignore[method-assign]
     it = Watched(

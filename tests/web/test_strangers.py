@@ -81,7 +81,8 @@ def test_no_script_of_others_runs(tab: Tab, tmp_path: Path) -> None:
         tab.go(f"{served.root}tasks/{ids[1]}?payload=1")
         assert all(HOSTILE[1] in tab.text(place) for place in ("h1", ".timeline", "main"))
         tab.go(served.root + "dead")
-        tab.press("summary")
+        # All of them: two letters of one millisecond have no order.
+        tab.evaluate("document.querySelectorAll('main summary').forEach(each => each.click())")
         tab.shows(HOSTILE[3] * 3)
         # Also where the page fetches a part of itself.
         tab.go(served.root)
