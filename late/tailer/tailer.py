@@ -23,6 +23,7 @@ Pace, for the whole worker:
 from __future__ import annotations
 
 import asyncio
+import logging
 import random
 from collections.abc import Callable, Collection, Mapping
 from typing import Protocol
@@ -36,6 +37,8 @@ from late.store.base import Features, Page, WakeUps
 from late.tailer.announcement import Announcement
 from late.tailer.ownership import Key
 from late.tailer.read_hints import Hints
+
+logger = logging.getLogger("late.tailer")
 
 PAGE_BYTES = 8 * 1024 * 1024
 REST_SHARE = 0.2
@@ -148,6 +151,8 @@ class Tailer:
                 records = await self._read_all(wanted if everything else behind)
             except StoreError as error:
                 if isinstance(error, PlaceInDoubt):
+                    # The event may be left out of the log, as one of many while it was away.
+                    logger.warning("%s", error)
                     self._on_doubt()
                 await self._rest(error)
                 continue

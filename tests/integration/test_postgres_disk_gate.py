@@ -211,7 +211,10 @@ def test_a_process_that_is_killed_makes_another_server(server: PostgresServer, u
 
 
 async def test_a_worker_reads_its_shards_anew_after_a_crash(
-    server: PostgresServer, url: str, monkeypatch: pytest.MonkeyPatch
+    server: PostgresServer,
+    url: str,
+    monkeypatch: pytest.MonkeyPatch,
+    caplog: pytest.LogCaptureFixture,
 ) -> None:
     """Its lease outlives the crash, so that nothing else makes it give up what it has in memory."""
     app, ran = late.App(url), list[int]()
@@ -233,6 +236,7 @@ async def test_a_worker_reads_its_shards_anew_after_a_crash(
         await until(lambda: ran == [1])
         crashed()
         await until(lambda: len(worker.keeper.leases) == 8 and _all_later(worker, before))
+        assert "as after a crash" in caplog.text
         with opened(connection := producer(url, autocommit=False)):
             note.enqueue(connection, 2)
             connection.commit()
