@@ -16,7 +16,7 @@ from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
 from contextlib import asynccontextmanager, closing, contextmanager, suppress
 from time import monotonic
 from types import ModuleType
-from typing import Any, TypeVar
+from typing import Any, TypeVar, cast
 from urllib.parse import quote
 
 from late.errors import ConfigError, DatabaseReplaced, SchemaMismatch
@@ -29,12 +29,12 @@ from late.outbox.execute import run
 from late.outbox.idle_connections import IdleConnections
 from late.outbox.insert import Target
 from late.outbox.pending_wakeups import noting
+from late.outbox.write_turns import BUSY_TIMEOUT_S, TurnConnection
 from late.schema import held_files
 from late.store.sqlite.guard import path_of
 
 T = TypeVar("T")
 
-BUSY_TIMEOUT_S = 5.0
 _LOCKED = (
     "late opened a second connection. If this thread has a transaction open already, pass it:"
     " `with late.celery.transaction(tx):` around calls by Celery's names, or app.enqueue(tx, ...)."
@@ -145,11 +145,11 @@ def _begun(
     url: str, idle: IdleConnections | None, first: Callable[[Any], object] | None, tag: str
 ) -> Iterator[Any]:
     if url.startswith("sqlite"):
-        connection = open_sqlite(url)
+        connection = open_sqlite(url, TurnConnection)
         try:
             begun = monotonic()
             try:
-                connection.execute("begin immediate")
+                connection.begin(path_of(_plain(url)))
             except sqlite3.OperationalError as error:
                 error.add_note(_LOCKED)
                 note(error, tag, begun)
@@ -177,12 +177,12 @@ async def _begun_async(
     tag: str,
 ) -> AsyncIterator[Any]:
     if url.startswith("sqlite"):
-        path_of(_plain(url))  # Raises for a wrong URL here and not in the thread.
-        connection = AsyncSqlite(lambda: open_sqlite(url))
+        path = path_of(_plain(url))  # Raises for a wrong URL here and not in the thread.
+        connection = AsyncSqlite(lambda: open_sqlite(url, TurnConnection))
         try:
             begun = monotonic()
             try:
-                await connection.execute("begin immediate")
+                await connection.run(lambda: cast(TurnConnection, connection.raw).begin(path))
             except sqlite3.OperationalError as error:
                 note(error, tag, begun)
                 raise
