@@ -38,6 +38,9 @@ class OutcomeBuffer:
         """
         self._on_finished = on_finished
         self._offer = offer
+        self.on_fenced: Callable[[Attempt], bool] = lambda attempt: False
+        """Gets each attempt whose outcome a fence drops. True: the journal has its end already, so
+        nothing is lost by that."""
         self._target = target
         self._rng = rng or random.Random()
         self._batch: list[Outcome] = []
@@ -134,10 +137,10 @@ class OutcomeBuffer:
         lost: Counter[tuple[str, int]] = Counter()
         for outcome in batch:
             attempt = outcome.attempt
-            if self.is_fenced(attempt):
-                lost[attempt.group, attempt.record.shard_id] += 1
-            else:
+            if not self.is_fenced(attempt):
                 kept.append(outcome)
+            elif not self.on_fenced(attempt):
+                lost[attempt.group, attempt.record.shard_id] += 1
         for (group, shard), count in lost.items():
             self.dropped += count
             self.late_results[group, ShardId(shard)] += count

@@ -14,7 +14,7 @@ import late
 from late.dispatcher.transactions.pool import AHEAD_MAX, GRAIN, TransactionPool
 from late.dispatcher.transactions.run import Turn
 from late.dispatcher.transactions.turn_queue import TURNS_MAX, Alone, TurnQueue
-from late.handler.classify import GIVEN_BACK
+from late.handler.classify import DONE, GIVEN_BACK
 from late.handler.context import AsyncContext
 from late.model.task import Options, Outcome
 from tests.unit.dispatcher_kit import attempt
@@ -89,6 +89,22 @@ async def test_what_is_given_back_has_not_begun_until_its_outcome_is_told() -> N
     assert list(pool.queued) == [left]
     calls[1].cancel()
     await calls[1]
+
+
+async def test_an_end_that_is_committed_is_no_late_result_after_a_hand_over() -> None:
+    pool = made(None)  # type: ignore[arg-type]
+    ended, repeated = attempt("charge"), attempt("charge")
+    for each in (ended, repeated):
+        context = AsyncContext(each, 0, 5.0, None, "", lambda attempt: None)
+        future = asyncio.get_running_loop().create_future()
+        pool._turns[id(each)] = Turn(each, context, lambda tx: None, None, future)
+    pool._turns[id(ended)].recorded = True
+    pool.abandon(ended.group, ended.record.shard_id, ended.epoch)
+    for each in (ended, repeated):
+        pool._finished.add(each, DONE, 0, 0.0)
+    pool._finished.deliver()
+    assert pool.dropped == 1, "nothing is lost of what the journal has"
+    assert not pool._turns
 
 
 async def test_the_foreground_goes_first_in_a_transaction_but_for_the_oldest_attempt() -> None:

@@ -140,7 +140,6 @@ class TransactionPool(Dispatcher):
             may_start=self._may_start,
             now_us=now_us,
             report=lambda outcome: on_finished([outcome]),
-            on_end=self._forget_fenced,
             scrub=scrub,
         )
         self._turns: dict[int, Turn] = {}
@@ -166,6 +165,7 @@ class TransactionPool(Dispatcher):
             scrub=scrub,
             **settings,
         )
+        self._finished.on_fenced = self._fenced
 
     @property
     def room(self) -> int:
@@ -200,17 +200,6 @@ class TransactionPool(Dispatcher):
         self._shadow_threads.close()
         self._queue.stop()
 
-    def abandon(self, group: str, shard_id: int, epoch: int) -> None:
-        super().abandon(group, shard_id, epoch)
-        for turn in list(self._turns.values()):
-            if turn.over:
-                self._forget_fenced(turn)
-
-    def _forget_fenced(self, turn: Turn) -> None:
-        """Forget a turn that has ended, if nobody gets its outcome because its shard is lost."""
-        if self._finished.is_fenced(turn.attempt):
-            self._turns.pop(id(turn.attempt), None)
-
     def _try(self) -> None:
         tx = self._transactions.begin(False)
         tx.roll_back()
@@ -222,6 +211,11 @@ class TransactionPool(Dispatcher):
     def _joined(self, turn: Turn) -> None:
         self._turns[id(turn.attempt)] = turn
         self._queue.add(turn)
+
+    def _fenced(self, attempt: Attempt) -> bool:
+        """Forget an attempt whose shard is lost; return whether its transaction has committed."""
+        turn = self._turns.pop(id(attempt), None)
+        return turn is not None and turn.recorded
 
     def _reported(self, outcomes: Sequence[Outcome]) -> None:
         """Pass on what the journal does not have."""

@@ -67,7 +67,6 @@ class TurnQueue:
         may_start: asked in a thread before each handler.
         now_us: the database's clock.
         report: takes an outcome of which the slot has spoken already.
-        on_end: told of each attempt whose verdict is final.
         threads: where a `Run` works, begins and commits.
     """
 
@@ -80,7 +79,6 @@ class TurnQueue:
         may_start: Callable[[Attempt], bool],
         now_us: Callable[[], int],
         report: Callable[[Outcome], None],
-        on_end: Callable[[Turn], None] = lambda turn: None,
         scrub: Scrub | None = None,
         threads: Threads | None = None,
         monotonic: Monotonic = time.monotonic,
@@ -91,7 +89,6 @@ class TurnQueue:
         self._may_start = may_start
         self._now_us = now_us
         self._report = report
-        self._on_end = on_end
         self._scrub = scrub
         self._monotonic = monotonic
         self._threads = threads or Threads()
@@ -401,9 +398,7 @@ class TurnQueue:
         self._end(turn)
 
     def _end(self, turn: Turn) -> None:
-        if not turn.over:
-            turn.over = True
-            self._on_end(turn)
+        turn.over = True
         if not turn.ended.done():
             turn.ended.set_result(None)
 
