@@ -75,6 +75,7 @@ class Dispatcher:
         scrub: Scrub | None = None,
         cancel_grace_s: float = CANCEL_GRACE_S,
         offer: Callable[[Outcome], bool] = lambda outcome: False,
+        cancel_asked: Callable[[Attempt], bool] = lambda attempt: False,
     ) -> None:
         """
         Args:
@@ -90,7 +91,7 @@ class Dispatcher:
                 a handler by its function's module and qualified name.
             scrub: removes secrets from error texts.
             cancel_grace_s: how long a cancelled handler may clean up.
-            offer: see `OutcomeBuffer`.
+            offer, cancel_asked: see `OutcomeBuffer` and `Slot`.
         """
         self.name = name
         self.worker_id = worker_id
@@ -103,7 +104,7 @@ class Dispatcher:
         processes = Processes(process_workers, url=url, app=app, scrub=scrub)
         self._target = InProcess(url=url, processes=processes, concurrency=concurrency)
         self._finished = OutcomeBuffer(on_finished, target=name, rng=rng, offer=offer)
-        self._slots = [Slot(number) for number in range(concurrency)]
+        self._slots = [Slot(number, cancel_asked) for number in range(concurrency)]
         self.stuck = StuckRuns(self._slots)
         """Runs that go on after their time-out and cannot be ended."""
         self._waiting: deque[Attempt] = deque()
@@ -121,8 +122,7 @@ class Dispatcher:
         self._clock_us = 0
         """The difference from the monotonic clock to the database's."""
         self._grace_ends = inf
-        self._progress = asyncio.Event()
-        """Set when the wait of `_drain` may be over."""
+        self._progress = asyncio.Event()  # set when the wait of `_drain` may be over
         self._draining = self._closed = False
         self.ended = 0
         """Attempts whose handler has returned, in time or not."""
@@ -383,7 +383,7 @@ class Dispatcher:
         """Count one more stuck run, and open a slot for each that a task holds beyond its share."""
         self.stuck.count += 1
         while not self._draining and len(self._slots) < self.stuck.slots_wanted:
-            slot = Slot(max(each.number for each in self._slots) + 1)
+            slot = Slot(max(each.number for each in self._slots) + 1, self._slots[0].cancel_asked)
             self._slots.append(slot)
             self._open(slot)
 

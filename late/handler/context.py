@@ -6,16 +6,7 @@ differ only in the methods that use the database.
 
 from __future__ import annotations
 
-from collections.abc import (
-    AsyncIterator,
-    Awaitable,
-    Callable,
-    Coroutine,
-    Generator,
-    Iterator,
-    Mapping,
-    Sequence,
-)
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Mapping, Sequence
 from contextlib import (
     AbstractAsyncContextManager,
     AbstractContextManager,
@@ -24,13 +15,14 @@ from contextlib import (
 )
 from datetime import UTC, datetime, timedelta
 from time import monotonic
-from typing import TYPE_CHECKING, Any, overload
+from typing import TYPE_CHECKING, Any, Protocol, overload
 
 import msgspec
 
 from late import events
 from late.errors import ConfigError, DispatchError, SoftTimeLimit
 from late.handler import counts
+from late.handler.awaited import Awaited
 from late.handler.classify import returned
 from late.handler.enqueuer import AnyCall
 from late.handler.outcomes import AlreadyDone
@@ -59,6 +51,14 @@ class AttemptOver(DispatchError):
     """A handler asked for more time after its attempt had ended (time-out, stop, fenced)."""
 
 
+class Ends(Protocol):
+    """The place in which an attempt runs, which knows of its end. Any thread may ask."""
+
+    def is_over(self, attempt: Attempt) -> bool: ...
+    @property
+    def cancel_asked(self) -> Callable[[Attempt], bool]: ...
+
+
 class _Attempt:
     """The base of both contexts: one attempt of one task. Times are UTC by the database's clock."""
 
@@ -71,8 +71,8 @@ class _Attempt:
         "_begun",
         "_counts",
         "_idle",
-        "_is_over",
         "_once_done",
+        "_slot",
         "_soft_timeout_s",
         "_started_at_us",
         "_timeout_s",
@@ -88,7 +88,7 @@ class _Attempt:
         url: str,
         beat: Callable[[Attempt], None],
         soft_timeout_s: float | None = None,
-        is_over: Callable[[Attempt], bool] = lambda attempt: False,
+        slot: Ends | None = None,
         idle: IdleConnections | None = None,
     ) -> None:
         self._attempt = attempt
@@ -99,7 +99,7 @@ class _Attempt:
         self._url = url
         self._idle = idle
         self._beat = beat
-        self._is_over = is_over
+        self._slot = slot
         self._begun = self._beaten = monotonic()
         self._counts: dict[str, int] | None = None
         self._once_done = False
@@ -208,6 +208,16 @@ class _Attempt:
         return _datetime(self._started_at_us) + timedelta(seconds=alive_s + self._timeout_s)
 
     @property
+    def cancel_requested(self) -> bool:
+        """True once the worker has read a cancel of this task. It asks no database.
+
+        The attempt is not interrupted: a loop may look at this and return or raise. What returns is
+        done, what raises has no other attempt. Where another process runs the handler (`process`, a
+        target, a consumer, another worker) it is always False.
+        """
+        return self._slot is not None and self._slot.cancel_asked(self._attempt)
+
+    @property
     def tx(self) -> Any:
         """The transaction of a handler with `transaction=True`; see `late.handler.shared_context`.
 
@@ -233,7 +243,7 @@ class _Attempt:
             SoftTimeLimit: the task's `soft_timeout_s` is over, or without one its time-out.
             AttemptOver: the attempt has ended: the worker stops, or the time-out is over.
         """
-        if self._is_over(self._attempt):
+        if self._slot is not None and self._slot.is_over(self._attempt):
             raise AttemptOver(f"attempt {self.attempt} of {self.task_id} was ended")
         if monotonic() - self._beaten >= (self._soft_timeout_s or self._timeout_s):
             raise SoftTimeLimit
@@ -392,21 +402,6 @@ class Context(_Attempt):
         with self.begin() as tx:
             ids: list[TaskId] = calls[0].app.enqueue_many(tx, calls)
             return ids
-
-
-class Awaited:
-    """An answer that is awaited. Its truth cannot be asked before: a coroutine is always true, so
-    effects would happen without a claim."""
-
-    def __init__(self, answer: Coroutine[Any, Any, bool]) -> None:
-        self._answer = answer
-
-    def __await__(self) -> Generator[Any, Any, bool]:
-        return self._answer.__await__()
-
-    def __bool__(self) -> bool:
-        self._answer.close()
-        raise TypeError("the answer is awaited: `if await ctx.claim(tx):`")
 
 
 class AsyncContext(_Attempt):

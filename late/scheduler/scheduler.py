@@ -18,7 +18,7 @@ from late import events
 from late.errors import StoreError
 from late.model.lanes import Gate, Layout
 from late.model.queue_settings import QueueSettings
-from late.model.task import PULL_POOL, Cursor, Outcome, Policy, Schedule, ShardId
+from late.model.task import PULL_POOL, Attempt, Cursor, Outcome, Policy, Schedule, ShardId
 from late.observability import repeats
 from late.scheduler import settlement_events as report
 from late.scheduler.core.shard_core import ShardCore
@@ -128,8 +128,7 @@ class Scheduler:
         self._reads: dict[Shard, Cursor] = {}
         self._behind: set[Shard] = set()  # the last page was full: there is more to read at once
         self._turns = Turns()
-        self._unseen: list[Shard] = []
-        """Shards that the pass has not come to."""
+        self._unseen: list[Shard] = []  # shards that the pass has not come to
         self._ahead = ReadAhead()
         self._work = asyncio.Event()
         self._changed = asyncio.Event()
@@ -287,6 +286,11 @@ class Scheduler:
     def _count_late(self, shard: Shard, count: int) -> None:
         self.late_results[shard] += count
         self.emitter.emit(events.LATE_RESULT, count=count, group=shard[0], shard=shard[1])
+
+    def cancel_asked(self, attempt: Attempt) -> bool:
+        """Return whether a cancel of its task was read here. Any thread may ask."""
+        core = self.cores.get((attempt.group, ShardId(attempt.record.shard_id)))
+        return core is not None and core.cancel_asked(attempt)
 
     def schedules(self, schedules: Sequence[Schedule], group: str) -> None:
         """Take in all schedules as the database has them; the owner of its shard fires each."""

@@ -45,6 +45,7 @@ def transaction_pool_of(worker: Worker, rng: random.Random) -> dict[str, Transac
         on_finished=lambda outcomes: worker.scheduler.finished(outcomes),
         wake=lambda: worker.scheduler.wake(),
         trusted=lambda: worker.trusted,
+        cancel_asked=lambda attempt: worker.scheduler.cancel_asked(attempt),
         rng=rng,
     )
     return {TRANSACTION_POOL: pool}

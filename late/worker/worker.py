@@ -154,6 +154,7 @@ class Worker:
             rng=self._rng,
             app=self._target,
             offer=self.offers.offer,
+            cancel_asked=lambda attempt: self.scheduler.cancel_asked(attempt),
         )
         self.dispatchers = Dispatchers(self.dispatcher, remote, self.pulls, self.offers)
         self.settler = Settler(

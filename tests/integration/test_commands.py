@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import time
 from datetime import UTC, datetime, timedelta
 
 import pytest
@@ -151,6 +152,45 @@ async def test_a_running_attempt_is_the_last_one(url: str) -> None:
     finally:
         await worker.stop()
     assert attempts == [1]
+
+
+@pytest.mark.parametrize("kind", ["async", "def"])
+async def test_a_handler_that_looks_sees_a_cancel_and_ends(url: str, kind: str) -> None:
+    app = late.App(url)
+    started = asyncio.Event()
+    loop = asyncio.get_running_loop()
+    seen: list[bool] = []
+
+    @app.task(retry=late.Retry(max_attempts=5, base=0.001))
+    async def waits(ctx: late.AsyncContext) -> None:
+        seen.append(ctx.cancel_requested)
+        started.set()
+        while not ctx.cancel_requested:  # noqa: ASYNC110
+            await asyncio.sleep(0.01)
+        seen.append(True)
+
+    @app.task(retry=late.Retry(max_attempts=5, base=0.001))
+    def works(ctx: late.Context) -> None:
+        seen.append(ctx.cancel_requested)
+        loop.call_soon_threadsafe(started.set)
+        while not ctx.cancel_requested:
+            time.sleep(0.01)
+        seen.append(True)
+
+    worker = Worker(app)
+    await worker.start()
+    try:
+        async with asyncio.timeout(120):
+            async with connect_async(url) as tx:
+                task_id = await (waits if kind == "async" else works).enqueue(tx)
+            await started.wait()
+            async with connect_async(url) as tx:
+                await app.cancel(tx, task_id)
+            while len(seen) < 2:  # noqa: ASYNC110
+                await asyncio.sleep(0.01)
+    finally:
+        await worker.stop()
+    assert seen == [False, True]
 
 
 def test_inline_mode_takes_a_cancelled_task_out(app: late.App) -> None:

@@ -17,7 +17,7 @@ from late.errors import InvalidTask
 from late.handler.context import AsyncContext, Context, tag_of
 from late.model.task import Attempt, TaskId
 from late.schema.migrate import upgrade
-from tests.unit.dispatcher_kit import NOW_US, attempt, rig
+from tests.unit.dispatcher_kit import NOW_US, attempt, rig, task
 
 NOW = datetime.fromtimestamp(NOW_US / 1e6, UTC)
 
@@ -155,3 +155,28 @@ async def test_an_async_handler_enqueues_the_next_task(url: str) -> None:
     assert [o.error for o in outcomes] == [None, None]
     assert len(made) == 3
     assert logged(url) == set(made)
+
+
+async def test_a_handler_sees_that_a_cancel_was_asked_for() -> None:
+    asked: set[TaskId] = set()
+    seen: list[tuple[str, bool]] = []
+
+    @task()
+    async def waits(ctx: AsyncContext) -> None:
+        seen.append(("async", ctx.cancel_requested))
+
+    @task()
+    def works(ctx: Context) -> None:
+        seen.append(("def", ctx.cancel_requested))
+
+    async with rig(waits, works, cancel_asked=lambda a: a.record.task_id in asked) as it:
+        for name in ("waits", "works"):
+            await it.run(attempt(name))
+            cancelled = attempt(name)
+            asked.add(cancelled.record.task_id)
+            await it.run(cancelled)
+    assert seen == [("async", False), ("async", True), ("def", False), ("def", True)]
+
+
+def test_a_context_of_which_nobody_knows_more_says_that_no_cancel_was_asked_for() -> None:
+    assert not context().cancel_requested

@@ -70,9 +70,11 @@ def test_a_running_task_that_was_cancelled_is_not_repeated() -> None:
     world.read_page()
     world.grant(1)
     command = world.command("cancel", task)
+    assert not world.core.cancel_asked(world.running[0])
     world.read_page()
     settle(world)
     assert command not in world.final, "it waits for the end of its task"
+    assert world.core.cancel_asked(world.running[0]), "its handler can know"
     world.finish(world.running[0], kind="failed", error="boom")
     settle(world)
     assert world.final.keys() == {task, command}
@@ -241,3 +243,17 @@ def test_a_dead_letter_that_goes_back_starts_at_once() -> None:
     answers(world)
     world.grant(1)
     assert [a.record.task_id for a in world.running] == [task]
+
+
+def test_a_handler_hears_of_no_cancel_but_that_of_its_own_attempt() -> None:
+    world = World()
+    task, other = world.enqueue(), world.enqueue()
+    world.read_page()
+    world.grant(2)
+    world.command("cancel", task)
+    world.command("reschedule", other)
+    world.read_page()
+    asked = {a.record.task_id: world.core.cancel_asked(a) for a in world.running}
+    assert asked == {task: True, other: False}
+    of_former = msgspec.structs.replace(world.running[0], epoch=world.running[0].epoch - 1)
+    assert not world.core.cancel_asked(of_former), "its shard has been lost since"

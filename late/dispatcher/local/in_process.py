@@ -157,7 +157,7 @@ class InProcess:
             self._url,
             slot.beat,
             bound.soft_timeout_s,
-            slot.is_over,
+            slot,
             self._idle,
         )
 

@@ -6,7 +6,7 @@ import asyncio
 import threading
 import time
 from collections import deque
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from enum import Enum
 from math import inf
 from operator import attrgetter
@@ -52,6 +52,7 @@ class Slot:
         "attempt",
         "begun",
         "bound",
+        "cancel_asked",
         "chunk",
         "deadline",
         "ended_for",
@@ -69,8 +70,12 @@ class Slot:
         "wake",
     )
 
-    def __init__(self, number: int) -> None:
+    def __init__(
+        self, number: int, cancel_asked: Callable[[Attempt], bool] = lambda attempt: False
+    ) -> None:
         self.number = number
+        self.cancel_asked = cancel_asked
+        """Tells whether a cancel of an attempt's task was read. Any thread may ask."""
         self.task: asyncio.Task[None] | None = None
         self.wake: asyncio.Future[None] | None = None
         """Set while the slot waits for an attempt."""

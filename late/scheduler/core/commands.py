@@ -214,15 +214,17 @@ class Commands:
         entry.move("running")  # by the core itself, in no time
         self._actions.finish_unrun(entry, word)
 
+    def cancel_asked(self, task_id: TaskId) -> bool:
+        """Return whether a cancel of the task waits for its end. Any thread may ask."""
+        # A copy: the loop may take in the next command meanwhile.
+        return any(
+            w.command.kind == "cancel" and w.command.task_id == task_id
+            for w in (list(self.waiting.values()) if self.waiting else ())
+        )
+
     def overruled(self, entry: Entry, verdict: Verdict) -> Verdict:
         """Return the verdict on a task: one that was cancelled as it ran has no other attempt."""
-        if not self.waiting:
-            return verdict
-        asked = any(
-            w.command.kind == "cancel" and w.command.task_id == entry.record.task_id
-            for w in self.waiting.values()
-        )  # fmt: skip
-        if not asked or verdict.final is not None:
+        if verdict.final is not None or not self.cancel_asked(entry.record.task_id):
             return verdict
         return msgspec.structs.replace(
             verdict, word="cancelled", final="cancelled", parked=None, again=False

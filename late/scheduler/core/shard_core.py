@@ -22,7 +22,7 @@ from collections.abc import Set as AbstractSet
 
 from late.clock import SET_BACK_US, was_set_back
 from late.model.lanes import Gate
-from late.model.task import Outcome, Policy, TaskId
+from late.model.task import Attempt, Outcome, Policy, TaskId
 from late.model.workflow import CANCEL, StageEnd
 from late.scheduler import events_effects as m
 from late.scheduler.core import ends, reads, starts, transitions
@@ -203,6 +203,11 @@ class ShardCore:
     def unshare(self) -> None:
         """Take in that the transaction was rolled back."""
         shared_settlement.give_up(self.state)
+
+    def cancel_asked(self, attempt: Attempt) -> bool:
+        """Return whether a cancel of its task waits for its end. Any thread may ask."""
+        core, task_id = self.state, attempt.record.task_id
+        return attempt.epoch == core.lease.epoch and core.commands.cancel_asked(task_id)
 
     # ------------------------------------------------------------------ for commands
 
