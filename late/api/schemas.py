@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import json
+from collections import Counter
 from collections.abc import Sequence
 from datetime import UTC, datetime
 from typing import Annotated, Any, Literal, TypeVar
@@ -12,6 +14,7 @@ from msgspec import Meta
 from late.api import limits
 from late.api.errors import BadRequest
 from late.handler.classify import Verdict, clean
+from late.model import validation as validate
 from late.model.ids import made_at_us
 from late.model.task import OnConflict
 
@@ -154,13 +157,30 @@ def parse(body: bytes, kind: type[T]) -> T:
         BadRequest: the message names the wrong field, and does not repeat the body.
     """
     try:
-        return msgspec.json.decode(body or b"{}", type=kind)
+        found = msgspec.json.decode(body or b"{}", type=kind)
+        _refuse_twins(body.decode().lstrip() or "{}")
+        return found
     except UnicodeError:
         raise BadRequest("the body is not valid UTF-8") from None
     except RecursionError:
         raise BadRequest("the body is nested too deeply") from None
     except (msgspec.MsgspecError, ValueError, OverflowError) as error:
         raise BadRequest(str(error)[:200]) from None
+
+
+def _object_of(pairs: list[tuple[str, Any]]) -> None:
+    """Refuse an object with a key that is there twice: of two values one would be lost, silently.
+
+    Raises:
+        BadRequest: it names the key.
+    """
+    if len(pairs) > 1 and len(dict(pairs)) < len(pairs):
+        twin, _ = Counter(key for key, _ in pairs).most_common(1)[0]
+        raise BadRequest(f"the key {validate.shown(twin)} is there twice in an object")
+
+
+# The other decoder keeps the last of them. Numbers are of no interest here.
+_refuse_twins = json.JSONDecoder(object_pairs_hook=_object_of, parse_int=float).raw_decode
 
 
 def verdict(outcome: OutcomeWord, after_s: float | None, reason: str | None) -> Verdict:

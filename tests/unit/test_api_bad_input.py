@@ -36,6 +36,8 @@ def put(**more: Any) -> bytes:
         (b"\xff\xfe", 400, "bad_request"),
         (DEEP, 400, "invalid_task"),
         (VERY_DEEP, 400, "bad_request"),
+        (b'{"name":"n","name":"m"}', 400, "bad_request"),
+        (b'{"name":"n","payload":{"a":[{"b":1,"c":2,"\\u0062":3}]}}', 400, "bad_request"),
         (b'{"name":"n","payload":{"a":NaN}}', 400, "bad_request"),
         (b'{"name":"n","payload":{"a":1e999}}', 400, None),
         (b'{"name":"n","payload":{"a":123456789012345678901234567890}}', 400, None),
