@@ -383,6 +383,13 @@ class StepDetail(msgspec.Struct, frozen=True, omit_defaults=True, gc=False):
     """The beginning of the error. The dead letter or the parked task has all of it."""
 
 
+class EndDetail(StepDetail, frozen=True, omit_defaults=True, gc=False):
+    """The details of a task's last step, which may outlive its row of the log."""
+
+    queue: str = ""
+    name: str = ""
+
+
 class Policy(msgspec.Struct, frozen=True):
     """The rules for running and repeating a task: `@app.task`'s arguments as plain values."""
 

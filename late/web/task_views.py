@@ -75,7 +75,7 @@ class TaskScreens:
         after: str | None,
         longer_us: int,
     ) -> tasks.Tasks:
-        if state == "done" or which.queue is not None:  # Of what is done nobody knows the queue.
+        if which.queue is not None:
             check_queue(visitor.caller, which.queue)
         found = await in_thread(
             self._context.control.tasks.find, state, which, after=key_of(after), limit=tasks.PAGE

@@ -158,7 +158,7 @@ async def test_a_filter_takes_those_that_match_and_no_others(
         assert of("dead", queue="q0", header=("shop", "s1")) == {"n4"}
         for state, wrong in (
             ("lost", TaskFilter()), ("logged", TaskFilter(group="never")),
-            ("logged", TaskFilter(reason="retry")), ("done", TaskFilter(queue="q1")),
+            ("logged", TaskFilter(reason="retry")), ("done", TaskFilter(key="k1")),
             ("running", TaskFilter(key="k1")), ("parked", TaskFilter(since_us=2, until_us=2)),
         ):  # fmt: skip
             with pytest.raises(ConfigError):
@@ -264,6 +264,8 @@ async def test_what_is_done_is_found_where_its_history_is_kept(
         assert {each.shard_id for each in found} == {0, 1, 2}
         page = control.tasks.find("done", TaskFilter(reason="expired"))
         assert (page.tasks, page.stopped, page.looked) == ((), True, 4)
+        assert {each.queue for each in found} == {None}, "the history of an older version"
+        assert list(every(control, "done", TaskFilter(queue="mail"), limit=3)) == []
 
 
 def commands(url: str) -> list[tuple[str, str]]:

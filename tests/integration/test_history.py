@@ -9,6 +9,7 @@ import msgspec
 
 import late
 from late.control import Control, Filter, audit
+from late.control.task_list.model import TaskFilter
 from late.control.views import TaskInGroup
 from late.model.ids import new_id
 from late.outbox import connect
@@ -65,6 +66,14 @@ def test_every_step_of_a_task_is_shown(url: str) -> None:
     execute(url, "delete from late_task where task_id = :id", id=twice)
     assert in_group(url, twice).state == "settled"
     with Control(url) as control:
+        of_queue = control.tasks.find("done", TaskFilter(queue="default", name=charge.name)).tasks
+        ends = {each.task_id: (each.reason, each.queue, each.name) for each in of_queue}
+        assert ends == {
+            task_id: (state, "default", charge.name)
+            for task_id, state in ((twice, "done"), (dies, "dead"), (cancelled, "cancelled"))
+        }
+        for other in (TaskFilter(queue="mail"), TaskFilter(name=plain.name)):
+            assert control.tasks.find("done", other).tasks == ()
         assert control.sweep().steps == 0
         assert control.sweep(history_keep_s=0).steps == 7
     assert rows(url, NUMBERS) == []

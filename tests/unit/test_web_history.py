@@ -13,7 +13,7 @@ from late.control.status.usage import Key as Shard
 from late.control.status.usage import UsageRead
 from late.model.histogram import bucket
 from late.model.ids import new_id
-from late.model.task import CONTROL_QUEUE, ENQUEUED, StepDetail, TaskId, Usage
+from late.model.task import CONTROL_QUEUE, ENQUEUED, EndDetail, StepDetail, TaskId, Usage
 from late.store import open_store
 from late.store.base import Step
 from late.web.models import drawings, history
@@ -33,6 +33,7 @@ from late.web.usage.past_week import PastWeek
 from tests.conformance.kit import own
 from tests.integration.control_kit import execute
 from tests.unit.test_web_last_hour import Journal, watched_by
+from tests.unit.test_web_routes import token
 from tests.unit.web_kit import fill, page
 
 NOW_US = 500_000 * HOUR_US + 30 * MINUTE_US
@@ -202,6 +203,36 @@ def test_the_slowest_slots_come_first() -> None:
     assert [each.at_us for each in history.slowest([*found, history.Point(9, 10, None)])] == [
         1, 4, 3,
     ]  # fmt: skip
+
+
+async def test_of_what_is_done_a_caller_sees_the_own_queues_alone(tmp_path: Path) -> None:
+    whose = {"mail": str(new_id(3)), "payments": str(new_id(3)), "": str(new_id(3))}
+    some, known = token("some", "view", queues=("mail",))
+    everything, whole = token("all", "view")
+    async with page(tmp_path, tokens=[known, whole]) as it:
+        store = open_store(it.url)
+        await store.open()
+        try:
+            owner = await own(store, 4)
+            await owner.settle(history=tuple(
+                Step(TaskId(task_id), it.control.now(), "done",
+                     msgspec.json.encode(EndDetail(1, queue=queue, name="send")).decode())
+                for queue, task_id in whose.items()
+            ))  # fmt: skip
+        finally:
+            await store.close()
+
+        async def shown(bearer: str, query: str = "") -> set[str]:
+            head = {"Authorization": f"Bearer {bearer}"}
+            answer = await it.get(f"tasks?state=done{query}", headers=head)
+            assert answer.status_code == 200
+            return {queue for queue, task_id in whose.items() if task_id in answer.text}
+
+        assert await shown(everything) == set(whose)
+        assert await shown(everything, "&queue=payments") == {"payments"}
+        assert await shown(some) == {"mail"}, "and none whose queue nobody knows"
+        head = {"Authorization": f"Bearer {some}"}
+        assert (await it.get("tasks?state=done&queue=payments", headers=head)).status_code == 404
 
 
 async def test_examples_of_a_slow_time_are_tasks_that_ran_so_long(tmp_path: Path) -> None:

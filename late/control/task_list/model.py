@@ -54,7 +54,7 @@ class ListedTask(Enqueued, frozen=True, kw_only=True):
     group: str
     shard_id: int
     queue: str | None = None
-    """The queue; None where only its history is left."""
+    """The queue; None of one that ended under a version that left it out of the history."""
     name: str | None = None
     created_at_us: int | None = None
     """Deprecated, as `enqueued_at_us`."""
@@ -184,7 +184,7 @@ _LEFT_OUT: Mapping[State, tuple[str, ...]] = {
     "running": ("reason", "key", "tenant", "header", "older_us"),
     "parked": (),
     "dead": (),
-    "done": ("queue", "name", "key", "tenant", "header", "older_us"),
+    "done": ("key", "tenant", "header", "older_us"),
 }
 """The fields that a state keeps nothing of."""
 

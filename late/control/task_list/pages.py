@@ -222,7 +222,7 @@ def _done(
     connection: Connection, which: TaskFilter, after: Key | None, now: int, limit: int
 ) -> TaskPage:
     tasks, reached = rows.done(connection, which, after, LOOKED)
-    asked = [task for task in tasks if which.reason in (None, task.reason)]
+    asked = [task for task in tasks if which.matches(task, {})]
     return _page("done", asked, reached, now, limit, len(tasks) if reached is None else LOOKED)
 
 

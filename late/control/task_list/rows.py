@@ -32,11 +32,11 @@ from late.control.sql.rows import COCKROACH, SPANNER, log_of, object_of, open_of
 from late.control.status.backlog import rows_of_keys
 from late.control.task_list.model import Key, ListedTask, TaskFilter
 from late.model.ids import id_before, made_at_us, shard_of
-from late.model.task import Final, OpenTask, StepDetail
+from late.model.task import EndDetail, Final, OpenTask
 from late.schema.column_types import TaskIdType, Xid8
 from late.schema.tables import history, timer
 
-_detail = msgspec.json.Decoder(StepDetail).decode
+_detail = msgspec.json.Decoder(EndDetail).decode
 
 
 def parked(
@@ -164,13 +164,13 @@ def done(
         if row.event not in get_args(Final):
             continue
         task_id = str(row.task_id)
-        detail = _detail(row.detail) if row.detail else StepDetail()
+        detail = _detail(row.detail) if row.detail else EndDetail()
         found.append(
             ListedTask(
                 at=made_at_us(task_id), task_id=task_id, group=which.group,
-                shard_id=shard_of(task_id), attempts=detail.attempt or 0, reason=row.event,
-                worker=row.worker, began_at_us=detail.started_at_us, ended_at_us=row.at_us,
-                error=detail.error,
+                shard_id=shard_of(task_id), queue=detail.queue or None, name=detail.name or None,
+                attempts=detail.attempt or 0, reason=row.event, worker=row.worker,
+                began_at_us=detail.started_at_us, ended_at_us=row.at_us, error=detail.error,
             )
         )  # fmt: skip
     if len(rows) < most:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from collections.abc import Set as AbstractSet
+from typing import Any, get_args
 
 import msgspec
 
@@ -16,6 +17,8 @@ from late.model.task import (
     DEFAULT_GROUP,
     Cursor,
     DeadLetter,
+    EndDetail,
+    Final,
     OpenTask,
     Outcome,
     Parked,
@@ -36,6 +39,8 @@ STARTS_US = 1_000_000
 """The least time from a settlement to one that tells of nothing but starts."""
 ERROR_CHARS = 500
 """Characters of an error in a history: a settlement may carry thousands of them."""
+_ENDS = frozenset(get_args(Final))
+_NOTHING = StepDetail()
 _encode = msgspec.json.Encoder().encode
 
 
@@ -177,10 +182,9 @@ class PendingSettlement:
             return
         self.awaited = True
         if outcome is None:
-            detail = StepDetail(until_us=until_us or None, reason=reason or None)
-            text = _encode(detail).decode() if until_us or reason else None
+            values: tuple[Any, ...] = (None, "", None, None, until_us or None, reason or None, None)
         else:
-            detail = StepDetail(
+            values = (
                 outcome.attempt.number,
                 outcome.target,
                 outcome.started_at_us,
@@ -189,8 +193,13 @@ class PendingSettlement:
                 reason or outcome.reason,
                 outcome.error and outcome.error[:ERROR_CHARS],
             )
-            text = _encode(detail).decode()
-        self._steps.append(Step(entry.record.task_id, now_us, event, text))
+        record = entry.record
+        detail = StepDetail(*values)
+        if event in _ENDS:
+            values += record.queue, record.name
+            detail = EndDetail(*values)
+        text = None if detail == _NOTHING else _encode(detail).decode()
+        self._steps.append(Step(record.task_id, now_us, event, text))
 
     def dead(self, letter: DeadLetter) -> None:
         """Add a dead letter for a task that has ended."""
