@@ -107,7 +107,7 @@ OTHERS = """
 | variable | what it is |
 |---|---|
 | `LATE_CONFIG` | the path of the file |
-| `LATE_ACTOR` | the name under which commands are recorded in the audit |
+| `LATE_ACTOR` | the name of who gives a command, for the audit; the login stands behind it |
 | `LATE_OIDC_CLIENT_SECRET` | the client's secret at the identity provider; or `oidc_secret_file` |
 | `LATE_TARGETS` | a file with the addresses of targets ([targets](targets.md)) |
 | `LATE_WAKE` | the workers that a producer wakes by datagram ([waking](waking.md)) |

@@ -22,7 +22,7 @@ from late.schema.engine import reading, write
 from late.schema.tables import audit
 
 ACTOR_VARIABLE = "LATE_ACTOR"
-_ACTOR_MAX = 256
+_ACTOR_MAX, _LOGIN_MAX = 256, 128
 SESSION_END = "session.end"
 SESSIONS_MS = 26 * 3_600_000
 """The longest session, and an hour for clocks that differ."""
@@ -60,15 +60,23 @@ def acting(name: str) -> Iterator[None]:
 
 
 def actor() -> str:
-    """Return the actor: the name of `acting`, else `LATE_ACTOR`, else user@host."""
-    named = _acting.get() or os.environ.get(ACTOR_VARIABLE)
+    """Return the actor: the name of `acting`, else that of `LATE_ACTOR` and the login, user@host.
+
+    Anybody may write anything into the variable, so the login is there too where it is another
+    name: `ada (login:rosa@desk)`.
+    """
+    named = _acting.get()
     if named:
         return named[:_ACTOR_MAX]
     try:
         user = getpass.getuser()
     except (KeyError, OSError):  # a user id without a name, as in containers
         user = str(os.getuid())
-    return f"{user}@{socket.gethostname()}"[:_ACTOR_MAX]
+    login, asked = f"{user}@{socket.gethostname()}"[:_LOGIN_MAX], os.environ.get(ACTOR_VARIABLE)
+    if not asked or asked in (login, user):
+        return asked or login
+    known = f" (login:{login})"
+    return asked[: _ACTOR_MAX - len(known)] + known
 
 
 def record(

@@ -40,7 +40,8 @@ def test_a_change_and_its_row_commit_together(url: str, monkeypatch: pytest.Monk
         write(engine, fail)
     with reading(engine) as connection:
         (entry,) = audit.entries(connection)
-    assert (entry.audit_id, entry.actor, entry.action) == (first, "ada@desk", "queue.set")
+    assert (entry.audit_id, entry.action) == (first, "queue.set")
+    assert entry.actor.startswith("ada@desk (login:")
     assert (entry.before, entry.after) == (None, '{"rate":5}')
 
 
@@ -71,5 +72,17 @@ def test_what_was_asked_for_one_task_is_read_from_its_time_on(url: str) -> None:
 def test_who_acts_is_known_without_a_name_too(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv(audit.ACTOR_VARIABLE, raising=False)
     assert "@" in audit.actor()
+    login = audit.actor()
+    monkeypatch.setenv(audit.ACTOR_VARIABLE, "ada")
+    assert audit.actor() == f"ada (login:{login})", "whoever it is said to be, and who it was"
+    for same in (login, login.split("@")[0]):
+        monkeypatch.setenv(audit.ACTOR_VARIABLE, same)
+        assert audit.actor() == same
+    monkeypatch.setenv(audit.ACTOR_VARIABLE, "a" * 1_000)
+    assert len(audit.actor()) == 256
+    assert audit.actor().endswith(f"a (login:{login})"), "a long name does not hide it"
+    with audit.acting("token:ci"):
+        assert audit.actor() == "token:ci", "somebody else's request, in a process with a login"
+    monkeypatch.delenv(audit.ACTOR_VARIABLE)
     monkeypatch.setattr("getpass.getuser", lambda: (_ for _ in ()).throw(KeyError("uid")))
     assert audit.actor().split("@")[0].isdigit()

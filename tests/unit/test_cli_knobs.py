@@ -52,7 +52,8 @@ def test_status_says_who_paused_a_queue_and_what_is_left_of_an_objective(
     cli.fine("queue", "set", "mail", "objective_s=30")
     told = cli.fine("status", "--json").json
     [pause] = told["pauses"]
-    assert (pause["kind"], pause["name"], pause["by"]) == ("queue", "payments", "ada")
+    assert (pause["kind"], pause["name"]) == ("queue", "payments")
+    assert pause["by"].startswith("ada (login:")
     [objective] = told["objectives"]
     assert (objective["queue"], objective["started"]) == ("mail", 0)
     assert objective["budget_left"] == 1.0
