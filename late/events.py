@@ -183,7 +183,7 @@ SIGNED_IN = _event(
     "signed_in", "info", "a person has signed in to the page", details="person address"
 )
 LEASE_ACQUIRED = _event(
-    "lease_acquired", "info", "shard acquired", tags="group shard", details="epoch"
+    "lease_acquired", "debug", "shard acquired", tags="group shard", details="epoch"
 )
 SUSPECTS_FOUND = _event(
     "suspects_found",
@@ -194,7 +194,7 @@ SUSPECTS_FOUND = _event(
     details="tasks",
 )
 LEASE_RELEASED = _event(
-    "lease_released", "info", "shard released", tags="group shard", details="epoch"
+    "lease_released", "debug", "shard released", tags="group shard", details="epoch"
 )
 LEASE_LOST = _event(
     "lease_lost", "warning", "shard taken over by a peer", tags="group shard", details="epoch"

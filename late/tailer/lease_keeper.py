@@ -38,12 +38,12 @@ from typing import Protocol
 from late import events
 from late.clock import Monotonic
 from late.errors import StoreError, StoreRefused
-from late.events import Emitter, Event
+from late.events import Emitter
 from late.model.backoff import Backoff
 from late.model.lanes import Layout
 from late.model.task import ShardId
 from late.store.base import Lease, Membership, Settlement, WorkerInfo
-from late.tailer import ownership
+from late.tailer import lease_log, ownership
 from late.tailer.membership import SILENCE_UNKNOWN_S, Roster, SilentPeers, worked
 from late.tailer.ownership import Key
 from late.tailer.release_notice import ReleaseNotice
@@ -52,8 +52,6 @@ from late.tailer.standby import Standby
 
 HURRIES_MAX = 50
 """Quick looks in a row at a shard that a peer should hand over; then the usual pace will do."""
-SUSPECTS_TOLD = 5
-"""Ids of suspects in one event at most, those with most deaths first."""
 
 
 class LeaseStore(Protocol):
@@ -211,7 +209,7 @@ class LeaseKeeper:
         """Take in what a heartbeat has brought: for `Heartbeat(on_membership=...)`."""
         held_epochs = {key: lease.epoch for key, lease in self._held.items()}
         for key in ownership.lost(membership, held_epochs):
-            self._tell(events.LEASE_LOST, self._held.pop(key))
+            lease_log.tell(self._emitter, events.LEASE_LOST, self._held.pop(key))
             self._on_lost(key)
         mine = self._held or self._acquiring
         if not self.trusted and mine and self._monotonic() >= self._back_until:
@@ -360,7 +358,8 @@ class LeaseKeeper:
             self._look_soon(plan.awaited)
             unheard = ownership.orphans(self._me, membership, self._epochs)
             wanted = {*plan.acquire, *unheard}
-            await self._acquire(sorted(key for key in wanted if not self.quarantine.waits(key)))
+            free = sorted(key for key in wanted if not self.quarantine.waits(key))
+            lease_log.log("acquired", await self._acquire(free))
 
     async def _remove_silent(self) -> None:
         """Take workers out of the fleet whose leases the clock keeps alive and nobody renews. One
@@ -380,12 +379,14 @@ class LeaseKeeper:
             )
             self._hurry()
 
-    async def _acquire(self, keys: list[Key]) -> None:
-        """Acquire `keys` a few at a time, for as long as the view they come from is the latest.
-        What fails is tried again with the next view: heartbeats set the pace."""
+    async def _acquire(self, keys: list[Key]) -> list[Lease]:
+        """Acquire `keys` a few at a time, for as long as the view they come from is the latest;
+        return what was acquired. What fails is tried again with the next view: heartbeats set the
+        pace."""
+        acquired: list[Lease] = []
         for start in range(0, len(keys), self._takeovers_max):
             if not self.trusted or (start and self._news.is_set()):
-                return
+                return acquired
             self._acquiring = True
             try:
                 leases = await self._store.acquire(
@@ -393,7 +394,7 @@ class LeaseKeeper:
                 )
             except StoreError as error:
                 self._report(error, retry_in_s=0.0)
-                return
+                return acquired
             finally:
                 self._acquiring = False
             self._check(leases)
@@ -401,10 +402,12 @@ class LeaseKeeper:
             for lease in leases:
                 self._held[_key(lease)] = lease
                 self._epochs[_key(lease)] = self._granted[_key(lease)] = lease.epoch
-                self._tell(events.LEASE_ACQUIRED, lease)
-                self._tell_suspects(lease)
+                lease_log.tell(self._emitter, events.LEASE_ACQUIRED, lease)
+                lease_log.tell_suspects(self._emitter, lease)
             if leases:
+                acquired += leases
                 self._on_acquired(leases)
+        return acquired
 
     def _present(self, leases: list[Lease]) -> list[Lease]:
         """Return the leases that nobody took over while the answer came, by the last view.
@@ -456,7 +459,8 @@ class LeaseKeeper:
                 for lease in mine:
                     if self._held.get(_key(lease)) is lease:
                         del self._held[_key(lease)]
-                    self._tell(events.LEASE_RELEASED, lease)
+                    lease_log.tell(self._emitter, events.LEASE_RELEASED, lease)
+                lease_log.log("released", mine)
             self._returning.clear()
 
     def _look_soon(self, awaited: tuple[Key, ...]) -> None:
@@ -466,21 +470,6 @@ class LeaseKeeper:
         self._awaited = awaited
         if awaited and self._hurries < HURRIES_MAX:
             self._hurry()
-
-    def _tell(self, event: Event, lease: Lease) -> None:
-        self._emitter.emit(event, group=lease.group, shard=lease.shard_id, epoch=lease.epoch)
-
-    def _tell_suspects(self, lease: Lease) -> None:
-        """Emit the suspects of a lease: else nothing names them before they are dead letters."""
-        suspects = sorted((-each.deaths, each.task_id) for each in lease.suspects if each.deaths)
-        if suspects:
-            self._emitter.emit(
-                events.SUSPECTS_FOUND,
-                suspects=len(suspects),
-                group=lease.group,
-                shard=lease.shard_id,
-                tasks=" ".join(task_id for _, task_id in suspects[:SUSPECTS_TOLD]),
-            )
 
     def _report(self, error: StoreError, retry_in_s: float) -> None:
         if not error.transient:

@@ -8,7 +8,8 @@ import pytest
 
 from late.errors import StoreClosed, StoreRefused, StoreUnavailable
 from late.model.task import ShardId, Suspect, TaskId
-from late.tailer.lease_keeper import HURRIES_MAX, SUSPECTS_TOLD
+from late.tailer.lease_keeper import HURRIES_MAX
+from late.tailer.lease_log import SUSPECTS_TOLD
 from late.tailer.membership import QUARANTINE_US
 from late.testing.clock import VirtualClock
 from tests.unit.lease_keeper_kit import GROUP, TTL_S, Fleet, key, placed, running
