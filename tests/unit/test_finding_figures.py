@@ -72,6 +72,25 @@ def test_a_schedule_says_how_often_it_fires_and_how_long_its_task_runs() -> None
     assert "It fires at */5 * * * *. What helps" in other.detail
 
 
+def test_after_a_time_without_a_record_a_schedule_names_no_task_as_the_cause() -> None:
+    """A full disk looks so: the first tick waits for its settlement, and its task is there then."""
+    slips = ScheduleSlips(
+        "minutely", skipped=12, overlaps=1, late=2, at_us=NOW_US - 2_000_000, late_us=720_000_000,
+        overlap="skip", open_task_id=TASK, rule="every 60s",
+    )  # fmt: skip
+    [found] = findings(with_reports(seen(), reported(slips=(slips,), runs=(STUCK,))))
+    assert found.what == "Schedule minutely skips ticks"
+    assert found.detail == (
+        "12 were left out, the last 2.0 s ago: for 12 min from its time on, no tick was recorded. "
+        "Either no worker of the default group was there, or the database took no writes. It fires"
+        " every 1.0 min. What helps: the log of the workers of that time says what was in the way."
+    )
+    assert found.command == "late schedule list"
+    later = msgspec.structs.replace(slips, late_us=2_000_000)
+    [found] = findings(with_reports(seen(), reported(slips=(later,))))
+    assert f"the task {TASK} of an earlier tick had not ended" in found.detail, "the last was early"
+
+
 def test_sizes_are_short() -> None:
     sizes = (0, 1_023, 1_024, 64 * 2**20, 100 * 2**20, int(2.4 * 2**30), 3 * 2**40)
     assert [size(n) for n in sizes] == [

@@ -10,6 +10,9 @@ from late.control.status.snapshot import Snapshot
 from late.model.cron import every_us
 from late.model.worker_report import ScheduleSlips
 
+LATE_US = 60_000_000
+"""A tick that fires later than this is late: the grace of `late.scheduler.schedules`."""
+
 
 def find(seen: Snapshot) -> Iterator[Finding]:
     """Yield a finding for each schedule of which a tick lately did not go as planned."""
@@ -40,14 +43,36 @@ def _of(told: ScheduleSlips, seen: Snapshot) -> Finding:
     else:
         what = f"Schedule {told.schedule} is late"
         text = f"{told.late} ticks were late, the last {ago} ago"
-    if told.open_task_id:
-        text += f": the task {told.open_task_id} of an earlier tick had not ended"
-        text += f" (overlap={told.overlap})"
-    elif told.late:
-        text += f": it fired {age(told.late_us / 1e6)} after its time, as no worker was there"
-    text += f".{_times(told, seen)} What helps: a longer interval, or a task that ends sooner."
-    command = f"late show {told.open_task_id}" if told.open_task_id else "late schedule list"
+    text += f"{_why(told)}.{_times(told, seen)} What helps: {_remedy(told)}."
+    task = told.open_task_id and not _held_up(told)
+    command = f"late show {told.open_task_id}" if task else "late schedule list"
     return Finding("warn", what, text, "schedules", command)
+
+
+def _held_up(told: ScheduleSlips) -> bool:
+    """Tell whether the last of these ticks waited for its settlement, and not for its policy."""
+    return told.late_us > LATE_US
+
+
+def _why(told: ScheduleSlips) -> str:
+    """Say what is known of the cause. After a time in which nothing was recorded, an earlier task
+    may have ended long ago, or have come into the log a moment ago: it is not named as the cause.
+    """
+    if _held_up(told):
+        return (
+            f": for {age(told.late_us / 1e6)} from its time on, no tick was recorded. Either no"
+            " worker of the default group was there, or the database took no writes"
+        )
+    if told.open_task_id:
+        task_id, overlap = told.open_task_id, told.overlap
+        return f": the task {task_id} of an earlier tick had not ended (overlap={overlap})"
+    return ""
+
+
+def _remedy(told: ScheduleSlips) -> str:
+    if _held_up(told):
+        return "the log of the workers of that time says what was in the way"
+    return "a longer interval, or a task that ends sooner"
 
 
 def _times(told: ScheduleSlips, seen: Snapshot) -> str:
@@ -60,7 +85,7 @@ def _times(told: ScheduleSlips, seen: Snapshot) -> str:
         )
     runs = [run for each in seen.reports if each.fresh for run in each.report.runs]
     began = [run.since_us for run in runs if told.open_task_id and run.task_id == told.open_task_id]
-    if began:
+    if began and not _held_up(told):
         ran_s = max(0.0, (seen.status.now_us - max(began)) / 1e6)
         parts.append(f"{'that task' if parts else 'That task'} has run for {age(ran_s)} so far")
     return f" {', and '.join(parts)}." if parts else ""
