@@ -40,6 +40,19 @@ class Row(msgspec.Struct, frozen=True):
 decode = msgspec.json.Decoder(Row).decode
 
 
+class Failure(msgspec.Struct, frozen=True):
+    """Why a task is a dead letter."""
+
+    task_id: str
+    queue: str
+    name: str
+    reason: str
+    """A word that does not change, such as `attempts_exhausted`."""
+    attempts: int
+    error: str | None
+    """The last error, as the dead letter has it: scrubbed; None if no attempt has raised one."""
+
+
 def kept(fn: Callable[..., Any], *, is_async: bool) -> Callable[..., Any]:
     """Wrap `fn` so that it returns an outcome that holds its return value."""
     if is_async:
@@ -95,6 +108,27 @@ class Handle:
     async def astate(self) -> str:
         """Read the state in a thread, for code that is async; see `state`."""
         return await in_thread(self.state)
+
+    def failure(self) -> Failure | None:
+        """Read why the task is a dead letter; None if it is none, or none any more.
+
+        A task of `on_failure`, which is given the id of the one that failed, learns the error so:
+        the dead letter is there when it starts. What expired or was discarded leaves none.
+        """
+        from late.control import Filter
+
+        with self._control() as control:
+            which = Filter(task_id=self.task_id, group=self.group)
+            letters = control.dead_letters.find(which, limit=1)
+        for letter in letters:
+            error = letter.errors[-1].error if letter.errors else None
+            names = (letter.task_id, letter.queue, letter.name)
+            return Failure(*names, letter.reason, letter.attempts, error)
+        return None
+
+    async def afailure(self) -> Failure | None:
+        """Read it in a thread, for code that is async; see `failure`."""
+        return await in_thread(self.failure)
 
     @overload
     async def result(self, timeout_s: float | None = ..., *, type: type[T]) -> T: ...

@@ -83,6 +83,30 @@ def test_a_failure_ends_it_is_told_once_and_a_redrive_goes_on(app: late.App) -> 
     assert results(app, ids[:3]) == [2, 4, 6]
 
 
+def test_the_task_of_on_failure_reads_what_went_wrong(app: late.App) -> None:
+    add = app.tasks["add"]
+    seen: list[Any] = []
+
+    @app.task
+    def why(task_id: str) -> None:
+        seen.append(app.handle(task_id).failure())
+
+    with connect(app.url) as tx:
+        ids = app.enqueue_workflow(
+            tx, late.chain(add.call(1, 1), add.call(1, 13)), on_failure=why.then(late.RESULT)
+        )
+    assert drain(app) == {"dead": 1, "done": 2}
+    [failure] = seen
+    known = (failure.task_id, failure.queue, failure.name, failure.reason, failure.attempts)
+    assert known == (ids[1], "default", add.name, "attempts_exhausted", 1)
+    assert "unlucky" in failure.error
+    assert app.handle(ids[0]).failure() is None, "it is done"
+    with connect(app.url) as tx:
+        app.redrive(tx, ids[1], call=add.call(1, 1))
+    assert drain(app)["done"] >= 1
+    assert app.handle(ids[1]).failure() is None, "it has been redriven"
+
+
 def test_a_cancel_takes_the_whole_workflow(app: late.App) -> None:
     add = app.tasks["add"]
     slow = add.options(delay=3_000)
