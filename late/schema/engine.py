@@ -15,6 +15,7 @@ from contextlib import AbstractContextManager, contextmanager, nullcontext, supp
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any, TypeVar
+from urllib.parse import unquote
 
 from sqlalchemy import URL, Connection, Engine, create_engine, event, exc, make_url
 from sqlalchemy.pool import ConnectionPoolEntry
@@ -78,6 +79,9 @@ def parse(url: str) -> URL:
             f"no store for {parsed.drivername!r} URLs: "
             "use sqlite:///PATH, postgresql://…, spanner+spanner:///… or cockroachdb://…"
         )
+    if parsed.database is not None and parsed.get_backend_name() in ("postgresql", "cockroachdb"):
+        # SQLAlchemy leaves the name as it is in the URL, libpq does not.
+        parsed = parsed.set(database=unquote(parsed.database))
     return parsed.set(drivername=driver)
 
 

@@ -45,7 +45,9 @@ from late.contrib.django.models import WaitingTask
 from late.control import Control
 from late.model.ids import new_id
 from late.schema import migrate
+from late.schema.engine import parse
 from late.schema.version import SCHEMA_VERSION
+from late.store.postgres.connection import conninfo_of
 
 ALIAS = "contrib"
 POSTGRES = {
@@ -87,6 +89,19 @@ def test_the_url_of_a_server_keeps_what_libpq_knows(database: Any) -> None:
     assert (url.drivername, url.username, url.password) == ("postgresql", "ada@home", "p:/@?")
     assert (url.host, url.port, url.database) == ("db.example.org", 6432, "shop")
     assert dict(url.query) == {"sslmode": "require", "application_name": "shop"}
+
+
+@pytest.mark.parametrize("value", ["a b", "50%", "p:/@?#&=+'[]", "é", "%20", "a  b "])
+def test_the_worker_and_the_commands_read_the_same_of_it(database: Any, value: str) -> None:
+    options = {"options": f"-c search_path={value}"}
+    database(POSTGRES | {"NAME": value, "USER": value, "PASSWORD": value, "OPTIONS": options})
+    url = ours.database_url(ALIAS)
+    given = conninfo_of(url)
+    assert [given[key] for key in ("dbname", "user", "password")] == [value] * 3
+    assert given["options"] == options["options"]
+    parsed = parse(url)
+    assert [parsed.database, parsed.username, parsed.password] == [value] * 3
+    assert parsed.query["options"] == options["options"]
 
 
 def test_a_socket_is_not_a_host_name(database: Any) -> None:

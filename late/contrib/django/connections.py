@@ -7,11 +7,11 @@ import inspect
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
+from urllib.parse import quote
 
 from asgiref.sync import sync_to_async
 from django.core.exceptions import ImproperlyConfigured
 from django.db import connections
-from sqlalchemy import URL
 
 IN_MEMORY = "sqlite:///:memory:"
 """The URL of a database that only this process sees. No worker starts on it."""
@@ -53,17 +53,22 @@ def _postgres_url(connection: Any) -> str:
     found = {key: str(value) for key, value in given.items() if key in known and value is not None}
     found.pop("client_encoding", None)  # The stores read and write UTF-8.
     host, port = found.pop("host", None), found.pop("port", None)
-    # The path of a socket is not a host in a URL.
-    query = found if host is None or not host.startswith("/") else found | {"host": host}
-    return URL.create(
-        "postgresql",
-        username=query.pop("user", None),
-        password=query.pop("password", None),
-        host=None if "host" in query else host,
-        port=None if port is None else int(port),
-        database=query.pop("dbname", None),
-        query=query,
-    ).render_as_string(hide_password=False)
+    user, password = found.pop("user", None), found.pop("password", None)
+    name = found.pop("dbname", None)
+    if host is not None and host.startswith("/"):  # The path of a socket is not a host in a URL.
+        found["host"], host = host, None
+    # Not by SQLAlchemy: it writes a space as `+` or leaves it, and libpq reads `%20` alone.
+    login = "" if user is None else _quoted(user)
+    login += "" if password is None else f":{_quoted(password)}"
+    place = "" if host is None else f"[{host}]" if ":" in host else host
+    place += "" if port is None else f":{port}"
+    path = "" if name is None else f"/{_quoted(name)}"
+    query = "&".join(f"{key}={_quoted(value)}" for key, value in found.items())
+    return f"postgresql://{login}{'@' if login else ''}{place}{path}{'?' if query else ''}{query}"
+
+
+def _quoted(value: str) -> str:
+    return quote(value, safe="")
 
 
 def close_old_connections() -> None:
