@@ -34,6 +34,7 @@ from late.control.verify import verify
 from late.control.verify.verify import Verified
 from late.control.views import Check
 from late.control.workers import EndpointControl
+from late.control.workflows import WorkflowControl
 from late.schema.engine import parse, reading, shown
 
 
@@ -69,6 +70,7 @@ class Control(AbstractContextManager["Control"]):
         self.subject_keys = SubjectKeyControl(database)
         self.tasks = TaskControl(database)
         self.tokens = TokenControl(database)
+        self.workflows = WorkflowControl(database)
 
     @property
     def url(self) -> str:

@@ -6,14 +6,14 @@ import re
 from typing import Any
 
 import msgspec
-from sqlalchemy import ColumnElement, Integer
+from sqlalchemy import ColumnElement, Integer, select
 from sqlalchemy.ext.compiler import compiles
 from sqlalchemy.sql.base import ReadOnlyColumnCollection
 from sqlalchemy.sql.functions import FunctionElement
 
 from late.errors import ConfigError
 from late.model.ids import shard_of
-from late.schema.tables import dead
+from late.schema.tables import dead, stage
 
 _NAME = re.compile(r"[A-Za-z0-9._:-]{1,128}\Z")
 
@@ -49,6 +49,8 @@ class Filter(msgspec.Struct, frozen=True):
     """Died before this time."""
     error: str | None = None
     """A text that one of its attempts' errors holds, as it was written."""
+    workflow: str | None = None
+    """The id of any task of a workflow: all of its dead letters."""
 
     def check(self) -> None:
         """Refuse what can match nothing.
@@ -63,8 +65,9 @@ class Filter(msgspec.Struct, frozen=True):
                 raise ConfigError(
                     f"{field} {value[:64]!r}: names are 1 to 128 of letters, digits and . _ : -"
                 )
-        if self.task_id is not None:
-            shard_of(self.task_id)
+        for task_id in (self.task_id, self.workflow):
+            if task_id is not None:
+                shard_of(task_id)
         since, until = self.since_us, self.until_us
         if since is not None and until is not None and since >= until:
             raise ConfigError("since must be before until")
@@ -87,6 +90,11 @@ class Filter(msgspec.Struct, frozen=True):
             found.append(_Position(of.errors, text) > 0)
         if self.task_id is not None:
             found.append(of.shard_id == shard_of(self.task_id))
+        if self.workflow is not None:
+            own = stage.alias("own")
+            ours = select(own.c.workflow_id).where(own.c.task_id == self.workflow)
+            all_of_it = select(stage.c.task_id).where(stage.c.workflow_id == ours.scalar_subquery())
+            found.append(of.task_id.in_(all_of_it))
         if self.since_us is not None:
             found.append(of.dead_at_us >= self.since_us)
         if self.until_us is not None:
@@ -95,7 +103,10 @@ class Filter(msgspec.Struct, frozen=True):
 
     def keyed(self) -> Filter:
         """The part of it that one group's rows of one shard have indexes for."""
-        return Filter(task_id=self.task_id, since_us=self.since_us, until_us=self.until_us)
+        return Filter(
+            task_id=self.task_id, workflow=self.workflow, since_us=self.since_us,
+            until_us=self.until_us,
+        )  # fmt: skip
 
     def reaches(self, name: str, shard_id: int) -> bool:
         """Return True if a (group, shard) can have some that match."""

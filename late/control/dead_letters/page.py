@@ -61,7 +61,8 @@ def read_page(engine: Engine, which: Filter, *, limit: int) -> DeadLetterPage:
         known = named(connection).known
         died = parked(connection, dead.c.dead_at_us, known)
         shards = [key for key, _ in died if which.reaches(*key)]
-        some = any((which.queue, which.name, which.reason, which.error, which.task_id))
+        some = any((which.queue, which.name, which.reason, which.error, which.task_id,
+                    which.workflow))  # fmt: skip
         if some:
             looked = max(LOOKED_MIN, LOOKED // max(1, len(shards)), limit + 1)
             keys, ends = _sifted(connection, which, shards, limit, looked)

@@ -15,6 +15,8 @@ when it starts. One that was cancelled before that, or that can never start, has
 from __future__ import annotations
 
 import time
+from collections.abc import Callable
+from typing import TypeVar
 
 from sqlalchemy import Connection, Engine, func, select
 
@@ -34,6 +36,7 @@ from late.schema.engine import reading
 from late.schema.tables import dead, timer
 from late.store.common.groups import PAUSED
 
+T = TypeVar("T")
 LIMIT = 10_000
 """The largest number of tasks of one shard that are counted."""
 GRACE_S = 1.0
@@ -55,12 +58,16 @@ def wait(engine: Engine, name: str, token: str, *, timeout_s: float | None = Non
         ConfigError: there is no such group, or it is paused.
         InvalidName: the token is not a task id.
     """
-    waiting = Waiting(engine, name, token)
+    return poll(Waiting(engine, name, token).look, lambda found: found.over, timeout_s)
+
+
+def poll(look: Callable[[], T], over: Callable[[T], bool], timeout_s: float | None) -> T:
+    """Look again and again until it is over, or until the time is up; return the last look."""
     until = None if timeout_s is None else time.monotonic() + timeout_s
     every_s = EVERY_S
     while True:
-        found = waiting.look()
-        if found.over or (until is not None and time.monotonic() + every_s > until):
+        found = look()
+        if over(found) or (until is not None and time.monotonic() + every_s > until):
             return found
         time.sleep(every_s)
         every_s = min(EVERY_MAX_S, 1.2 * every_s)

@@ -58,8 +58,8 @@ def stages_of(connection: Connection, task_id: str) -> tuple[StageView, ...]:
 
 def _states(connection: Connection, rows: Sequence[Row[Any]]) -> dict[int, str]:
     """Return what to show of each stage. Those before a stage have lower numbers than it has."""
-    started = _in(connection, timer, [row for row in rows if row.state in (STARTED, "dead")])
-    letters = _in(connection, dead, [row for row in rows if row.state == "dead"])
+    started = in_group(connection, timer, [row for row in rows if row.state in (STARTED, "dead")])
+    letters = in_group(connection, dead, [row for row in rows if row.state == "dead"])
     shown: dict[int, str] = {}
     for row in rows:
         state = row.state
@@ -77,7 +77,7 @@ def _states(connection: Connection, rows: Sequence[Row[Any]]) -> dict[int, str]:
     return shown
 
 
-def _in(connection: Connection, table: Table, rows: Iterable[Row[Any]]) -> set[Any]:
+def in_group(connection: Connection, table: Table, rows: Iterable[Row[Any]]) -> set[Any]:
     """Return the ids of the tasks that the default group has in `table`."""
 
     def leg(name: Any, shard_id: Any, task_id: Any) -> Select[Any]:
