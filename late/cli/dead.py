@@ -37,6 +37,10 @@ Until = Annotated[str | None, typer.Option(help="Died before.", metavar="WHEN")]
 Error = Annotated[
     str | None, typer.Option("--error", metavar="TEXT", help="An attempt's error holds this text.")
 ]
+Workflow = Annotated[
+    str | None,
+    typer.Option("--workflow", metavar="TASK_ID", help="Tasks of the workflow of this task."),
+]
 Limit = Annotated[int | None, typer.Option(help="At most so many.", min=1)]
 Exact = Annotated[
     bool, typer.Option("--exact", help="Count all that match, where a dry run stops at 10,000.")
@@ -53,6 +57,7 @@ def _selection(
     since: Since = None,
     until: Until = None,
     error: Error = None,
+    workflow: Workflow = None,
 ) -> Any:
     """Return a function that makes the filter of these options.
 
@@ -71,6 +76,7 @@ def _selection(
             group=group,
             task_id=task_id,
             error=error,
+            workflow=workflow,
             since_us=options.moment_us(since, "--since", now) if since else None,
             until_us=options.moment_us(until, "--until", now) if until else None,
         )
@@ -186,7 +192,7 @@ def purge(
             )
             options.asked(f"Delete {counted} for good?", f"this deletes {counted} for good")
         moved = control.dead_letters.purge(which, limit=limit, dry_run=dry_run, exact=exact)
-    _report(moved, "deleted", "would delete", json)
+    report(moved, "deleted", "would delete", json)
 
 
 @app.command("redrive")
@@ -216,7 +222,7 @@ def redrive(
         moved = control.dead_letters.redrive(
             which, limit=limit, dry_run=dry_run, rate=rate, exact=exact
         )
-    _report(moved, "redriven", "would redrive", json)
+    report(moved, "redriven", "would redrive", json)
 
 
 @app.command("edit")
@@ -255,7 +261,8 @@ def _counted(moved: Moved) -> str:
     return f"{'at least ' if moved.capped else ''}{moved.count:,} {letters}"
 
 
-def _report(moved: Moved, done: str, would: str, json: bool) -> None:
+def report(moved: Moved, done: str, would: str, json: bool) -> None:
+    """Print what was moved, or would be."""
     if json:
         output.as_json(moved)
         return

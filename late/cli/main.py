@@ -38,6 +38,7 @@ from late.cli import (
     url,
     verify,
     worker,
+    workflow,
 )
 from late.cli.app_loader import ImportFailed
 from late.cli.bench import bench
@@ -81,6 +82,7 @@ app.command("metrics")(metrics.metrics)
 app.command("cancel")(cancel.cancel)
 app.command("reschedule")(cancel.reschedule)
 app.add_typer(tasks.app, name="tasks")
+app.add_typer(workflow.app, name="workflow")
 app.add_typer(dead.app, name="dead")
 app.add_typer(schedule.app, name="schedule")
 app.add_typer(celery.app, name="celery")

@@ -10,7 +10,7 @@ from late.cli import options, output
 
 if TYPE_CHECKING:
     from late.control import Control
-    from late.control.views import StepView, TaskInGroup, TaskView
+    from late.control.views import StageView, StepView, TaskInGroup
     from late.model.task import AttemptError
 
 
@@ -62,7 +62,7 @@ def show(
         for group in found.groups:
             told = f"groups[{group.group}].state" not in unclear
             _group(group, runs.get(group.group), told=told)
-        _workflow(found)
+        stages(found.workflow, this=found.task_id)
         output.not_known(found.as_of)
     if not known:
         if as_of and found.enqueued_at_us is not None:
@@ -95,20 +95,24 @@ def _size(count: int | None) -> str | None:
     return None if count is None else f"{count:,} bytes (--payload shows them)"
 
 
-def _workflow(found: TaskView) -> None:
-    """Print the stages of the task's workflow, each below those that it waits for."""
-    if not found.workflow:
+def stages(found: tuple[StageView, ...], *, this: str | None = None) -> None:
+    """Print the stages of a workflow, each below those that it waits for; nothing without stages.
+
+    Args:
+        this: the task that is shown, whose id is known.
+    """
+    if not found:
         return
     typer.echo("\nworkflow")
     depth: dict[int, int] = {}
-    for each in found.workflow:
+    for each in found:
         depth[each.stage] = 1 + max([depth[before] for before in each.after], default=0)
         words = [f"{each.stage:>4}  {each.state:9}", "  " * depth[each.stage] + each.name]
         if each.on_failure:
             words.append("on failure")
         elif each.after:
             words.append(f"after {', '.join(map(str, each.after))}")
-        words.append("(this task)" if each.task_id == found.task_id else each.task_id)
+        words.append("(this task)" if each.task_id == this else each.task_id)
         typer.echo("  ".join(words))
 
 

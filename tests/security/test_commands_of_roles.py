@@ -14,7 +14,8 @@ from tests.unit.cli_kit import Cli, Ended
 Run = Callable[[str, str], Ended]
 TASK = "019a0000-0000-7000-8000-000000000000"
 SHOWN = ["status", "verify", "metrics", "knobs", "queue show mail", "target list", "group list",
-         "group show default", "shards", "tasks list parked", "retention"]  # fmt: skip
+         "group show default", "shards", "tasks list parked", "workflow list",
+         "retention"]  # fmt: skip
 HIDDEN = [f"show {TASK}", "dead list", "schedule list", "token list", f"cancel {TASK}",
           "queue pause mail"]  # fmt: skip
 

@@ -34,6 +34,8 @@ COMMANDS = [
     ("target", "show"), ("target", "set"), ("target", "pause"), ("target", "resume"),
     ("cancel",), ("reschedule",), ("dead", "edit"),
     ("tasks", "list"), ("tasks", "cancel"), ("tasks", "reschedule"),
+    ("workflow", "list"), ("workflow", "show"), ("workflow", "cancel"), ("workflow", "wait"),
+    ("workflow", "redrive"),
     ("serve",), ("keys", "rotate"), ("keys", "drop"), ("keys", "rewrap"),
     ("url", "sign"),
     ("token", "list"), ("token", "create"), ("token", "revoke"),
