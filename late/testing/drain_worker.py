@@ -10,6 +10,7 @@ import msgspec
 from sqlalchemy import Engine, func, select
 
 from late.app.app import App
+from late.concurrency import drained
 from late.config import WorkerConfig
 from late.control import Control
 from late.control.status import status
@@ -56,6 +57,7 @@ def drain(app: App, *, timeout_s: float | None = None, wait_s: float = 0.0) -> d
     failure: list[BaseException] = []
 
     def work() -> None:
+        drained.set(True)  # Of this thread, and so of all that it starts.
         try:
             result.append(asyncio.run(_drain(app, longest_s, wait_s)))
         except BaseException as error:

@@ -7,6 +7,7 @@ import sqlite3
 import sys
 from collections.abc import Iterator
 from contextlib import nullcontext
+from contextvars import copy_context
 from pathlib import Path
 from types import ModuleType, SimpleNamespace
 from typing import Any
@@ -17,7 +18,7 @@ import pytest
 from asgiref.sync import sync_to_async
 from django.conf import settings
 from django.core.exceptions import ImproperlyConfigured
-from django.db import connections, router
+from django.db import connections, router, transaction
 from django.test import override_settings
 from sqlalchemy import make_url
 
@@ -31,6 +32,7 @@ if not settings.configured:
     )
     django.setup()
 
+from late.concurrency import drained
 from late.contrib.django import (
     application,
     checks,
@@ -303,6 +305,50 @@ def test_a_schema_of_another_version_is_a_finding(
     connection.commit()
     connection.close()
     assert [each.id for each in checks.check_schema(databases=[ALIAS])] == ["late.E002"]
+
+
+def test_a_transaction_that_a_handler_leaves_open_is_said(
+    database: Any, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    database({"NAME": tmp_path / "shop.db", "CONN_MAX_AGE": 600})
+
+    @ours.fresh
+    def leaves_open(write: bool) -> None:
+        transaction.set_autocommit(False, using=ALIAS)
+        if write:
+            connections[ALIAS].cursor().execute("insert into kept values (1)")
+
+    @ours.fresh
+    def ends_it() -> None:
+        with transaction.atomic(using=ALIAS):
+            connections[ALIAS].cursor().execute("create table if not exists kept (n integer)")
+
+    ends_it()
+    leaves_open(False)
+    ends_it()
+    assert not caplog.records
+    assert connections[ALIAS].connection is not None, "it is kept for the next handler"
+    leaves_open(True)
+    (record,) = caplog.records
+    assert "leaves_open has left a transaction of DATABASES['" in record.getMessage()
+    assert connections[ALIAS].connection is None
+
+
+def test_a_handler_of_a_drain_keeps_no_connection(database: Any, tmp_path: Path) -> None:
+    database({"NAME": tmp_path / "shop.db", "CONN_MAX_AGE": 600})
+    seen: list[bool] = []
+
+    @ours.fresh
+    def look() -> None:
+        connections[ALIAS].ensure_connection()
+
+    def run() -> None:
+        drained.set(True)
+        look()
+        seen.append(connections[ALIAS].connection is None)
+
+    copy_context().run(run)
+    assert seen == [True]
 
 
 def test_a_database_without_autocommit_is_a_warning(

@@ -56,11 +56,14 @@ if "SHOP_HOST" in os.environ:
         }
     }
 else:
+    FILE = os.environ.get("SHOP_FILE", str(BASE_DIR / "shop.db"))
     DATABASES = {
         "default": {
             "ENGINE": "django.db.backends.sqlite3",
-            "NAME": os.environ.get("SHOP_FILE", BASE_DIR / "shop.db"),
+            "NAME": FILE,
             "CONN_MAX_AGE": 600,
+            # A worker in a test (`drain`) needs a file: a database in memory has one connection.
+            "TEST": {"NAME": f"{FILE}.test"},
             # A worker and the web server write to one file: wait for each other.
             "OPTIONS": {"timeout": 30, "transaction_mode": "IMMEDIATE"},
         }

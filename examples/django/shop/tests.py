@@ -7,6 +7,7 @@ from django.test import TestCase, TransactionTestCase
 from late.contrib.django import app
 from late.contrib.django.models import DeadLetter
 from late.contrib.django.test_case import TasksMixin
+from late.testing import drain
 from shop.models import Order
 from shop.tasks import pay, total
 
@@ -58,6 +59,12 @@ class TransactionTest(TransactionTestCase):
                 pay.enqueue(connection, 2)
                 raise KeyError
         self.assertEqual(_tasks(), before + 1)
+
+    def test_a_real_worker_pays(self) -> None:
+        self.client.post("/orders", {"email": "ada@example.org", "cents": "350"})
+        drain(app)
+        order = Order.objects.get()
+        self.assertEqual((order.paid, order.receipts), (True, 1))
 
 
 class AdminTest(TestCase):

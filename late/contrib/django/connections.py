@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import functools
 import inspect
+import logging
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -13,6 +14,9 @@ from asgiref.sync import sync_to_async
 from django.core.exceptions import ImproperlyConfigured
 from django.db import connections
 
+from late.concurrency import drained
+
+logger = logging.getLogger("late.django")
 IN_MEMORY = "sqlite:///:memory:"
 """The URL of a database that only this process sees. No worker starts on it."""
 
@@ -82,6 +86,36 @@ def close_old_connections() -> None:
             connection.close_if_unusable_or_obsolete()
 
 
+def _after(name: str) -> None:
+    """Look at the connections after a handler, as `close_old_connections` does.
+
+    One that has a transaction open is closed. That is no failure, as the handler may have committed
+    before, and would do it twice; but it is said. Those of a thread of `drain` are closed all: the
+    test database cannot be removed while one is open.
+    """
+    for connection in connections.all(initialized_only=True):
+        if _is_open(connection):
+            logger.warning(
+                "handler %s has left a transaction of DATABASES[%r] open: what it wrote there since"
+                " its last commit is rolled back",
+                name,
+                connection.alias,
+            )
+    close_old_connections()
+    if drained.get():
+        connections.close_all()
+
+
+def _is_open(connection: Any) -> bool:
+    """Return whether there is a transaction that nobody will commit."""
+    raw = connection.connection
+    if raw is None or connection.in_atomic_block or connection.get_autocommit():
+        return False
+    if connection.vendor == "sqlite":
+        return bool(raw.in_transaction)
+    return bool(raw.info.transaction_status)  # IDLE is 0.
+
+
 def fresh(handler: Callable[..., Any]) -> Callable[..., Any]:
     """Return `handler` with a look at the thread's connections before and after each call, as
     Django has around a request.
@@ -90,15 +124,15 @@ def fresh(handler: Callable[..., Any]) -> Callable[..., Any]:
     """
     if inspect.iscoroutinefunction(handler):
         # An async handler uses the ORM in the thread of `sync_to_async`: its connections are there.
-        close = sync_to_async(close_old_connections)
+        before, after = sync_to_async(close_old_connections), sync_to_async(_after)
 
         @functools.wraps(handler)
         async def run_async(*args: Any, **kwargs: Any) -> Any:
-            await close()
+            await before()
             try:
                 return await handler(*args, **kwargs)
             finally:
-                await close()
+                await after(handler.__qualname__)
 
         return run_async
 
@@ -108,6 +142,6 @@ def fresh(handler: Callable[..., Any]) -> Callable[..., Any]:
         try:
             return handler(*args, **kwargs)
         finally:
-            close_old_connections()
+            _after(handler.__qualname__)
 
     return run
