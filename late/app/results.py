@@ -23,6 +23,7 @@ from late.payload import values as payloads
 
 if TYPE_CHECKING:
     from late.control import Control
+    from late.control.status.task import Failure
 
 T = TypeVar("T")
 
@@ -38,19 +39,6 @@ class Row(msgspec.Struct, frozen=True):
 
 
 decode = msgspec.json.Decoder(Row).decode
-
-
-class Failure(msgspec.Struct, frozen=True):
-    """Why a task is a dead letter."""
-
-    task_id: str
-    queue: str
-    name: str
-    reason: str
-    """A word that does not change, such as `attempts_exhausted`."""
-    attempts: int
-    error: str | None
-    """The last error, as the dead letter has it: scrubbed; None if no attempt has raised one."""
 
 
 def kept(fn: Callable[..., Any], *, is_async: bool) -> Callable[..., Any]:
@@ -102,8 +90,7 @@ class Handle:
             found = control.tasks.result(self.task_id, group=self.group)
             if found is not None:
                 return decode(found).outcome
-            (group,) = control.tasks.show(self.task_id, group=self.group).groups
-        return group.state
+            return control.tasks.state(self.task_id, self.group)
 
     async def astate(self) -> str:
         """Read the state in a thread, for code that is async; see `state`."""
@@ -115,16 +102,8 @@ class Handle:
         A task of `on_failure`, which is given the id of the one that failed, learns the error so:
         the dead letter is there when it starts. What expired or was discarded leaves none.
         """
-        from late.control import Filter
-
         with self._control() as control:
-            which = Filter(task_id=self.task_id, group=self.group)
-            letters = control.dead_letters.find(which, limit=1)
-        for letter in letters:
-            error = letter.errors[-1].error if letter.errors else None
-            names = (letter.task_id, letter.queue, letter.name)
-            return Failure(*names, letter.reason, letter.attempts, error)
-        return None
+            return control.tasks.failure(self.task_id, self.group)
 
     async def afailure(self) -> Failure | None:
         """Read it in a thread, for code that is async; see `failure`."""

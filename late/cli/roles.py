@@ -25,8 +25,8 @@ def sql(
 ) -> None:
     """Print the statements for PostgreSQL that make the roles; it connects to nothing.
 
-    late roles sql | psql DATABASE: late_enqueuer, late_worker, late_viewer and late_operator.
-    Run it again after each migration. What each may do: docs/sql.md.
+    late roles sql | psql DATABASE: late_enqueuer, late_service, late_worker, late_viewer,
+    late_operator. Run it again after each migration. What each may do: docs/sql.md.
     """
     from late.schema.roles import script
 

@@ -112,6 +112,8 @@ class TaskControl(Part):
         found = task.show(moment.engine, task_id, **asked)
         return msgspec.structs.replace(found, as_of=moment.as_of())
 
+    state = on_engine(task.state)
+    failure = on_engine(task.failure)
     result = on_engine(task.result)
     holder = on_engine(task.holder)
     find = on_engine(pages.read_page)

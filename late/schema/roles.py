@@ -1,4 +1,4 @@
-"""The least rights on PostgreSQL: four roles, and their rights on the tables of `late`.
+"""The least rights on PostgreSQL: five roles, and their rights on the tables of `late`.
 
 An attacker with the rights of a producer can enqueue, but can neither read nor end the tasks of
 others. It cannot choose the position of its own tasks in the log either: only the database sets
@@ -12,7 +12,7 @@ from collections.abc import Set
 
 from late.errors import ConfigError
 
-ROLES = ("enqueuer", "worker", "viewer", "operator")
+ROLES = ("enqueuer", "service", "worker", "viewer", "operator")
 INSERTED = "shard_id, task_id, queue, name, payload, headers, options"
 """The columns of the log that a producer writes. `xid` and `created_at_us` are not among them."""
 HIDDEN = {
@@ -34,7 +34,7 @@ _APART = {"late_task", "late_audit", "late_secret", "late_subject_key"}
 """The tables on which an operator has some rights only."""
 _NAME = re.compile(r"[a-z_][a-z0-9_]{0,40}\Z")
 _SHOWN = {
-    "late_task": "shard_id, xid, task_id, queue, name, options, created_at_us",
+    "late_task": "shard_id, xid, task_id, queue, name, options, created_at_us, asynchronous",
     "late_timer": "consumer_group, shard_id, due_at_us, task_id, reason, held_key, position,"
     " sequence, queue, name, options, created_at_us, attempts, deaths, errors",
     "late_dead": "consumer_group, shard_id, dead_at_us, task_id, reason, position, sequence,"
@@ -68,6 +68,7 @@ def script(*, schema: str = "public", prefix: str = "late_") -> str:
         f"SET LOCAL search_path = {schema};",
         "",
         _enqueuer(name["enqueuer"]),
+        _service(name["service"]),
         _worker(name["worker"]),
         _viewer(name["viewer"]),
         _operator(name["operator"]),
@@ -119,6 +120,12 @@ GRANT SELECT ON late_lane, late_full TO {role};
 GRANT SELECT ON SEQUENCE late_waiting TO {role};
 GRANT SELECT, INSERT ({KEY_MADE}) ON late_subject_key TO {role};
 {_functions(role)}
+"""
+
+
+def _service(role: str) -> str:
+    return f"""-- Services that also ask how their tasks ended: results, and what a viewer sees.
+{_enqueuer(role)}{_viewer(role)}GRANT SELECT ON late_result TO {role};
 """
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import secrets
 from collections.abc import Callable, Iterator
 from contextlib import closing
@@ -13,6 +14,7 @@ from psycopg.errors import InsufficientPrivilege
 
 import late
 from late.cli import main
+from late.contrib.fastapi import lifespan
 from late.control import Control, Filter
 from late.control.views import Check
 from late.errors import ConfigError
@@ -100,6 +102,42 @@ def test_an_enqueuer_puts_tasks_in_and_gets_nothing_out(owner: str, as_: As) -> 
     )
     assert drain(app) == {"done": 5}
     assert sorted(ran) == [1, 2, 3, 4, 5]
+
+
+async def test_a_service_asks_how_its_tasks_ended_and_reads_no_payload(owner: str, as_: As) -> None:
+    app = late.App(as_("service"))
+
+    @app.task(result_ttl=60)
+    def double(n: int) -> int:
+        return 2 * n
+
+    @app.task(retry=late.Retry(max_attempts=1))
+    def fail() -> None:
+        raise ValueError("no")
+
+    async with lifespan(app)(None):
+        with connect(app.url) as tx:
+            first, second = double.enqueue(tx, 4), fail.enqueue(tx)
+        assert await app.handle(first).astate() in ("logged", "open")
+        app_of_owner = late.App(owner)
+        for task in (double, fail):
+            app_of_owner.task(name=task.name, result_ttl=60, retry=task.retry)(task.fn)
+        await asyncio.to_thread(drain, app_of_owner)
+        assert await app.handle(first).result() == 8
+        assert await app.handle(second).astate() == "dead"
+        failure = app.handle(second).failure()
+        assert failure is not None
+        assert (failure.name, failure.attempts) == (fail.name, 1)
+        assert (failure.error or "").startswith("ValueError: no")
+    refuses(
+        app.url,
+        "select payload from late_task",
+        "select payload from late_dead",
+        "select * from late_token",
+        "delete from late_task",
+        "delete from late_result",
+        "update late_queue set knobs = '{}'",
+    )
 
 
 def test_an_enqueuer_cancels_a_workflow_whose_tasks_it_cannot_read(owner: str, as_: As) -> None:

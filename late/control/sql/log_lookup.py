@@ -14,7 +14,7 @@ from collections.abc import Callable, Iterator, Sequence
 from datetime import UTC, datetime
 from typing import Any
 
-from sqlalchemy import ColumnElement, Connection, and_, select
+from sqlalchemy import ColumnElement, Connection, FromClause, Select, and_, select
 
 from late.control.sql.rows import COCKROACH, SPANNER, log_of
 from late.model.ids import made_at_us, shard_of
@@ -23,20 +23,37 @@ NEAR_US = (2_000_000, 60_000_000, 600_000_000)
 """Distances from the moment in the id at which a row is looked for, one after the other."""
 _YEAR_9000_US = 221_845_392_000_000_000
 """An id may name a later time, but no database has one."""
+OWN = ("payload", "headers")
+"""The columns that are the task's own: large, and not for everyone."""
 Row = dict[str, Any]
 
 
-def find_in_log(connection: Connection, task_id: str, *, everywhere: bool = False) -> Row | None:
+def find_in_log(
+    connection: Connection, task_id: str, *, everywhere: bool = False, bare: bool = False
+) -> Row | None:
     """The row, if it is in the log near the moment that the id names; with `key_of` it can be asked
-    for again. `everywhere`: or anywhere else in its shard, all of which that may read."""
+    for again.
+
+    Args:
+        everywhere: or anywhere else in its shard, all of which that may read.
+        bare: without `OWN`.
+    """
     shard_id = shard_of(task_id)
+    query = select(*without_own(log_of(connection)) if bare else log_of(connection).c)
+    query = query.where(log_of(connection).c.shard_id == shard_id)
+    query = query.where(log_of(connection).c.task_id == task_id)
     if connection.dialect.name == COCKROACH:  # its key begins with shard and id
-        found = _first(connection, shard_id, task_id)
+        found = _first(connection, query)
     else:
-        found = _near(connection, shard_id, task_id)
+        found = _near(connection, query, task_id)
     if found is None and everywhere:
-        found = _first(connection, shard_id, task_id)
+        found = _first(connection, query)
     return found
+
+
+def without_own(table: FromClause) -> list[ColumnElement[Any]]:
+    """Return the columns of a table of tasks, all but `OWN`."""
+    return [column for column in table.c if column.name not in OWN]
 
 
 def key_of(connection: Connection, row: Row) -> ColumnElement[bool]:
@@ -47,12 +64,13 @@ def key_of(connection: Connection, row: Row) -> ColumnElement[bool]:
     return and_(*(log.c[name] == row[name] for name in ("shard_id", *names, "task_id")))
 
 
-def _near(connection: Connection, shard_id: int, task_id: str) -> Row | None:
+def _near(connection: Connection, query: Select[Any], task_id: str) -> Row | None:
+    shard_id = shard_of(task_id)
     made_us = min(made_at_us(task_id), _YEAR_9000_US)
     spans = [(max(0, made_us - near_us), made_us + near_us) for near_us in NEAR_US]
     of = _moments if connection.dialect.name == SPANNER else _places
     for among in of(connection, shard_id, spans):
-        found = _first(connection, shard_id, task_id, among)
+        found = _first(connection, query.where(among))
         if found is not None:
             return found
     return None
@@ -117,10 +135,6 @@ def _halve(
     return high
 
 
-def _first(
-    connection: Connection, shard_id: int, task_id: str, among: ColumnElement[bool] | None = None
-) -> Row | None:
-    log = log_of(connection)
-    query = select(log).where(log.c.shard_id == shard_id, log.c.task_id == task_id)
-    row = connection.execute(query if among is None else query.where(among)).first()
+def _first(connection: Connection, query: Select[Any]) -> Row | None:
+    row = connection.execute(query).first()
     return None if row is None else dict(row._mapping)

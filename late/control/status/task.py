@@ -83,6 +83,56 @@ def show(
     return msgspec.structs.replace(found_view, name=name, queue=queue, workflow=workflow)
 
 
+def state(engine: Engine, task_id: str, group: str) -> str:
+    """Read where a task stands in a group: the state of `show`, without reading payload or headers.
+
+    Raises:
+        InvalidName: not a task id.
+    """
+    shard_id = shard_of(task_id)
+    with reading(engine) as connection:
+        logged = log_lookup.find_in_log(connection, task_id, bare=True)
+        stages = stages_of(connection, task_id)
+        own_stage = next((each for each in stages if each.task_id == task_id), None)
+        last = journal(connection, group, shard_id)
+        view, _ = _in_group(connection, group, shard_id, task_id, last, logged, bare=True)
+        view = _with_traces(connection, view, task_id)
+    return in_default_group(view, own_stage).state
+
+
+class Failure(msgspec.Struct, frozen=True):
+    """Why a task is a dead letter."""
+
+    task_id: str
+    queue: str
+    name: str
+    reason: str
+    """A word that does not change, such as `attempts_exhausted`."""
+    attempts: int
+    error: str | None
+    """The last error, as the dead letter has it: scrubbed; None if no attempt has raised one."""
+
+
+def failure(engine: Engine, task_id: str, group: str) -> Failure | None:
+    """Read why a task is a dead letter of a group; None if it is none.
+
+    Raises:
+        InvalidName: not a task id.
+    """
+    asked = select(dead.c.queue, dead.c.name, dead.c.reason, dead.c.attempts, dead.c.errors).where(
+        dead.c.consumer_group == group,
+        dead.c.shard_id == shard_of(task_id),
+        dead.c.task_id == task_id,
+    )
+    with reading(engine) as connection:
+        row = connection.execute(asked).first()
+    if row is None:
+        return None
+    errors = errors_of(row.errors)
+    error = errors[-1].error if errors else None
+    return Failure(task_id, row.queue, row.name, row.reason, row.attempts, error)
+
+
 def _steps(connection: Connection, name: str, task_id: str) -> tuple[StepView, ...]:
     rows = connection.execute(
         select(history)
@@ -162,13 +212,15 @@ def _in_group(
     task_id: str,
     last: Journal,
     logged: log_lookup.Row | None,
+    *,
+    bare: bool = False,
 ) -> tuple[TaskInGroup, dict[str, Any] | None]:
     owner = connection.execute(
         select(lease.c.owner).where(lease.c.consumer_group == name, lease.c.shard_id == shard_id)
     ).scalar()
     for table, state in ((dead, "dead"), (timer, "parked")):
         found = connection.execute(
-            select(table).where(
+            select(*log_lookup.without_own(table) if bare else table.c).where(
                 table.c.consumer_group == name,
                 table.c.shard_id == shard_id,
                 table.c.task_id == task_id,
