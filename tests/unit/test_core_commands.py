@@ -8,6 +8,7 @@ import pytest
 from late.errors import DecodeError
 from late.model.ids import new_id, shard_of
 from late.payload.command import Command, Kind, decode
+from late.scheduler.core.commands import MISSED_MAX, MISSED_US
 from late.scheduler.settings import CoreSettings
 from tests.conformance.kit import record
 from tests.unit.core_world import SECOND, World, answers, settle
@@ -28,6 +29,49 @@ def test_a_command_before_its_task_waits_for_it() -> None:
     # Then it ends without ever having started
     assert world.final.keys() == {"a00001", task}
     assert not world.starts
+
+
+def unjudged() -> World:
+    """Return a world in which a command may be for a task that is not in the log."""
+    world = World()
+    world.judge_command = lambda record: None  # type: ignore[method-assign]
+    return world
+
+
+def test_a_task_that_comes_a_moment_behind_its_cancel_never_starts() -> None:
+    # Given a cancel of a stage that waits, which another shard has just started
+    world = unjudged()
+    command = world.command("cancel", "a00002")
+    world.drain()
+    assert world.final.keys() == {command}
+    # When its row comes, before the journal has what becomes of its workflow
+    task = world.enqueue()
+    other = world.enqueue()
+    world.read_page()
+    world.grant(4)
+    settle(world)
+    # Then it ends without ever having started
+    assert [each.record.task_id for each in world.running] == [other]
+    assert task in world.final
+
+
+def test_a_cancel_of_a_task_that_ended_long_ago_refuses_no_replay_of_it() -> None:
+    world = unjudged()
+    world.command("cancel", "a00002")
+    world.drain()
+    world.now_us += MISSED_US
+    task = world.enqueue()
+    world.read_page()
+    world.grant(4)
+    assert [each.record.task_id for each in world.running] == [task]
+
+
+def test_so_many_missed_cancels_are_kept_in_mind() -> None:
+    world = unjudged()
+    for number in range(MISSED_MAX + 5):
+        world.command("cancel", f"b{number:05d}")
+    world.drain()
+    assert len(world.core.state.commands.missed) == MISSED_MAX
 
 
 def test_a_window_full_of_commands_for_tasks_to_come_does_not_stop_the_tail() -> None:

@@ -32,6 +32,10 @@ from late.scheduler.task_state import Entry
 from late.store.base import Revival
 
 LOAD_MAX = 100
+MISSED_MAX = 1_000
+MISSED_US = 60_000_000
+"""So many cancels are kept in mind whose task was not found, and for so long: it may be a stage
+that another shard starts at this moment."""
 PUT_OFF_US = 1_000_000
 """So long a command leaves the window when that is full and its task was not read yet."""
 
@@ -95,6 +99,8 @@ class Commands:
         """Dead letters that the next settlement may bring back: in no table that can be asked."""
         self.unwritten = False
         """True while a command waits for a task that runs, and the journal does not have that."""
+        self.missed: dict[TaskId, int] = {}
+        """Cancelled tasks that were not found, and until when they are refused, oldest first."""
         self._ends = 0  # how often the tail has reached the end of what there is
         self._now_us = 0
 
@@ -201,7 +207,11 @@ class Commands:
     def _ended(self, waiting: _Waiting) -> None:
         """Conclude a command whose task has ended, or has not started: it may be a stage."""
         if waiting.command.kind == "cancel":
-            self._actions.cancel_workflow(waiting.command.task_id)
+            task_id = waiting.command.task_id
+            self._actions.cancel_workflow(task_id)
+            self.missed[task_id] = self._now_us + MISSED_US
+            if len(self.missed) > MISSED_MAX:
+                del self.missed[next(iter(self.missed))]
         self._done(waiting, "discarded")
 
     def _done(self, waiting: _Waiting, word: str) -> None:
@@ -213,6 +223,10 @@ class Commands:
             entry.move("ready")
         entry.move("running")  # by the core itself, in no time
         self._actions.finish_unrun(entry, word)
+
+    def was_missed(self, task_id: TaskId, now_us: int) -> bool:
+        """Return whether a task that arrives now was cancelled a moment before; once for each."""
+        return now_us < self.missed.pop(task_id, 0)
 
     def cancel_asked(self, task_id: TaskId) -> bool:
         """Return whether a cancel of the task waits for its end. Any thread may ask."""

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from late.model.task import HELD_US, Parked, Record
 from late.scheduler import events_effects as m
 from late.scheduler.core.state import CoreState
-from late.scheduler.core.transitions import admit, come_due, start_head
+from late.scheduler.core.transitions import admit, come_due, end_unrun, start_head
 from late.scheduler.task_state import Entry, first_due_us, from_parked, from_record
 from late.store.base import Page, read_below
 
@@ -48,6 +48,8 @@ def page_read(core: CoreState, page: Page) -> None:
     core.window.append(entries, page)
     if len(entries) < len(page.records) or len(known) < before + len(entries):
         entries = first_rows(core, entries, page)
+    if core.commands.missed:
+        entries = without_missed(core, entries)
     # A page may hold a later task of a key before an earlier one: nobody takes a key for which that
     # is possible before all of the page is here.
     core.keys.read_below = 0
@@ -55,6 +57,18 @@ def page_read(core: CoreState, page: Page) -> None:
     core.keys.read_below = read_below(page.cursor)
     start_opened(core)
     core.commands.page_read(more=page.more)
+
+
+def without_missed(core: CoreState, entries: list[Entry]) -> list[Entry]:
+    """Return the entries but for those whose cancel was read before they were in the log."""
+    kept = []
+    for entry in entries:
+        if core.commands.was_missed(entry.record.task_id, core.now_us):
+            entry.move("ready")
+            end_unrun(core, entry, "cancelled")
+        else:
+            kept.append(entry)
+    return kept
 
 
 def first_rows(core: CoreState, entries: list[Entry], page: Page) -> list[Entry]:
