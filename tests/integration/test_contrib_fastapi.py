@@ -23,16 +23,14 @@ from late.contrib.fastapi import lifespan, running, transaction
 from late.control import Control
 from late.errors import QueueFull, SchemaMismatch, StoreUnavailable
 from late.model.ids import shard_of
-from late.schema import migrate
 from late.schema.engine import make_engine, reading
 from tests.servers import drop_database, migrated_database, postgres_url
+from tests.support.sqlite import database
 
 
 @pytest.fixture
 def sqlite(tmp_path: Path) -> str:
-    url = f"sqlite:///{tmp_path / 'shop.db'}"
-    migrate.upgrade(url)
-    return url
+    return database(tmp_path / "shop.db")
 
 
 @pytest.fixture

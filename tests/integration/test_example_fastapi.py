@@ -21,9 +21,9 @@ from sqlalchemy.ext.asyncio import create_async_engine
 from sqlalchemy.orm import Session
 
 from late import tracing
-from late.schema import migrate
 from late.testing import drain
-from tests.servers import drop_database, fresh_database, postgres_url
+from tests.servers import drop_database, migrated_database, postgres_url
+from tests.support import sqlite
 
 SHOP = Path(__file__).resolve().parents[2] / "examples" / "fastapi" / "shop.py"
 ORDER = {"email": "ada@example.org", "cents": 100}
@@ -37,9 +37,10 @@ def shop(
     admin = postgres_url() if request.param == "postgresql" else None
     if request.param == "postgresql" and admin is None:
         pytest.skip("no PostgreSQL: set LATE_TEST_POSTGRES_URL or install one")
-    url = f"sqlite:///{tmp_path / 'shop.db'}" if admin is None else fresh_database(admin)
-    url = url.replace("postgresql:", "postgresql+psycopg:")
-    migrate.upgrade(url)
+    if admin is None:
+        url = sqlite.database(tmp_path / "shop.db")
+    else:
+        url = migrated_database(admin).replace("postgresql:", "postgresql+psycopg:")
     monkeypatch.setenv("SHOP_URL", url)
     monkeypatch.syspath_prepend(SHOP.parent)
     spec = importlib.util.spec_from_file_location("shop", SHOP)

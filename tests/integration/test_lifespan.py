@@ -18,20 +18,18 @@ from late.app import lifespan
 from late.app.lifespan import Lifespan, LifespanFailed
 from late.config import WorkerConfig
 from late.errors import StoreClosed
-from late.schema import migrate
 from late.testing import drain
 from late.worker.worker import Worker
 from tests.integration.lifespan_app import app as with_children
 from tests.integration.lifespan_app import tell
+from tests.support import sqlite
 
 WAIT_S = 30.0
 
 
 @pytest.fixture
 def app(tmp_path: Path) -> App:
-    made = App(f"sqlite:///{tmp_path}/late.db", shards=2)
-    migrate.upgrade(made.url)
-    return made
+    return App(sqlite.database(tmp_path / "late.db"), shards=2)
 
 
 def enqueue(app: App, name: str, **arguments: object) -> None:
@@ -268,8 +266,7 @@ def test_a_worker_that_cannot_start_closes_nothing_of_another(app: App) -> None:
 
 
 def test_a_child_process_opens_its_own(tmp_path: Path) -> None:
-    with_children.url = f"sqlite:///{tmp_path}/late.db"
-    migrate.upgrade(with_children.url)
+    with_children.url = sqlite.database(tmp_path / "late.db")
     said = tmp_path / "said"
     enqueue(with_children, "tell", file=str(said))
     assert tell.process

@@ -13,16 +13,15 @@ from late import config, events
 from late.api.server import Server
 from late.api.settings import ServeSettings
 from late.errors import ConfigError
-from late.schema import migrate
 from tests.conformance.kit import task
 from tests.integration.control_kit import insert
 from tests.integration.serve_kit import PAYMENTS, serving
+from tests.support import sqlite
 from tests.unit.api_kit import Client
 
 
 async def test_the_page_alone_has_no_worker_and_no_api(tmp_path: Path) -> None:
-    url = f"sqlite:///{tmp_path}/page.db"
-    migrate.upgrade(url)
+    url = sqlite.database(tmp_path / "page.db")
     server = Server(late.App(url), ServeSettings(http_port=0, roles=("web",)))
     told: list[str] = []
     unfollow = events.default.subscribe(
@@ -47,8 +46,7 @@ async def test_the_page_alone_has_no_worker_and_no_api(tmp_path: Path) -> None:
 async def test_the_page_alone_has_a_health_port_that_tells_of_a_blocked_loop(
     tmp_path: Path,
 ) -> None:
-    url = f"sqlite:///{tmp_path}/page.db"
-    migrate.upgrade(url)
+    url = sqlite.database(tmp_path / "page.db")
     settings = config.load({}, health_port=0, stall_s=0.4)
     told: list[int] = []
     unfollow = events.default.subscribe(
@@ -87,8 +85,7 @@ async def test_the_page_alone_has_a_health_port_that_tells_of_a_blocked_loop(
 
 
 async def test_the_page_says_that_a_group_lags_by_the_setting_of_the_alarm(tmp_path: Path) -> None:
-    url = f"sqlite:///{tmp_path}/page.db"
-    migrate.upgrade(url)
+    url = sqlite.database(tmp_path / "page.db")
     insert(url, task(0))
     settings = config.load({}, lag_alarm_s=0.000001)
     server = Server(late.App(url), ServeSettings(http_port=0, roles=("web",)), settings=settings)
@@ -102,8 +99,7 @@ async def test_the_page_says_that_a_group_lags_by_the_setting_of_the_alarm(tmp_p
 
 
 async def test_the_page_is_beside_the_api_and_sees_what_it_does(tmp_path: Path) -> None:
-    url = f"sqlite:///{tmp_path}/page.db"
-    migrate.upgrade(url)
+    url = sqlite.database(tmp_path / "page.db")
     async with serving(url) as it:
         task_id = await it.put(payload={"trip": 7})
         assert (await it.call("GET", PAYMENTS)).status == 200
@@ -115,8 +111,7 @@ async def test_the_page_is_beside_the_api_and_sees_what_it_does(tmp_path: Path) 
 
 
 async def test_a_stream_follows_and_does_not_hold_up_the_stop(tmp_path: Path) -> None:
-    url = f"sqlite:///{tmp_path}/page.db"
-    migrate.upgrade(url)
+    url = sqlite.database(tmp_path / "page.db")
     server = Server(late.App(url), ServeSettings(http_port=0, roles=("web",)))
     await server.start()
     try:

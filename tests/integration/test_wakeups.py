@@ -15,15 +15,14 @@ from late.config import WorkerConfig
 from late.model.ids import shard_of
 from late.notify.notifier import Notifier
 from late.outbox import connect
-from late.schema import migrate
 from late.worker.worker import Worker
+from tests.support import sqlite
 
 
 @pytest.fixture
 def app(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> late.App:
     monkeypatch.setattr("late.tailer.tailer.poll_after_s", lambda *_: 3_600.0)
-    url = f"sqlite:///{tmp_path / 'late.db'}"
-    migrate.upgrade(url)
+    url = sqlite.database(tmp_path / "late.db")
     return late.App(url, shards=2)
 
 

@@ -20,7 +20,7 @@ from late.autoscaler.simulation.baselines import LatePolicy
 from late.autoscaler.targets.lanes import LaneSizer, LaneSource, load
 from late.control import Control
 from late.errors import ConfigError, StoreUnavailable
-from late.schema import migrate
+from tests.support import sqlite
 
 QUIET = Signals(backlog=0, age_s=0, rate=0, busy_s=0, workers=1, shards=8)
 LANE = policy.policy_from({"units": "shards", "min": 4, "max": 64})
@@ -141,8 +141,7 @@ def test_on_the_shipped_traces_it_turns_rarely_and_never_runs_hot(name: str) -> 
 
 
 def test_a_lane_of_a_real_database(tmp_path: Path) -> None:
-    url = f"sqlite:///{tmp_path / 'a.db'}"
-    migrate.upgrade(url)
+    url = sqlite.database(tmp_path / "a.db")
     with Control(url) as control:
 
         def width() -> int:
@@ -171,8 +170,7 @@ def test_a_lane_of_a_real_database(tmp_path: Path) -> None:
 def test_shards_that_the_lane_has_no_more_are_marked_and_no_place_for_workers(
     tmp_path: Path,
 ) -> None:
-    url = f"sqlite:///{tmp_path / 'a.db'}"
-    migrate.upgrade(url)
+    url = sqlite.database(tmp_path / "a.db")
     app = late.App(url, shards=8)
 
     @app.task(queue="mail")

@@ -14,7 +14,7 @@ import pytest
 from bench.overload import producers
 from bench.overload.producers import Committed, Samples, _produce
 from bench.overload.scenarios import _mails
-from late.schema.migrate import upgrade
+from tests.support import sqlite
 
 
 @pytest.fixture
@@ -61,8 +61,7 @@ def test_what_has_not_started_has_waited_until_now(clock: SimpleNamespace) -> No
 
 
 def test_a_producer_tells_all_that_it_has_committed(tmp_path: Path) -> None:
-    url = f"sqlite:///{tmp_path / 'a.db'}"
-    upgrade(url)
+    url = sqlite.database(tmp_path / "a.db")
     said: list[list[Committed]] = []
     looks = iter([False, False, True])
     stop, number = SimpleNamespace(is_set=lambda: next(looks)), SimpleNamespace(value=0)

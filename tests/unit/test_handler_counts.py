@@ -26,11 +26,11 @@ from late.handler.outcomes import AlreadyDone, Discard, Retry
 from late.model.offers import answer_of, outcome_of
 from late.model.task import Outcome, Policy, Usage
 from late.schema.engine import make_engine, reading
-from late.schema.migrate import upgrade
 from late.schema.tables import settlement
 from late.testing import drain
 from late.v1 import queue_pb2
 from tests.integration.shared_kit import enqueue
+from tests.support import sqlite
 from tests.unit.dispatcher_kit import NOW_US, attempt
 
 SOON = late.Retry(base=0.05, cap=0.1)
@@ -43,8 +43,7 @@ def context(name: str, *, shadow: bool = False) -> Context:
 
 @pytest.fixture
 def app(tmp_path: Path) -> late.App:
-    url = f"sqlite:///{tmp_path}/shop.db"
-    upgrade(url)
+    url = sqlite.database(tmp_path / "shop.db")
     return late.App(url)
 
 

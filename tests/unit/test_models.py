@@ -18,8 +18,8 @@ from sqlalchemy import orm
 
 import late
 from late.handler.fingerprint import fingerprint
-from late.schema import migrate
 from late.testing import drain
+from tests.support import sqlite
 
 
 class Line(pydantic.BaseModel):
@@ -70,7 +70,7 @@ HOME = Address("Main Street", date(2020, 2, 29))
 
 @pytest.mark.parametrize("codec", ["json", "msgpack"])
 def test_a_worker_gets_the_typed_objects(tmp_path: Path, codec: Any) -> None:
-    url = f"sqlite:///{tmp_path / 'shop.db'}"
+    url = sqlite.database(tmp_path / "shop.db")
     app = late.App(url, codec=codec)
     got: list[Any] = []
 
@@ -80,7 +80,6 @@ def test_a_worker_gets_the_typed_objects(tmp_path: Path, codec: Any) -> None:
     ) -> None:
         got.append((cart, to, more, who, gift))
 
-    migrate.upgrade(url)
     with sqlite3.connect(tmp_path / "shop.db") as tx:
         ship.enqueue(tx, CART, HOME, CART.lines, Named(name="Ada"), gift=CART.lines[0])
     tx.close()

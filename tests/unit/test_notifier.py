@@ -30,7 +30,7 @@ from late.notify.notifier import (
     sealed,
 )
 from late.outbox import connect, connect_async
-from late.schema import migrate
+from tests.support import sqlite
 
 SECRET = b"sixteen bytes or more"
 
@@ -45,8 +45,7 @@ def heard() -> Iterator[list[Shards]]:
 
 @pytest.fixture
 def app(tmp_path: Path) -> late.App:
-    url = f"sqlite:///{tmp_path / 'late.db'}"
-    migrate.upgrade(url)
+    url = sqlite.database(tmp_path / "late.db")
     return late.App(url, strict=False)
 
 

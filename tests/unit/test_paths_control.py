@@ -10,14 +10,13 @@ from typer.testing import CliRunner
 from late.cli.main import app
 from late.model.ids import new_id
 from late.schema.engine import make_engine, writing
-from late.schema.migrate import upgrade
 from late.schema.tables import dead
+from tests.support import sqlite
 from tests.support.paths import Trace
 
 
 def test_a_redrive_of_three_letters_is_one_change_and_few_steps(tmp_path: Path) -> None:
-    url = f"sqlite:///{tmp_path}/late.db"
-    upgrade(url)
+    url = sqlite.database(tmp_path / "late.db")
     with writing(make_engine(url)) as connection:
         for number in range(3):
             connection.execute(

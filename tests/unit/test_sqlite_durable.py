@@ -9,10 +9,10 @@ from pathlib import Path
 
 import pytest
 
-from late.schema import migrate
 from late.store.base import WorkerInfo
 from late.store.sqlite.membership import heartbeat
 from late.store.sqlite.write_lock import transaction
+from tests.support import sqlite
 
 OTHER = "update late_meta set value = value where key = 'schema_version'"
 
@@ -20,7 +20,7 @@ OTHER = "update late_meta set value = value where key = 'schema_version'"
 @pytest.fixture
 def connection(tmp_path: Path) -> Iterator[sqlite3.Connection]:
     path = tmp_path / "shop.db"
-    migrate.upgrade(f"sqlite:///{path}")
+    sqlite.database(path)
     with closing(sqlite3.connect(path, isolation_level=None)) as made:
         made.execute("pragma synchronous = full")
         yield made

@@ -12,11 +12,11 @@ import pytest
 
 from late.model.ids import new_id
 from late.model.task import Cursor, Record, ShardId
-from late.schema.migrate import upgrade
 from late.store import open_store
 from late.store.sqlite import page_decoder as sqlite_page
 from late.store.sqlite import statements as sql
 from late.store.sqlite import tail as sqlite_tail
+from tests.support import sqlite
 
 ODD = [
     b"",
@@ -32,9 +32,7 @@ TEXTS = ["plain", "ä\U0001f600", 'quo"te', "back\\slash", "nul\x00nul", "tab\tt
 
 @pytest.fixture
 def url(tmp_path: Path) -> str:
-    url = f"sqlite:///{tmp_path / 'tail.db'}"
-    upgrade(url)
-    return url
+    return sqlite.database(tmp_path / "tail.db")
 
 
 @pytest.fixture
