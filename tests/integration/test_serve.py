@@ -272,7 +272,8 @@ async def test_closed_and_full_queues_take_nothing_from_outside(
 
 async def test_a_lane_is_named_over_http_and_grpc(tmp_path: Path) -> None:
     url = sqlite.database(tmp_path / "queue.db")
-    async with serving(url) as it, grpc.aio.insecure_channel(it.at) as channel:
+    # Nobody answers for what is received, and a stop waits that long.
+    async with serving(url, grace_s=0.0) as it, grpc.aio.insecure_channel(it.at) as channel:
         refused = await it.call("POST", f"{PAYMENTS}/tasks", {"name": "charge", "lane": "bulk"})
         assert (refused.status, "no lane 'bulk'" in str(refused.json)) == (400, True)
         with Control(url) as control:
