@@ -9,10 +9,10 @@ unexport PYTHONDONTWRITEBYTECODE
 BIN := $(LATE_VENV)/bin
 RUN := @$(PYTHON) scripts/environment.py run
 DEV := @$(PYTHON) scripts/environment.py dev
-# Three test processes beside the one of what is shared, also on two cores: much of their time
-# they wait for leases, for due times and for an emulator. They share the servers, each test has
-# databases of its own. One that has nothing left takes tests over from the others, for some take a
-# thousand times longer.
+# Three test processes beside the one of what is shared and two of the tests that need quiet, also on
+# two cores: much of their time they wait for leases, for due times and for an emulator. Those of a
+# group share the servers, each test has databases of its own. One that has nothing left takes tests
+# over from the others, for some take a thousand times longer.
 PYTEST_WORKERS ?= 3
 ARGS ?=
 

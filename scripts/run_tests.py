@@ -1,15 +1,16 @@
-"""Run the suite: most tests beside those that share something, then those that need quiet.
+"""Run the suite in three groups side by side: most tests, those that share, those that need quiet.
 
 The tests of `tests/spark` and `tests/web` share one Java machine and one browser, and those of
 schemathesis take seconds to collect. So they run in one process beside all others. Tests that kill
-processes or wait for leases of a second need processor time when they wake. Beside others they get
-it too late now and then, so they run last, three at a time. `tests/sizes.py` says which test is
-where, and which are long.
+processes or wait for leases of a second need processor time when they wake, and wait for half of
+their time. So they run two at a time, and all others with a lower priority beside them.
+`tests/sizes.py` says which test is where, and which are long.
 
-A few tests that failed run once more, alone and in a fresh process. Alone, a test that only lacked
-processor time passes; a defect mostly does not, for simulated worlds go by their seeds and
-Hypothesis keeps its example. So that nothing hides there, more than `MOST` failures of a group fail
-at once, and a test that passes the second time is named as unsteady: it wants its cause mended.
+A few tests that failed run once more, alone and in a fresh process, when all groups have ended.
+Alone, a test that only lacked processor time passes; a defect mostly does not, for simulated worlds
+go by their seeds and Hypothesis keeps its example. So that nothing hides there, more than `MOST`
+failures of a group fail at once, and a test that passes the second time is named as unsteady: it
+wants its cause mended.
 
     python scripts/run_tests.py [--long | --only-long] [--coverage] [--workers N]
                                 [arguments of pytest]
@@ -49,22 +50,24 @@ class Group:
         kind: as `tests/sizes.py` calls it, which leaves out the files of the other kinds.
         marks: the expression of pytest's `-m`.
         most_workers: processes at most; 0 is pytest's own process alone.
+        nice: by how much its processes, and all that they start, stand behind others.
     """
 
     name: str
     kind: str
     marks: str
     most_workers: int
+    nice: int
 
 
-PHASES = (
-    (
-        Group("most tests", "others", "not quiet and not shared", 16),
-        Group("Spark, browser, schemathesis", "shared", "shared", 0),
-    ),
-    (Group("the quiet ones", "quiet", "quiet", 3),),
+BEHIND = 5
+"""A process of nice 0 gets three times the processor time of one with this, and gets it at once."""
+GROUPS = (
+    Group("most tests", "others", "not quiet and not shared", 16, BEHIND),
+    Group("Spark, browser, schemathesis", "shared", "shared", 0, BEHIND),
+    Group("the quiet ones", "quiet", "quiet", 2, 0),
 )
-"""Groups that run side by side, phase after phase."""
+"""They run side by side. The first one's output is seen at once."""
 
 
 def main(arguments: list[str], root: Path = ROOT) -> int:
@@ -85,13 +88,12 @@ def main(arguments: list[str], root: Path = ROOT) -> int:
     # Each of the hundreds of processes that tests start would compile every module for itself.
     environment.pop("PYTHONDONTWRITEBYTECODE", None)
     size = "" if asked.long else " and long" if asked.only_long else " and not long"
-    codes: list[int] = []
     traced = root / ".late" / "coverage"
     if asked.coverage:
         shutil.rmtree(traced, ignore_errors=True)
         traced.mkdir(parents=True)
 
-    def run_group(group: Group, output: int | None = None) -> int:
+    def first_run(group: Group, output: int | None = None) -> First:
         options = ["-m", group.marks + size]
         if workers := min(asked.workers, group.most_workers):
             options += ["-n", str(workers), "--dist", "worksteal"]
@@ -99,13 +101,16 @@ def main(arguments: list[str], root: Path = ROOT) -> int:
         if asked.coverage:  # One group alone is below the bound.
             options += ["--cov", "--cov-branch", "--cov-report=", "--cov-fail-under=0"]
             ours["COVERAGE_FILE"] = str(traced / group.kind)
-        return Run(group.name, root, ours, output)([*options, *others])
+        return Run(group, root, ours, output).first([*options, *others])
 
-    for phase in PHASES:
-        if not asked.workers:
-            codes += [run_group(group) for group in phase]
-        else:
-            codes += run_beside(run_group, phase)
+    if asked.workers:
+        firsts = run_beside(first_run, GROUPS)
+    else:
+        firsts = [first_run(group) for group in GROUPS]
+    codes = [
+        look_again(group, first, root, environment)
+        for group, first in zip(GROUPS, firsts, strict=True)
+    ]
     if all(code == NOTHING_TO_RUN for code in codes):
         return NOTHING_TO_RUN
     if asked.coverage:
@@ -127,67 +132,84 @@ def report(root: Path, folder: Path) -> int:
     return subprocess.run([*command, "report"], cwd=root, env=ours).returncode
 
 
-def run_beside(run_group: Callable[..., int], groups: Sequence[Group]) -> list[int]:
+@dataclass(frozen=True)
+class First:
+    """The first run of a group.
+
+    Attributes:
+        code: pytest's exit code.
+        failed: the tests that failed.
+    """
+
+    code: int
+    failed: list[str]
+
+
+def run_beside(first_run: Callable[..., First], groups: Sequence[Group]) -> list[First]:
     """Run groups side by side. The first one's output is seen at once, the others' at the end."""
     first, *others = groups
     with ExitStack() as stack:
         outputs = [stack.enter_context(tempfile.TemporaryFile()) for _ in others]
         pool = stack.enter_context(ThreadPoolExecutor(len(groups)))
         beside = [
-            pool.submit(run_group, group, output.fileno())
+            pool.submit(first_run, group, output.fileno())
             for group, output in zip(others, outputs, strict=True)
         ]
-        codes = [run_group(first), *(each.result() for each in beside)]
+        found = [first_run(first), *(each.result() for each in beside)]
         for output in outputs:
             output.seek(0)
             sys.stdout.buffer.write(output.read())
             sys.stdout.flush()
-    return codes
+    return found
+
+
+def look_again(group: Group, first: First, root: Path, environment: dict[str, str]) -> int:
+    """Return the exit code of a group: its first run's, or that of its second tries."""
+    failed = first.failed
+    if first.code != TESTS_FAILED or not 0 < len(failed) <= MOST:
+        return first.code
+    run = Run(group, root, {**environment, "LATE_TEST_GROUP": group.kind}, None)
+    run.say(f"\n[test] {len(failed)} of {group.name} failed; each runs once more, alone")
+    codes = [run.pytest("-p", "no:cacheprovider", test) for test in failed]
+    run.say(f"\n[test] of {group.name}, these failed at first:")
+    for test, second in zip(failed, codes, strict=True):
+        run.say(f"[test]   {'FAILED AGAIN' if second else 'unsteady, passed alone'}: {test}")
+    return max(codes)
 
 
 @dataclass(frozen=True)
 class Run:
-    """One pytest and its second look.
+    """Runs of pytest for one group.
 
     Attributes:
-        name: of the group; its cache of failures is in a folder of this name.
+        group: its cache of failures is in a folder of its name.
         root: the folder to run it in.
         environment: of the processes.
         output: the descriptor to write to; None is our own standard output.
     """
 
-    name: str
+    group: Group
     root: Path
     environment: dict[str, str]
     output: int | None
 
-    def __call__(self, arguments: list[str]) -> int:
-        """Return the exit code: the first run's, or that of its second tries."""
+    def first(self, arguments: list[str]) -> First:
         began = time.monotonic()
-        cache = Path(".pytest_cache", self.name.replace(" ", "-"))
+        cache = Path(".pytest_cache", self.group.name.replace(" ", "-"))
         kept = self.root / cache / "v" / "cache" / "lastfailed"
         kept.unlink(missing_ok=True)
-        code = self._pytest("-o", f"cache_dir={cache}", *arguments)
+        code = self.pytest("-o", f"cache_dir={cache}", *arguments)
         failed = sorted(json.loads(kept.read_text())) if kept.exists() else []
-        if code == TESTS_FAILED and 0 < len(failed) <= MOST:
-            code = self._look_again(failed)
-        self._say(f"[test] {self.name}: {time.monotonic() - began:.0f} s")
-        return code
+        self.say(f"[test] {self.group.name}: {time.monotonic() - began:.0f} s")
+        return First(code, failed)
 
-    def _look_again(self, failed: list[str]) -> int:
-        self._say(f"\n[test] {len(failed)} failed; each runs once more, alone")
-        codes = [self._pytest("-p", "no:cacheprovider", test) for test in failed]
-        self._say(f"\n[test] of {self.name}, these failed at first:")
-        for test, second in zip(failed, codes, strict=True):
-            self._say(f"[test]   {'FAILED AGAIN' if second else 'unsteady, passed alone'}: {test}")
-        return max(codes)
-
-    def _pytest(self, *arguments: str) -> int:
-        command = [sys.executable, "-m", "pytest", *arguments]
+    def pytest(self, *arguments: str) -> int:
+        behind = ["nice", "-n", str(self.group.nice)]
+        command = [*behind, sys.executable, "-m", "pytest", *arguments]
         ran = subprocess.run(command, cwd=self.root, env=self.environment, stdout=self.output)
         return ran.returncode
 
-    def _say(self, line: str) -> None:
+    def say(self, line: str) -> None:
         os.write(1 if self.output is None else self.output, f"{line}\n".encode())
 
 

@@ -5,8 +5,8 @@ itself run everything. CI runs both halves. A test is long on one store if the s
 another store in `make test`, or if it repeats with more cases what a shorter test of the same file
 does. A defect of the long one's own store may show in `make test-rest` alone.
 
-A test that needs quiet kills processes, or waits for leases and pauses of real time. These run
-after all others. Tests that share a Java machine or a browser run in one process.
+A test that needs quiet kills processes, or waits for leases and pauses of real time. All others run
+beside these with a lower priority. Tests that share a Java machine or a browser run in one process.
 """
 
 from __future__ import annotations
@@ -362,7 +362,7 @@ def pytest_ignore_collect(collection_path: Path) -> bool | None:
 
 def pytest_configure(config: pytest.Config) -> None:
     config.addinivalue_line("markers", "long: left out of `make test`, part of `make test-long`")
-    config.addinivalue_line("markers", "quiet: runs after all others")
+    config.addinivalue_line("markers", "quiet: has the processors before all others")
     config.addinivalue_line(
         "markers", "shared: shares Java or a browser, so it runs in one process"
     )

@@ -1,7 +1,8 @@
-"""The phases of the suite: `scripts/run_tests.py`."""
+"""The groups of the suite: `scripts/run_tests.py`."""
 
 from __future__ import annotations
 
+import os
 import subprocess
 from pathlib import Path
 
@@ -10,11 +11,12 @@ import pytest
 from scripts import run_tests
 
 SUITE = """
-import pathlib, pytest
+import os, pathlib, pytest
 
 def ran(name):
     with pathlib.Path(__file__).with_suffix(".ran").open("a") as out:
         out.write(name + " ")
+    pathlib.Path(__file__).with_suffix("." + name).write_text(str(os.nice(0)))
 
 @pytest.mark.quiet
 def test_quiet():
@@ -34,6 +36,7 @@ def test_plain():
     ran("plain")
     assert "plain" not in BAD
 """
+GROUPS = ("plain", "shared", "quiet")
 
 
 @pytest.fixture(autouse=True)
@@ -48,7 +51,7 @@ def root(pytester: pytest.Pytester, monkeypatch: pytest.MonkeyPatch) -> Path:
 
     def run(command: list[str], cwd: Path, **_: object) -> subprocess.CompletedProcess[str]:
         assert cwd == pytester.path
-        code = pytester.runpytest_inprocess(*command[3:]).ret
+        code = pytester.runpytest_inprocess(*command[command.index("pytest") + 1 :]).ret
         return subprocess.CompletedProcess(command, int(code))
 
     monkeypatch.setattr("scripts.run_tests.subprocess.run", run)
@@ -61,14 +64,14 @@ def root(pytester: pytest.Pytester, monkeypatch: pytest.MonkeyPatch) -> Path:
         ("", [], 0, "plain shared quiet"),
         ("", ["--long"], 0, "long plain shared quiet"),
         ("", ["--only-long"], 0, "long"),
-        ("plain", [], 1, "plain plain shared quiet"),
-        ("shared", [], 1, "plain shared shared quiet"),
+        ("plain", [], 1, "plain shared quiet plain"),
+        ("shared", [], 1, "plain shared quiet shared"),
         ("quiet", [], 1, "plain shared quiet quiet"),
         ("", ["-k", "plain"], 0, "plain"),
         ("", ["-k", "nothing"], 5, ""),
     ],
 )
-def test_quiet_tests_run_last_and_a_lasting_failure_fails_the_run(
+def test_every_group_runs_and_a_lasting_failure_fails_the_run(
     bad: str, options: list[str], code: int, ran: str, root: Path
 ) -> None:
     (root / "test_suite.py").write_text(f"BAD = {bad!r}\n{SUITE}")
@@ -81,13 +84,17 @@ def test_quiet_tests_run_last_and_a_lasting_failure_fails_the_run(
 def test_groups_run_side_by_side_and_each_failure_is_said(
     tmp_path: Path, capfd: pytest.CaptureFixture[str]
 ) -> None:
-    """The group whose output waits for the other's end fails as well as the first."""
+    """The group whose output waits for the other's end fails as well as the first. A group with a
+    lower priority leaves the processors to the quiet tests when they wake."""
     (tmp_path / "test_suite.py").write_text(f"BAD = 'shared'\n{SUITE}")
     (tmp_path / "pytest.ini").write_text(
         "[pytest]\nmarkers =\n    quiet\n    long\n    shared\naddopts = -p xdist.plugin\n"
     )
     assert run_tests.main(["--workers", "1", "-q"], tmp_path) == 1
     assert "FAILED AGAIN: test_suite.py::test_shared" in capfd.readouterr().out
+    behind = {each: int((tmp_path / f"test_suite.{each}").read_text()) for each in GROUPS}
+    assert behind["quiet"] == os.nice(0)
+    assert behind["plain"] == behind["shared"] == min(19, os.nice(0) + run_tests.BEHIND)
 
 
 COUNTED = """
