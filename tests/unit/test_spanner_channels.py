@@ -20,18 +20,30 @@ OK, UNAVAILABLE = grpc.StatusCode.OK, grpc.StatusCode.UNAVAILABLE
 
 
 class Channel:
-    """Says of its connection what the test says."""
+    """Says of its connection what the test says, and notes how it ends."""
+
+    def __init__(self, ended: list[str]) -> None:
+        self._ended = ended
 
     def subscribe(self, callback: Any, try_to_connect: bool) -> None:
         self.tell = callback
 
-    def unsubscribe(self, callback: Any) -> None: ...
-    def close(self) -> None: ...
+    def unsubscribe(self, callback: Any) -> None:
+        self._ended.append("unwatched")
+
+    def close(self) -> None:
+        self._ended.append("closed")
 
 
 @pytest.fixture
-def channels() -> list[Any]:
-    return [Channel(), Channel()]
+def ended() -> list[str]:
+    """What was done to end the channels, in order."""
+    return []
+
+
+@pytest.fixture
+def channels(ended: list[str]) -> list[Any]:
+    return [Channel(ended), Channel(ended)]
 
 
 @pytest.fixture
@@ -132,3 +144,9 @@ def test_a_dead_peer_is_given_up_after_the_stated_time() -> None:
     asked_s = [options[f"grpc.{name}"] / 1000 for name in names]
     given_up_s = spanner_channels.KEEPALIVE_TIMEOUT_S
     assert asked_s == [spanner_channels.KEEPALIVE_TIME_S, given_up_s, given_up_s]
+
+
+def test_none_is_closed_before_all_are_unwatched(pool: ChannelPool, ended: list[str]) -> None:
+    """Else each close would wait for gRPC's watcher of that channel, up to 0.2 s one by one."""
+    pool.close()
+    assert ended == ["unwatched", "unwatched", "closed", "closed"]

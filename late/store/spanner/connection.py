@@ -153,6 +153,8 @@ class SpannerClients:
             databases = list(self._databases.values())
             self._databases.clear()
         for database in databases:
+            database.late_channels.unwatch()
+        for database in databases:
             try:
                 close_database(database)
             except api.GoogleAPIError:

@@ -78,9 +78,8 @@ class _Member:
             # that answer was UNAVAILABLE, the channel must be avoided for the whole time.
             self.down = False
 
-    def close(self) -> None:
+    def unwatch(self) -> None:
         self.channel.unsubscribe(self._changed)
-        self.channel.close()
 
 
 class ChannelPool(grpc.Channel):
@@ -162,10 +161,18 @@ class ChannelPool(grpc.Channel):
     def unsubscribe(self, callback: Any) -> None:
         self._members[0].channel.unsubscribe(callback)
 
+    def unwatch(self) -> None:
+        """Follow the connections no more. gRPC hears of it within 0.2 s for each by itself, and to
+        close a channel waits for that. So whoever closes several comes here with all of them first.
+        """
+        for member in self._members:
+            member.unwatch()
+
     def close(self) -> None:
         """Close every channel; calls in flight end with CANCELLED. Calling it twice is fine."""
+        self.unwatch()
         for member in self._members:
-            member.close()
+            member.channel.close()
 
     def __enter__(self) -> ChannelPool:
         return self
