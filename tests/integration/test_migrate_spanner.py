@@ -24,6 +24,7 @@ from late.schema.version import OLDEST_SCHEMA, SCHEMA_VERSION
 from late.testing.servers.spanner import create_database, drop_database
 from tests import servers
 from tests.integration.control_kit import execute, rows
+from tests.support import spanner as copies
 
 CATALOGUE = (
     "select table_name, column_name, spanner_type, is_nullable from information_schema.columns"
@@ -70,6 +71,20 @@ def test_running_again_changes_nothing(empty: str) -> None:
     before = shape(empty), rows(empty, "select key, value from late_meta order by key")
     assert migrate.upgrade(empty) == []
     assert (shape(empty), rows(empty, "select key, value from late_meta order by key")) == before
+
+
+def test_a_database_of_other_tests_is_as_a_migrated_one(empty: str) -> None:
+    """They take one that is made of the statements of a migrated one."""
+    migrate.upgrade(empty)
+    made = copies.database()
+    try:
+        assert (shape(made), seeds(made)) == (shape(empty), SEEDS)
+        keys = "select name, length(peer_key), length(form_key) from late_secret"
+        assert rows(made, keys) == rows(empty, keys) == [("1", 64, 64)]
+        deployment = "select value from late_meta where key = 'deployment'"
+        assert rows(made, deployment) != rows(empty, deployment)
+    finally:
+        drop_database(made)
 
 
 def test_the_tables_have_the_columns_that_the_control_plane_knows(empty: str) -> None:
