@@ -18,7 +18,15 @@ from late.handler.classify import returned
 from late.handler.context import AsyncContext, Context
 from late.handler.outcomes import AlreadyDone, Discard, Kept, Signal
 from late.handler.shared_context import SharedAsyncContext, SharedContext
-from late.model.task import Attempt, NewTask, Options, Record, TaskId
+from late.model.task import (
+    BATCH_POOL,
+    TRANSACTION_POOL,
+    Attempt,
+    NewTask,
+    Options,
+    Record,
+    TaskId,
+)
 from late.model.workflow import CANCEL, STARTED, Stage, StageEnd, changes
 from late.outbox.shared import SharedTransaction, open_shared
 from late.payload.command import decode
@@ -67,28 +75,29 @@ class Box:
         They run in the order of the enqueues; delays, priorities, expiries and ordering keys have
         no effect. The first failure is raised unchanged. So are `Retry`, `Snooze` and `Nack`,
         because nothing runs later in this mode. The task that raised stays first in `pending`.
-        `Discard` ends a task.
+        `Discard` ends a task. Tasks of targets and of consumers stay in `pending`: no handler of
+        this app executes them.
 
         Raises:
-            UnknownTask: a task has no handler.
+            UnknownTask: a task has no handler, and its queue no route.
             AssertionError: there are more than `limit` tasks.
             RuntimeError: the handler is async, and a loop is running: use `run_async`.
         """
         count = 0
-        while self.pending:
-            count = self._count(count, limit)
-            with self._judged() as end:
-                result = self._start(self.pending[0], in_loop=False)
+        while (current := self._next()) is not None:
+            count = _counted(count, limit, current)
+            with self._judged(current) as end:
+                result = self._start(current, in_loop=False)
                 end(_settle(asyncio.run(_await(result)) if inspect.iscoroutine(result) else result))
         return count
 
     async def run_async(self, *, limit: int = LIMIT) -> int:
         """Run the pending tasks in an async test; see `run`."""
         count = 0
-        while self.pending:
-            count = self._count(count, limit)
-            with self._judged() as end:
-                result = self._start(self.pending[0], in_loop=True)
+        while (current := self._next()) is not None:
+            count = _counted(count, limit, current)
+            with self._judged(current) as end:
+                result = self._start(current, in_loop=True)
                 end(_settle(await result if inspect.iscoroutine(result) else result))
         return count
 
@@ -143,13 +152,19 @@ class Box:
         )
         return Captured(row.task_id, row.name, row.queue, args, options, row)
 
-    def _count(self, count: int, limit: int) -> int:
-        assert count < limit, f"more than {limit} tasks: does {self.pending[0].name!r} repeat?"
-        return count + 1
+    def _next(self) -> Captured | None:
+        """Return the first pending task that a handler of this app executes."""
+        return next((each for each in self.pending if not self._is_elsewhere(each)), None)
+
+    def _is_elsewhere(self, captured: Captured) -> bool:
+        task = self._app.tasks.get(captured.name)
+        policy = self._app.routes.get(captured.queue) if task is None else task.policy
+        return policy is not None and not (
+            policy.target in ("local", TRANSACTION_POOL) or policy.target.startswith(BATCH_POOL)
+        )
 
     @contextmanager
-    def _judged(self) -> Iterator[Callable[[bytes | None], None]]:
-        current = self.pending[0]
+    def _judged(self, current: Captured) -> Iterator[Callable[[bytes | None], None]]:
         ended = StageEnd(current.task_id, "discarded")
 
         def end(result: bytes | None) -> None:
@@ -225,6 +240,11 @@ def inline(app: App) -> Iterator[Box]:
         yield box
     finally:
         app.capture, app.capture_stages = before
+
+
+def _counted(count: int, limit: int, current: Captured) -> int:
+    assert count < limit, f"more than {limit} tasks: does {current.name!r} repeat?"
+    return count + 1
 
 
 def _loop_runs() -> bool:

@@ -108,6 +108,40 @@ def test_a_task_that_repeats_itself_for_ever_is_stopped() -> None:
             box.run(limit=50)
 
 
+async def test_tasks_of_targets_and_of_consumers_stay_and_the_others_run() -> None:
+    hooks = late.HttpTarget("hooks", "http://127.0.0.1:1/")
+    shop = late.App("sqlite:///unused.db", strict=False, targets=[hooks])
+    placed = shop.remote("order.placed", target="hooks")
+    shop.route("exports", target="pull")
+
+    @shop.task
+    def local(n: int) -> None:
+        ran.append(n)
+
+    def enqueue() -> None:
+        placed.enqueue(None, n=1)  # type: ignore[call-overload]
+        shop.send(None, "export", {"n": 2}, queue="exports")  # type: ignore[call-overload]
+        local.enqueue(None, 3)  # type: ignore[call-overload]
+
+    with inline(shop) as box:
+        enqueue()
+        assert box.run() == 1
+        enqueue()
+        assert await box.run_async() == 1
+        assert [call.args for call in box.of("order.placed")] == [{"n": 1}] * 2
+        assert [call.args for call in box.of("export")] == [{"n": 2}] * 2
+        assert len(box.pending) == 4
+    assert ran == [3, 3]
+
+
+def test_a_task_that_nobody_executes_is_an_error() -> None:
+    with inline(app) as box:
+        app.send(None, "nobody", {}, queue="default")  # type: ignore[call-overload]
+        with pytest.raises(late.errors.UnknownTask):
+            box.run()
+        assert len(box.pending) == 1
+
+
 def test_unique_keys_and_bad_input_behave_as_on_a_database() -> None:
     with inline(app) as box:
         once = count.options(unique_key="k")
