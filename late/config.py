@@ -124,7 +124,8 @@ class WorkerConfig(msgspec.Struct, frozen=True, kw_only=True):
     concurrency: Annotated[int, Meta(ge=1, le=10_000)] = 16
     """Attempts that run at the same time."""
     process_workers: Annotated[int, Meta(ge=1, le=256)] = 2
-    """Child processes for handlers with `process=True`. They start with the first such task."""
+    """Child processes for handlers with `process=True`. Where the app has such a task they start
+    with the worker, and each imports the app."""
     capacity: Annotated[float, Meta(gt=0, le=1_000)] = 1.0
     """This worker's share of the shards, relative to its peers."""
     membership: _Text = "database"
