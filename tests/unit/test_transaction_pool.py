@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import threading
+from collections.abc import Callable
 from contextlib import nullcontext
 from typing import Any, cast
 
@@ -11,12 +12,14 @@ import pytest
 from msgspec.structs import replace
 
 import late
+from late.dispatcher.transactions import turn_queue
 from late.dispatcher.transactions.pool import AHEAD_MAX, GRAIN, TransactionPool
 from late.dispatcher.transactions.run import Turn
 from late.dispatcher.transactions.turn_queue import TURNS_MAX, Alone, TurnQueue
 from late.handler.classify import DONE, GIVEN_BACK
 from late.handler.context import AsyncContext
 from late.model.task import Options, Outcome
+from late.store.base import Fate
 from tests.unit.dispatcher_kit import attempt
 
 
@@ -186,3 +189,83 @@ async def test_a_connection_is_not_closed_while_another_thread_is_in_its_driver(
     connection.cancel_may_end.set()
     await asyncio.wait_for(connection.closed.wait(), 30)
     assert connection.steps[-2:] == ["cancelled", "closed"]
+
+
+class Database(Connection):
+    """No transaction can be opened while it is away."""
+
+    error = None
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.away = True
+        self.refused = 0
+
+    def begin(self, is_async: bool, /) -> Any:
+        if self.away:
+            self.refused += 1
+            raise OSError("the database is starting up")
+        return self
+
+
+async def _until(true: Callable[[], bool]) -> None:
+    async with asyncio.timeout(30):
+        while not true():  # noqa: ASYNC110  the state is of other threads
+            await asyncio.sleep(0.001)
+
+
+async def test_a_database_that_is_away_is_logged_once_until_it_is_back(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.setattr(turn_queue, "AWAY_S", 0.01)
+
+    async def settle(outcomes: object, write: object) -> Fate:
+        return Fate.COMMITTED
+
+    database = Database()
+    queue = TurnQueue(
+        database,
+        cast("Alone", lambda attempts: nullcontext(settle)),
+        concurrency=4,
+        may_start=lambda attempt: True,
+        now_us=lambda: 0,
+        report=lambda outcome: None,
+    )
+
+    def add(work: Callable[[object], object] = lambda tx: None) -> Turn:
+        context = AsyncContext(attempt(), 0, 5.0, None, "", lambda attempt: None)
+        ended = asyncio.get_running_loop().create_future()
+        turn = Turn(attempt(), context, work, None, ended)
+        turn.alone = True
+        queue.add(turn)
+        return turn
+
+    def lines() -> int:
+        return sum("no transaction for handlers" in each.message for each in caplog.records)
+
+    turns = [add() for _ in range(4)]  # They fail at once.
+    await _until(lambda: database.refused > 12)
+    assert lines() == 1
+    database.away = False
+    await asyncio.wait([each.ended for each in turns], timeout=30)
+    assert all(each.recorded for each in turns)
+
+    began, may_end = threading.Event(), threading.Event()
+
+    def hold(tx: object) -> None:
+        began.set()
+        assert may_end.wait(30)
+
+    held = add(hold)
+    await _until(began.is_set)
+    database.away = True
+    turns = [add()]
+    await _until(lambda: lines() == 2)
+    may_end.set()  # It has its connection from before, and says nothing of the present.
+    await _until(held.ended.done)
+    before = database.refused
+    await _until(lambda: database.refused > before + 3)
+    assert lines() == 2
+    database.away = False
+    await _until(turns[0].ended.done)
+    queue.stop()

@@ -93,8 +93,8 @@ class TurnQueue:
         self._monotonic = monotonic
         self._threads = threads or Threads()
         self._shared_next = False
-        self._away = False
-        """The last transaction could not be opened."""
+        self._away_at: float | None = None
+        """The last time that no transaction could be opened; None once a later one could."""
         self._short: deque[Turn] = deque()
         self._alone: deque[Turn] = deque()
         self._sharing: set[Run] = set()
@@ -223,6 +223,7 @@ class TurnQueue:
         return self._may_start(turn.attempt)
 
     async def _serve(self, run: Run) -> None:
+        began = self._monotonic()
         try:
             async with AsyncExitStack() as held:
                 commit: Commit | None = None
@@ -238,12 +239,12 @@ class TurnQueue:
                 await self._until_worked(run, work)
                 given_up = run.over
                 if not given_up:
-                    await self._take_in(run, work, commit)
+                    await self._take_in(run, work, began, commit)
             if given_up:  # It keeps out neither the settler nor those that wait.
                 self._fill()
                 await asyncio.wait([work])
                 self.hanging -= 1
-                await self._take_in(run, work)
+                await self._take_in(run, work, began)
             elif self._transactions.one_writer:
                 await asyncio.sleep(PAUSE_S)
         finally:
@@ -265,13 +266,23 @@ class TurnQueue:
                 self._fill()
 
     async def _take_in(
-        self, run: Run, work: asyncio.Future[None], commit: Commit | None = None
+        self, run: Run, work: asyncio.Future[None], began: float, commit: Commit | None = None
     ) -> None:
         if work.exception() is None:
+            self._look(run, began)
             await self._conclude(run, commit)
         else:  # No thread: nothing has begun.
             await asyncio.sleep(HOLD_S)
             self._requeue(run.take_back())
+
+    def _look(self, run: Run, began: float) -> None:
+        """Log that no transaction can be opened: once, until one that begins later is."""
+        if run.tx is None:
+            if self._away_at is None:
+                logger.warning("no transaction for handlers, they wait for one: %s", run.error)
+            self._away_at = self._monotonic()
+        elif self._away_at is not None and began > self._away_at:
+            self._away_at = None
 
     def _forget(self, run: Run) -> None:
         self._sharing.discard(run)
@@ -339,10 +350,7 @@ class TurnQueue:
             else:  # There is nobody else to blame, or its slot has given it up.
                 self._fail(turn, run.error)
         if tx is None:  # There was no connection, so nothing has begun.
-            if not self._away:
-                logger.warning("no transaction for handlers, they wait for one: %s", run.error)
             await asyncio.sleep(AWAY_S)
-        self._away = tx is None
         self._requeue(run.take_back())
 
     async def _settle(
