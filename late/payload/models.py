@@ -1,4 +1,4 @@
-"""Pydantic models as arguments: the hooks of msgspec's encoders and decoders.
+"""Pydantic models and subclasses of `str` as arguments: the hooks of msgspec's coders.
 
 Models are known by their methods, so that pydantic is imported only where the service has done so.
 Other types reach a hook only if msgspec has no form for them, so ordinary arguments cost nothing.
@@ -21,6 +21,14 @@ def is_model(kind: type) -> bool:
     return hasattr(kind, "model_validate_json") and not is_row(kind)
 
 
+def _is_lazy(kind: type) -> bool:
+    """Tell whether `kind` is Django's class of texts whose language is chosen on use."""
+    return any(
+        (base.__module__, base.__name__) == ("django.utils.functional", "Promise")
+        for base in kind.__mro__
+    )
+
+
 def schema(kind: Any) -> dict[str, Any]:
     """Return the JSON Schema of a model.
 
@@ -37,15 +45,20 @@ def schema(kind: Any) -> dict[str, Any]:
 
 
 def encode(value: Any) -> Any:
-    """Return the plain form of a model, from which `decode` makes an equal one.
+    """Return the plain form of a model, from which `decode` makes an equal one; plain text of a
+    subclass of `str`, such as Django's `SafeString`.
 
     Raises:
-        TypeError: the value is no model.
+        TypeError: the value is neither.
         ValueError: the model does not come back equal, such as one with a `SecretStr`.
     """
     kind = type(value)
+    if issubclass(kind, str):  # Not `isinstance`, which proxies deceive.
+        return str.__str__(value)
     if is_row(kind):
         raise TypeError(f"{kind.__name__} is a row of a table: pass its id")
+    if _is_lazy(kind):
+        raise TypeError("a lazy text of Django, such as a translation: pass str(...) of it")
     if not is_model(kind):
         why = f"objects of type {kind.__name__} have no form in JSON"
         raise TypeError(getattr(value, "late_refusal", why))  # Some say what is to be done.

@@ -130,6 +130,40 @@ def test_the_task_and_the_parameter_are_named(function: Any, value: Any, says: s
     assert "hush" not in str(raised.value)
 
 
+class Markup(str):
+    __slots__ = ()
+
+    def __str__(self) -> str:
+        return "not the text"
+
+
+def safe(text: str) -> str:
+    found: str = pytest.importorskip("django.utils.safestring").mark_safe(text)
+    return found
+
+
+@pytest.mark.parametrize("codec", ["json", "msgpack"])
+@pytest.mark.parametrize("make", [Markup, safe])
+def test_a_subclass_of_str_is_plain_text(make: Callable[[str], str], codec: Any) -> None:
+    def say(text: str, texts: list[str], others: Any) -> None: ...
+
+    found = late.App("sqlite:///x.db", codec=codec).task(say)
+    text = "<p>Zoë</p>"
+    plain = found.encode((text, [text], {"a": text}), {})[1]
+    assert found.encode((make(text), [make(text)], {"a": make(text)}), {})[1] == plain
+    with pytest.raises(late.InvalidPayload, match="holds a NUL"):
+        found.call(make("\0"), [], None)
+
+
+def test_a_lazy_translation_is_refused_with_what_to_write() -> None:
+    lazy = pytest.importorskip("django.utils.translation").gettext_lazy("Thank you")
+
+    def say(text: str) -> None: ...
+
+    with pytest.raises(late.InvalidPayload, match=r"^say, parameter 'text': .*str\(\.\.\.\)"):
+        task(say).call(lazy)
+
+
 def test_a_wrong_value_of_a_model_is_not_in_the_message() -> None:
     with pytest.raises(late.InvalidPayload, match=r"lines\.0\.price") as raised:
         task(buy).call({"theDay": "2026-01-01", "lines": [{"sku": "a", "price": "hush"}]})
