@@ -339,13 +339,27 @@ def test_a_task_written_for_celery_commits_with_the_block(site: Site) -> None:
 
 
 @pytest.mark.parametrize("site", ["sqlite"], indirect=True)
-def test_a_command_ends_with_the_code_of_late(site: Site) -> None:
+def test_a_command_ends_with_the_code_of_late(
+    site: Site, tmp_path_factory: pytest.TempPathFactory
+) -> None:
+    folder = tmp_path_factory.mktemp("settings")
     for command in (("late_status",), ("shell", "-c", ENQUEUE)):
         assert "`manage.py migrate late --database default`" in site.manage(*command, fails=True)
     assert "`manage.py late_worker [OPTIONS]`" in site.manage("late", "worker", fails=True)
     assert "applied 0001, 0002" in site.manage("late_migrate")
     assert f"up to date at {SCHEMA_VERSION}" in site.manage("late", "migrate")
-    assert "Usage" in site.manage("late_worker", "--help")
+    assert "`manage.py late_worker` for `late worker MODULE:APP`" in site.manage("late", "doctor")
+    told = site.manage("late_worker", "--help")
+    assert told.startswith("manage.py late_worker [OPTIONS]")
+    assert "Usage" in told
+    (folder / "targets.py").write_text(
+        "import late\nfrom project.settings import *\n"
+        "LATE = {'TARGETS': [late.HttpTarget('hooks', 'http://127.0.0.1:1/')]}\n"
+    )
+    project = "--settings=targets", f"--pythonpath={folder}"
+    listed = site.manage("late", "target", "list", "--check", *project, fails=True)
+    assert "hooks" in listed
+    assert "not configured here" not in listed
     assert "True True 2" in site.manage("shell", "-c", FROM_CODE)
     assert "No changes" in site.manage("makemigrations", "--check", "--dry-run")
 

@@ -22,8 +22,10 @@ TARGET = "late.contrib.django.worker:app"
 def with_app(arguments: Sequence[str]) -> list[str]:
     """Return the arguments, with the project's app where a command wants one and has none."""
     given = list(arguments)
-    if given == ["check"] or (given[:1] == ["check"] and given[1].startswith("-")):
-        return ["check", TARGET, *given[1:]]
+    for words in (["check"], ["target", "list"]):
+        rest = given[len(words) :]
+        if given[: len(words)] == words and (not rest or rest[0].startswith("-")):
+            return [*words, TARGET, *rest]
     if given[:1] == ["enqueue"] and not any(each.startswith("--app") for each in given):
         return [*given, "--app", TARGET]
     return given
@@ -83,6 +85,8 @@ class LateCommand(BaseCommand):
         if sys.argv[1:2] == ["worker"]:  # Each finds the project from any folder, as manage.py.
             places = [sys.path[0] or os.getcwd(), os.environ.get("PYTHONPATH")]
             os.environ["PYTHONPATH"] = os.pathsep.join(filter(None, places))
+        if self.first == ("worker", TARGET) and {"-h", "--help"} & {*arguments}:
+            print("manage.py late_worker [OPTIONS]: in this project MODULE:APP is given.\n")
         try:
             main(sys.argv[1:])
         except SystemExit as ended:
@@ -95,3 +99,9 @@ class LateCommand(BaseCommand):
             print(migrate_hint(), file=sys.stderr)
         if code == 2 and sys.argv[1:2] == ["worker"] and not self.first:
             print("in this project: `manage.py late_worker [OPTIONS]`", file=sys.stderr)
+        if sys.argv[1:2] == ["doctor"]:
+            print(
+                "in this project: `manage.py late_worker` for `late worker MODULE:APP`, and"
+                " `manage.py late` for `late`",
+                file=sys.stderr,
+            )
