@@ -219,8 +219,8 @@ class WorkerConfig(msgspec.Struct, frozen=True, kw_only=True):
     """The time between two sendings of metrics."""
 
     wait_for_database_s: Annotated[float, Meta(ge=0, le=86_400)] = 300.0
-    """The time that a worker waits at its start for a database that does not answer, before it
-    fails. It is not ready meanwhile."""
+    """The time that a worker, or `late serve` in any role, waits at its start for a database that
+    does not answer, before it fails. It is not ready meanwhile."""
     grace_s: _Wait = 30.0
     """The time that running tasks have to finish at a stop, before they are interrupted."""
     exit_when_stuck: Annotated[int, Meta(ge=0, le=1)] = 0

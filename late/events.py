@@ -71,7 +71,7 @@ STORE_EXPERIMENTAL = _event(
 DATABASE_AWAITED = _event(
     "database_awaited",
     "warning",
-    "the database cannot be opened: the worker tries again for a time, see error",
+    "the database cannot be opened: the process tries again for a time, see error",
     details="for_s error",
 )
 WORKER_STOPPED = _event("worker_stopped", "info", "worker stopped", details="worker")

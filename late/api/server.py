@@ -35,6 +35,7 @@ from late.observability import metrics
 from late.worker.assembly import run_process, unwrap_group
 from late.worker.background import BackgroundJob, BackgroundService
 from late.worker.reload import Reading, of_keywords
+from late.worker.startup import reach_database
 
 if TYPE_CHECKING:
     from late.api.fleet.executor import Executor
@@ -126,7 +127,8 @@ class Server:
             if self.worker is not None:
                 await self.worker.start()
             else:
-                await self._read_clock()
+                wait_s = self._settings.wait_for_database_s
+                await reach_database(self._read_clock, wait_s, self._stop_asked)
         except BaseException:
             self._close()
             raise

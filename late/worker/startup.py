@@ -1,4 +1,4 @@
-"""The start of a worker whose database may still be away, or whose resources take their time."""
+"""The start of a process whose database may still be away, or whose resources take their time."""
 
 from __future__ import annotations
 
@@ -6,23 +6,29 @@ import asyncio
 import contextlib
 import random
 import time
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Awaitable, Callable
 
 from late import events
 from late.app.lifespan import Lifespan
 from late.errors import StoreError
 from late.model.backoff import Backoff
-from late.store.base import Store
 from late.worker.watch.health import Health
 
 PAUSE_MAX_S = 2.0
 """The longest pause between two tries."""
 
 
-async def open_store_at_start(
-    store: Store, wait_s: float, stop_asked: asyncio.Event, health: Health | None
+async def reach_database(
+    reach: Callable[[], Awaitable[None]],
+    wait_s: float,
+    stop_asked: asyncio.Event,
+    health: Health | None = None,
 ) -> None:
-    """Open `store`; if its database does not answer, try again until it does, for `wait_s`.
+    """Call `reach`; if the database does not answer, try again until it does, for `wait_s`.
+
+    Args:
+        reach: the first call of a process to its database, such as `Store.open`.
+        health: what answers the health check meanwhile.
 
     Raises:
         StoreError: it did not answer in time, or until a stop was asked for; or the error is not
@@ -30,7 +36,7 @@ async def open_store_at_start(
     """
     give_up_at = time.monotonic() + wait_s
     try:
-        return await store.open()
+        return await reach()
     except StoreError as error:
         if not error.transient or wait_s == 0:
             raise
@@ -42,7 +48,7 @@ async def open_store_at_start(
                 async with asyncio.timeout(backoff.next_s()):
                     await stop_asked.wait()
             try:
-                return await store.open()
+                return await reach()
             except StoreError as error:
                 over = stop_asked.is_set() or time.monotonic() >= give_up_at
                 if over or not error.transient:

@@ -50,7 +50,7 @@ from late.worker.reload import Reading, of_keywords
 from late.worker.settings_sync import SettingsSync
 from late.worker.shadow import shadow_mode_of
 from late.worker.shared_control import SharedControl
-from late.worker.startup import open_resources, open_store_at_start
+from late.worker.startup import open_resources, reach_database
 from late.worker.transactions import transaction_pool_of
 from late.worker.watch.fence_report import FenceReport
 from late.worker.watch.health import Health, State
@@ -363,7 +363,7 @@ class Worker:
         """
         settings, health, stop = self.settings, self.health, self._stop_asked
         try:
-            await open_store_at_start(self._store, settings.wait_for_database_s, stop, health)
+            await reach_database(self._store.open, settings.wait_for_database_s, stop, health)
             self.clock.sample(await self._store.now(), time.monotonic())
             if await self.shadow.begin(self.control):
                 self.dispatchers.record()

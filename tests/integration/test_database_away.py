@@ -20,6 +20,8 @@ from sqlalchemy import make_url
 
 import late
 from late import events
+from late.api.server import Server
+from late.api.settings import ServeSettings
 from late.config import WorkerConfig
 from late.errors import StoreUnavailable
 from late.outbox import connect
@@ -126,12 +128,34 @@ async def test_a_worker_waits_for_its_database(url: str, told: list[str]) -> Non
     assert told.count("database_awaited") == 1, "it says so once"
 
 
-@pytest.mark.parametrize("stopped", [False, True])
-async def test_it_gives_up_after_its_time_or_at_a_stop(url: str, stopped: bool) -> None:
-    there, _ = elsewhere(url)
-    worker = Worker(
-        late.App(there), settings=WorkerConfig(wait_for_database_s=3_600.0 if stopped else 0.3)
+async def test_interfaces_without_a_worker_wait_too(url: str, told: list[str]) -> None:
+    there, port = elsewhere(url)
+    server = Server(
+        late.App(there),
+        ServeSettings(http_port=0, roles=("web",)),
+        settings=WorkerConfig(health_port=0),
     )
+    assert server._health is not None
+    starting = asyncio.create_task(server.start())
+    await until(lambda: "database_awaited" in told)
+    assert (await asyncio.to_thread(answer, server._health.port, "/livez"))[0] == 200
+    assert (await asyncio.to_thread(answer, server._health.port, "/readyz"))[0] == 503
+    async with relay(url, port):
+        await starting
+        assert (await asyncio.to_thread(answer, server._health.port, "/readyz"))[0] == 200
+        await server.stop()
+    assert told.count("database_awaited") == 1, "it says so once"
+
+
+@pytest.mark.parametrize("alone", [False, True])
+@pytest.mark.parametrize("stopped", [False, True])
+async def test_it_gives_up_after_its_time_or_at_a_stop(
+    url: str, stopped: bool, alone: bool
+) -> None:
+    there, _ = elsewhere(url)
+    app, settings = late.App(there), WorkerConfig(wait_for_database_s=3_600.0 if stopped else 0.3)
+    listen = ServeSettings(http_port=0, roles=("web",))
+    worker = Server(app, listen, settings=settings) if alone else Worker(app, settings=settings)
     starting = asyncio.create_task(worker.start())
     if stopped:
         await asyncio.sleep(0.2)
