@@ -143,7 +143,7 @@ def reschedule(
         group,
         autocommit,
         at_us=None if at is None else validate.instant_us(at, "at"),
-        delay_us=0 if delay is None else validate.delay_us(delay, "delay"),
+        delay_us=0 if delay is None else validate.delay_us(delay, "delay", " (below 0 is now)"),
     )
 
 

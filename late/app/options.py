@@ -172,7 +172,8 @@ def settings(
     if "delay" in given:
         if isinstance(given["delay"], datetime):
             raise InvalidSchedule("delay is a number of seconds or a timedelta: give a time as at=")
-        fields |= {"delay_us": validate.delay_us(given["delay"], "delay"), "at_us": None}
+        delay_us = validate.delay_us(given["delay"], "delay", " (below 0 is now)")
+        fields |= {"delay_us": delay_us, "at_us": None}
     if "at" in given:
         if isinstance(given["at"], int | float | timedelta):
             raise InvalidSchedule(

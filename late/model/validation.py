@@ -60,13 +60,19 @@ def shown(value: object) -> str:
 
 
 def seconds(
-    value: Any, what: str, *, least: float, most: float, error: type[InvalidTask] = InvalidPolicy
+    value: Any,
+    what: str,
+    *,
+    least: float,
+    most: float,
+    error: type[InvalidTask] = InvalidPolicy,
+    note: str = "",
 ) -> float:
     """Return `value`, a number or a `timedelta`, in seconds.
 
     Raises:
         `error`: it is not a finite number (or `timedelta`) within `least`..`most`. The message has
-            `what` and the value.
+            `what`, `note` and the value.
     """
     number = value.total_seconds() if isinstance(value, timedelta) else value
     # This form also refuses NaN, which compares false with everything. An int is compared before it
@@ -76,7 +82,7 @@ def seconds(
         or isinstance(number, bool)
         or not (least <= number <= most)
     ):
-        raise error(f"{what} must be {bounds(least, most)} seconds, got {shown(value)}")
+        raise error(f"{what} must be {bounds(least, most)} seconds{note}, got {shown(value)}")
     return float(number)
 
 
@@ -136,7 +142,7 @@ def priority(value: Any) -> int:
     raise InvalidPolicy(f"priority must be -100..100, got {shown(value)}")
 
 
-def delay_us(value: Any, what: str) -> int:
+def delay_us(value: Any, what: str, note: str = "") -> int:
     """Return a delay in microseconds. A negative delay becomes 0: the task is due now.
 
     Raises:
@@ -148,7 +154,7 @@ def delay_us(value: Any, what: str) -> int:
             return 0
     except OverflowError:
         pass
-    amount = seconds(value, what, least=0, most=DELAY_S_MAX, error=InvalidSchedule)
+    amount = seconds(value, what, least=0, most=DELAY_S_MAX, error=InvalidSchedule, note=note)
     return round(amount * 1_000_000)
 
 

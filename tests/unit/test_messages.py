@@ -201,6 +201,11 @@ TABLE: dict[str, tuple[Wrote, type[Exception], tuple[str, ...]]] = {
     ),
     "app.handle(7)": (lambda: app.handle(7), late.InvalidName, ("not a task id: 7",)),
     # --- options
+    "pay.options(delay='2 years')": (
+        lambda: pay.options(delay="2 years"),
+        late.InvalidSchedule,
+        ("pay: delay must be 0..31622400 seconds (below 0 is now), got '2 years'",),
+    ),
     "pay.options(delay=a datetime)": (
         lambda: pay.options(delay=NOW),
         late.InvalidSchedule,
