@@ -34,7 +34,7 @@ def test_an_outage_of_tasks_that_conflict_is_told_after_the_conflict() -> None:
     tags = ("late-foreground:pay", "late-foreground:refund")
     pair = Pair(tags, 60.0, 20, {"deadlock": 20}, {}, 1, [], [], ["take the rows in one order"])
     conflicts = msgspec.structs.replace(seen().conflicts, pairs=[pair], for_s=600.0)
-    look = msgspec.structs.replace(seen(), conflicts=conflicts)
+    look = msgspec.structs.replace(seen(), live_conflicts=conflicts)
     cause, effect = findings(with_reports(look, reported(outages=(outage,))))
     assert (cause.level, effect.level) == ("bad", "bad")
     assert cause.what == " and ".join(tags).join(("Transactions ", " are in each other's way"))

@@ -223,7 +223,7 @@ def test_a_pair_that_costs_its_share_is_a_finding(
     signals = {"default": Signals(0, 0.0, 1.0, busy, 1, 8)}
     worker = msgspec.structs.replace(WORKER, started_at_us=NOW_US - up_s * 1_000_000)
     look = msgspec.structs.replace(
-        seen(workers=(worker,)), signals=signals, conflicts=conflicts([told(one)])
+        seen(workers=(worker,)), signals=signals, live_conflicts=conflicts([told(one)])
     )
     found = [each for each in findings(look) if each.href == "conflicts"]
     assert bool(found) is says
@@ -236,7 +236,10 @@ def test_a_pair_that_costs_its_share_is_a_finding(
 
 def test_who_may_not_operate_on_all_reads_no_row_and_no_statement() -> None:
     look = msgspec.structs.replace(
-        seen(), conflicts=conflicts([told(WAITED)]), reports=(told(WAITED),)
+        seen(),
+        conflicts=conflicts([told(WAITED)]),
+        live_conflicts=conflicts([told(WAITED)]),
+        reports=(told(WAITED),),
     )
     for who, names, keys in (
         ("operate", True, True), ("view", True, False), ("mail admin", False, False),
@@ -297,6 +300,21 @@ async def test_the_screen_names_both_the_row_and_what_helps(
             assert PAY in text
             assert ROW not in text
             assert STATEMENT not in text
+
+
+async def test_what_a_stopped_worker_has_lost_is_on_the_screen_and_no_finding(
+    tmp_path: Path,
+) -> None:
+    """After a deploy it would be the loss of the old workers in the time of the new ones."""
+    async with filled(tmp_path) as (it, _):
+        it.control.reports.write(told(WAITED, number=9).report.ended)
+        look = it.control.look()
+        assert [pair.lost_s for pair in look.conflicts.pairs] == [30.0]
+        assert not [each for each in findings(look) if each.href == "conflicts"]
+        # And the same of one that lives
+        write(it.control)
+        [found] = [each for each in findings(it.control.look()) if each.href == "conflicts"]
+        assert "They lost 30 s in" in found.detail
 
 
 async def test_the_api_gives_rows_and_statements_to_operators_alone(tmp_path: Path) -> None:

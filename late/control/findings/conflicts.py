@@ -44,9 +44,9 @@ def _task(tag: str) -> str:
 def _pairs(seen: Snapshot) -> Iterator[tuple[Pair, Finding]]:
     since_us = min((each.started_at_us for each in seen.status.workers), default=0)
     # Workers that have just started have not run for all of that time.
-    for_s = min(seen.conflicts.for_s, (seen.status.now_us - since_us) / 1e6)
+    for_s = min(seen.live_conflicts.for_s, (seen.status.now_us - since_us) / 1e6)
     ran_s = sum(each.rate * each.busy_s for each in seen.signals.values()) * for_s
-    for pair in seen.conflicts.pairs[:PAIRS_MAX]:
+    for pair in seen.live_conflicts.pairs[:PAIRS_MAX]:
         if pair.lost_s >= LOST_S and pair.lost_s >= SHARE * ran_s:
             yield pair, _of(pair, ran_s, for_s)
 

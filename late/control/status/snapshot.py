@@ -49,6 +49,8 @@ class Snapshot(msgspec.Struct, frozen=True):
     """Transactions that have written and are old."""
     conflicts: Conflicts = NOTHING
     """The transactions in each other's way, as workers report them."""
+    live_conflicts: Conflicts = NOTHING
+    """The same of the workers that live: what a stopped one has seen is over."""
     disk: Disk | None = None
     """The disk of a database in a file."""
     write_locked: bool = False
@@ -96,7 +98,8 @@ def _whole(control: Control, limit: int) -> Snapshot:
     )
     return Snapshot(
         status, signals, groups, settings.queues, settings.targets, paces, told,
-        conflicts=conflicts(told), disk=control.status.disk(),
+        conflicts=conflicts(told), live_conflicts=conflicts(each for each in told if each.live),
+        disk=control.status.disk(),
         write_locked=not status.workers and control.status.write_locked(),
     )  # fmt: skip
 

@@ -99,7 +99,8 @@ def _without_keys(seen: Snapshot) -> Snapshot:
         for each in seen.reports
     )
     found = seen.conflicts.without_keys()
-    return msgspec.structs.replace(seen, conflicts=found, reports=reports)
+    live = seen.live_conflicts.without_keys()
+    return msgspec.structs.replace(seen, conflicts=found, live_conflicts=live, reports=reports)
 
 
 def _report(reported: Reported, caller: Caller) -> Reported:
