@@ -135,6 +135,17 @@ STALLED = _event(
     "the worker does not get on with what it owes: it gives its shards up",
     details="duties",
 )
+EVENT_LOOP_BLOCKED = _event(
+    "event_loop_blocked",
+    "warning",
+    "the event loop does not turn, so no other task of this worker gets on: make the handler a"
+    " `def`, or await what waits at this place (asyncio.to_thread)",
+    measures="blocked_s",
+    details="place name task",
+)
+EVENT_LOOP_FREE = _event(
+    "event_loop_free", "info", "the event loop turns again", measures="blocked_s", details="place"
+)
 STALL_OVER = _event("stall_over", "info", "the worker gets on again: it may own shards")
 HEALTH_SERVED = _event("health_served", "info", "health check listens", details="host port")
 HINTS_HEARD = _event("hints_heard", "info", "hints of commits are heard", details="host port")

@@ -135,13 +135,9 @@ class Dispatcher:
 
     def _make_chunks(self) -> Chunks:
         return Chunks(
-            self._waiting,
-            self._bound,
-            in_thread=self._target.in_thread,
-            run=self._run_here,
-            on_ended=self._chunk_ended,
-            on_recalled=self._wake_others,
-        )
+            self._waiting, self._bound, in_thread=self._target.in_thread, run=self._run_here,
+            on_ended=self._chunk_ended, on_recalled=self._wake_others,
+        )  # fmt: skip
 
     @property
     def free(self) -> int:
@@ -163,6 +159,10 @@ class Dispatcher:
     def runs(self) -> list[tuple[Attempt, int]]:
         """The attempts that have begun and not ended, and when each began, in microseconds."""
         return [(one, slot.started_us) for slot in self._slots if (one := slot.attempt) is not None]
+
+    def attempt_in(self, task: object) -> Attempt | None:
+        """The attempt that this task of the loop runs, if it is a slot's. From any thread."""
+        return next((slot.attempt for slot in self._slots if slot.task is task), None)
 
     @property
     def waiting(self) -> int:

@@ -194,6 +194,17 @@ class ConflictReport(msgspec.Struct, frozen=True, omit_defaults=True):
     """The number of conflicts in them."""
 
 
+class Block(msgspec.Struct, frozen=True, omit_defaults=True):
+    """Code that keeps a worker's event loop from turning."""
+
+    place: str
+    """Its file, line and function."""
+    since_us: int
+    task: str = ""
+    """The name of the task that runs it, if it is known."""
+    task_id: str = ""
+
+
 class WorkerReport(msgspec.Struct, frozen=True, omit_defaults=True):
     """The report of one worker."""
 
@@ -208,6 +219,8 @@ class WorkerReport(msgspec.Struct, frozen=True, omit_defaults=True):
     stalled: tuple[str, ...] = ()
     """The duties that are left undone, see `late.worker.watch.progress`."""
     stalled_since_us: int | None = None
+    blocked: Block | None = None
+    """The place at which its event loop has stood for two seconds and more."""
     slots: int = 0
     running: int = 0
     unrecorded: int = 0
@@ -242,6 +255,7 @@ class WorkerReport(msgspec.Struct, frozen=True, omit_defaults=True):
         """True if an operator needs it beside what the database shows anyway."""
         return bool(
             self.stalled
+            or self.blocked
             or self.stuck
             or self.runs
             or self.targets
@@ -275,6 +289,7 @@ class WorkerReport(msgspec.Struct, frozen=True, omit_defaults=True):
         """True if something in it goes wrong: then it is written more often."""
         return bool(
             self.stalled
+            or self.blocked
             or self.stuck
             or self.outages
             or self.circuits

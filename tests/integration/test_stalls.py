@@ -44,6 +44,10 @@ def test_a_blocked_loop_loses_its_shards_to_a_peer_that_finishes_the_backlog(
     assert fleet.health(0) == (200, fleet.health(0)[1])
     commit(url, app, [block.call(1_000)])
     until(lambda: (fleet.folder / "blocked").exists(), fleet)
+    # Then it names the place and the task, long before it counts as stalled
+    until(lambda: "event=event_loop_blocked" in fleet.log(0), fleet)
+    [line] = [each for each in fleet.log(0).splitlines() if "event_loop_blocked" in each]
+    assert re.search(r"stall_app\.py:\d+ in block\" name=block task=[0-9a-f-]{36}", line), line
     enqueue(url, 0)
     # When a peer comes
     fleet.start()

@@ -2,16 +2,25 @@
 
 from __future__ import annotations
 
+import sys
+import threading
 from collections.abc import Callable
 
 import msgspec
+import pytest
 
+from late.events import Emitter
 from late.handler.classify import describe
 from late.model.worker_report import Run, ScheduleSlips, TargetReport, WorkerReport
+from late.worker.watch.loop_watch import LoopWatch
 from late.worker.watch.reporter import QUEUES_EVERY_S, WRITE_EVERY_S, Reporter, _line
 
 CALM = WorkerReport("w1", "host:1", ("default",))
 CALLING = msgspec.structs.replace(CALM, targets=(TargetReport("bank", calls=3),))
+
+
+class Over(Exception):
+    """The end of a test's looks."""
 
 
 class Kit:
@@ -19,18 +28,38 @@ class Kit:
 
     def __init__(self) -> None:
         self.now_s = 100.0
+        self.waits = 0
         self.facts = CALM
         self.duties: frozenset[str] = frozenset()
         self.asked: list[Callable[[], object]] = []
         self.written: list[WorkerReport] = []
+        self.watch = LoopWatch(
+            attempt=lambda: None,
+            now_us=lambda: int(self.now_s * 1e6),
+            monotonic=lambda: self.now_s,
+            frames=lambda: {threading.get_ident(): sys._getframe()},
+            emitter=Emitter(),
+        )
         self.reporter = Reporter(
             call=self.asked.append,
             take=lambda: self.facts,
             stalled=lambda: self.duties,
+            watch=self.watch,
             now_us=lambda: int(self.now_s * 1e6),
             write=self.written.append,
             monotonic=lambda: self.now_s,
         )
+
+    async def wait(self, wait_s: float) -> None:
+        """Let the worker's loop answer at once, but for the second to the fourth look."""
+        self.now_s += wait_s
+        self.waits += 1
+        if self.waits not in (2, 3, 4):
+            for answer in self.asked:
+                answer()
+            self.asked.clear()
+        if self.waits == 8:
+            raise Over
 
     def look(self, facts: WorkerReport | None = None) -> WorkerReport | None:
         """Give the facts as the worker's loop would, unless it is blocked; return what is due."""
@@ -74,6 +103,20 @@ def test_a_stall_is_told_of_while_the_loop_is_blocked_and_when_it_is_over() -> N
     kit.duties = frozenset()
     assert kit.look() == CALM
     assert kit.look(CALM) is None
+
+
+async def test_the_place_of_a_block_is_told_while_it_lasts_and_when_it_is_over() -> None:
+    kit = Kit()
+    kit.reporter._wait = kit.wait
+    kit.facts = msgspec.structs.replace(CALM, queues=("mail",))
+    with pytest.raises(Over):
+        await kit.reporter.run()
+    calm, blocked, over = kit.written
+    assert (calm.blocked, over.blocked) == (None, None)
+    assert blocked.blocked is not None
+    assert blocked.blocked.place.startswith(__file__)
+    assert blocked.blocked.since_us == 102_000_000
+    assert blocked.ended.blocked is None
 
 
 async def test_a_worker_that_stops_says_that_its_troubles_are_over() -> None:

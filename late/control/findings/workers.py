@@ -13,13 +13,17 @@ from late.control.findings.model import Finding
 from late.control.findings.phrases import age, count
 from late.control.status.snapshot import Snapshot
 from late.control.views import Count, Reported, ShardStatus
-from late.model.worker_report import Run
+from late.model.worker_report import Block, Run
 from late.tailer.placement import lanes_of
 
 ENDS = "What helps: end this process; others take its shards over, and these tasks run again."
 """Nothing else ends a thread. `late worker --exit-when-stuck` does it by itself."""
 UNHEARD = (
     "Workers cannot write their heartbeats meanwhile, so none is listed, although some may live."
+)
+FREES = (
+    "What helps: make this handler a `def`, which runs in a thread, or await what waits there"
+    " (asyncio.to_thread)."
 )
 NAMED = 3
 """Workers, or tasks, that a finding names; the others are counted."""
@@ -123,6 +127,8 @@ def reported(seen: Snapshot) -> Iterator[Finding]:
     for each in seen.reports:
         if each.fresh and each.report.stuck and not each.report.stalled:
             yield _stuck(each, seen.status.now_us)
+        if each.live and each.fresh and each.report.blocked and not each.report.stalled:
+            yield _blocked(each, each.report.blocked, seen.status.now_us)
 
 
 def _still(each: Reported, now_us: int) -> str:
@@ -131,11 +137,28 @@ def _still(each: Reported, now_us: int) -> str:
     why = ", ".join(DUTIES.get(duty, f"it does not {duty}") for duty in told.stalled)
     since_s = max(0.0, (now_us - (told.stalled_since_us or now_us)) / 1e6)
     text = f"{told.address}: {why} ({' '.join(told.stalled)}), for {age(since_s)}."
+    if told.blocked:
+        text += f" It is at {_place(told.blocked)}. {FREES}"
     if told.stuck:
         text += f" {_runs(told.stuck, now_us)} {ENDS}"
     if told.unrecorded:
         text += f" {told.unrecorded} ends are not recorded: its death repeats these tasks."
     return text
+
+
+def _blocked(each: Reported, block: Block, now_us: int) -> Finding:
+    what = f"The event loop of {each.report.address} is blocked"
+    since_s = max(0.0, (now_us - block.since_us) / 1e6)
+    text = f"At {_place(block)}, for {age(since_s)}: no other task of this worker gets on. {FREES}"
+    return Finding(
+        "warn", what, text, _tasks(block.task_id) if block.task_id else "workers",
+        _show(block.task_id, each), block.since_us, _groups([each]),
+    )  # fmt: skip
+
+
+def _place(block: Block) -> str:
+    of = f", in {block.task}" if block.task else ""
+    return block.place + of + (f" (task {block.task_id})" if block.task_id else "")
 
 
 def _stuck(each: Reported, now_us: int) -> Finding:
@@ -168,11 +191,19 @@ def _groups(reports: Sequence[Reported]) -> frozenset[str]:
 
 
 def _look(runs: list[Run] | tuple[Run, ...], each: Reported) -> str:
-    if runs:
-        return f"late show {runs[0].task_id}"
+    return _show(runs[0].task_id if runs else "", each)
+
+
+def _show(task_id: str, each: Reported) -> str:
+    if task_id:
+        return f"late show {task_id}"
     pid = each.report.address.rpartition(":")[2]
     return f"py-spy dump --pid {pid}"
 
 
 def _link(runs: list[Run] | tuple[Run, ...]) -> str:
-    return f"tasks/{quote(runs[0].task_id, safe='')}"
+    return _tasks(runs[0].task_id)
+
+
+def _tasks(task_id: str) -> str:
+    return f"tasks/{quote(task_id, safe='')}"

@@ -133,6 +133,8 @@ _count("late_trust_lost_total", "How often the heartbeat was overdue, so that no
        "", events.TRUST_LOST)  # fmt: skip
 _count("late_stalls_total", "How often this worker gave its shards up because it stood still.",
        "", events.STALLED)  # fmt: skip
+_count("late_loop_blocks_total", "How often the event loop did not turn for two"
+       " seconds or more.", "", events.EVENT_LOOP_BLOCKED)  # fmt: skip
 _count("late_target_down_total", "How often an endpoint of a target went down.", "target",
        events.TARGET_DOWN)  # fmt: skip
 

@@ -1,9 +1,10 @@
 """The reporter: writes what a worker tells of itself, also while its loop is blocked.
 
 It runs in the heartbeat's thread. Every two seconds it asks the worker's loop for the facts
-(`report_of`) and does not wait for them: a loop that is blocked leaves the last ones, and the duty
-`answer` beside them. A worker without trouble writes every fifteen seconds if it calls targets or
-runs something for long, and else every five minutes, so that its queues are known.
+(`report_of`) and does not wait for them: a loop that is blocked leaves the last ones, and beside
+them the place that blocks it (`loop_watch.py`) and then the duty `answer`. A worker without trouble
+writes every fifteen seconds if it calls targets or runs something for long, and else every five
+minutes, so that its queues are known.
 """
 
 from __future__ import annotations
@@ -43,6 +44,7 @@ from late.model.worker_report import (
 )
 from late.observability import conflicts
 from late.observability.traces import headers_of, trace_id
+from late.worker.watch.loop_watch import LoopWatch
 
 if TYPE_CHECKING:
     from late.scheduler.limits.limiter import Limiter
@@ -72,6 +74,7 @@ class Reporter:
         call: calls a function in the worker's loop, soon, from any thread.
         take: the facts, except for the stall; called in the worker's loop.
         stalled: the duties that are left undone; called in the reporter's thread.
+        watch: is told when the loop is asked and when it answers.
         now_us: the database's time, as far as it is known.
         wait: waits for about so many seconds, in the reporter's loop.
         write: writes a report; it blocks, and runs in a thread.
@@ -85,6 +88,7 @@ class Reporter:
         call: Callable[[Callable[[], object]], None],
         take: Callable[[], WorkerReport],
         stalled: Callable[[], frozenset[str]],
+        watch: LoopWatch,
         now_us: Callable[[], int],
         write: Callable[[WorkerReport], None],
         wait: Callable[[float], Awaitable[None]] = asyncio.sleep,
@@ -95,6 +99,7 @@ class Reporter:
         self._call = call
         self._take = take
         self._stalled = stalled
+        self._watch = watch
         self._now_us = now_us
         self._write = write
         self._wait = wait
@@ -111,8 +116,10 @@ class Reporter:
         while True:
             if not self._asked:
                 self._asked = True
+                self._watch.ask()
                 self._call(self._answer)
             await self._wait(LOOK_EVERY_S)
+            self._watch.look()
             told = self.complete()
             if told is not None and self.tells() and self.is_due(told):
                 await self._tell(told)
@@ -125,6 +132,7 @@ class Reporter:
 
     def _answer(self) -> None:
         """Take the facts; runs in the worker's loop."""
+        self._watch.answer()
         self._facts, self._asked = self._take(), False
 
     def complete(self) -> WorkerReport | None:
@@ -137,8 +145,9 @@ class Reporter:
         elif self._stalled_since_us is None:
             self._stalled_since_us = self._now_us()
         return msgspec.structs.replace(
-            self._facts, stalled=duties, stalled_since_us=self._stalled_since_us
-        )
+            self._facts, stalled=duties, stalled_since_us=self._stalled_since_us,
+            blocked=self._watch.block,
+        )  # fmt: skip
 
     def is_due(self, told: WorkerReport) -> bool:
         """Return whether it is to be written now: what changes while there is trouble, at once."""
@@ -173,6 +182,10 @@ def reporter_of(
         call=stalls.call,
         take=lambda: report_of(worker),
         stalled=lambda: stalls.stalled,
+        watch=LoopWatch(
+            attempt=lambda: worker.dispatcher.attempt_in(stalls.current_task),
+            now_us=worker.clock.now_us,
+        ),
         now_us=worker.clock.now_us,
         wait=wait,
         write=lambda told: worker.control().reports.write(told),

@@ -15,6 +15,7 @@ import asyncio
 import contextlib
 import time
 from collections.abc import Awaitable, Callable, Sequence
+from typing import Any
 
 from late import events
 from late.clock import Monotonic
@@ -62,6 +63,11 @@ class StallMonitor:
     def stalled(self) -> frozenset[str]:
         """The duties without progress."""
         return self._watchdog.stalled
+
+    @property
+    def current_task(self) -> asyncio.Task[Any] | None:
+        """The task that the loop runs at this moment. From any thread."""
+        return None if self._loop is None else asyncio.current_task(self._loop)
 
     def watch(self, loop: asyncio.AbstractEventLoop) -> None:
         """Set the loop to ask. Call it before `run`."""
