@@ -153,7 +153,8 @@ class WorkerConfig(msgspec.Struct, frozen=True, kw_only=True):
     """The most timers of one shard that are kept in memory."""
 
     lease_ttl_s: Annotated[float, Meta(ge=0.2, le=3_600)] = 5.0
-    """A worker loses its shards when it has sent no heartbeat for this long."""
+    """A worker loses its shards when it has sent no heartbeat for this long. Heartbeats have a
+    thread of their own: a worker whose event loop is blocked keeps its shards for `stall_s`."""
     heartbeat_s: _Seconds | None = None
     """The time between two heartbeats. The default is a third of `lease_ttl_s`, but at most
     a second."""
