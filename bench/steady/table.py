@@ -27,7 +27,8 @@ def text(report: Mapping[str, Any]) -> str:
     told = (
         f"{report['at'][:10]}, {box['cpu']}, {box['cores']} cores, Python {box['python']}, "
         f"{'; '.join(versions)}. {report['seconds']:g} s at each rate. "
-        f"Load before: {box['load_before'][0]}, after: {report.get('load_after', '–')}.\n"
+        f"Load before: {box['load_before'][0]}, after: {report.get('load_after', '–')}."
+        f"{' ' if report.get('note') else ''}{report.get('note', '')}\n"
     )
     rates = sorted({run["rate"] for one in report["places"] for run in one.get("steady", ())})
     parts = [told, *(at_rate(report, rate) for rate in rates)]
