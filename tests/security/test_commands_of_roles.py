@@ -50,6 +50,18 @@ def test_a_viewer_sees_states_and_a_producer_nothing(run: Run, words: str) -> No
     assert "permission denied" in run("enqueuer", words).err
 
 
+@pytest.mark.parametrize("words", ["status", "tasks list parked", "enqueue note"])
+def test_a_service_sees_states_and_enqueues(run: Run, words: str) -> None:
+    done = run("service", words)
+    assert done.code == 0, done
+
+
+@pytest.mark.parametrize("words", HIDDEN)
+def test_a_service_sees_no_payloads_and_changes_nothing_by_a_command(run: Run, words: str) -> None:
+    found = run("service", words)
+    assert (found.code, "permission denied" in found.err) == (1, True)
+
+
 @pytest.mark.parametrize("words", HIDDEN)
 def test_a_viewer_sees_no_payloads_and_changes_nothing(run: Run, words: str) -> None:
     found = run("viewer", words)
