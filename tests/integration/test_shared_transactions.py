@@ -367,10 +367,11 @@ def test_a_commit_without_an_answer_is_found_out(
         return Fate.UNKNOWN, psycopg.OperationalError("cut")
 
     replace_commit(monkeypatch, cut)
-    enqueue(app, [charge.call(n) for n in range(60)])
-    assert drain(app) == {"done": 60}
+    number = 3 * turn_queue.TURNS_MAX + 1  # More than three transactions have room for.
+    enqueue(app, [charge.call(n) for n in range(number)])
+    assert drain(app) == {"done": number}
     assert len(cuts) == 3
-    assert effects(url) == Counter(range(60))
+    assert effects(url) == Counter(range(number))
     assert (max(runs.values()) > 1) == (when == "before")
     check(url)
 

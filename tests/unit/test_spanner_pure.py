@@ -223,14 +223,24 @@ async def test_all_clients_are_closed_once_also_if_the_server_is_gone(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     closed: list[str] = []
+    unwatched: list[str] = []
 
-    def close(database: str) -> None:
-        closed.append(database)
+    class Database:
+        def __init__(self, name: str) -> None:
+            self.name = name
+            self.late_channels = self
+
+        def unwatch(self) -> None:
+            unwatched.append(self.name)
+
+    def close(database: Database) -> None:
+        assert sorted(unwatched) == ["one", "two"], "all of them before the first is closed"
+        closed.append(database.name)
         raise api.ServiceUnavailable("gone")
 
     monkeypatch.setattr(connection, "close_database", close)
     clients = connection.SpannerClients(URL)
-    clients._databases = {"foreground": "one", "background": "two"}
+    clients._databases = {"foreground": Database("one"), "background": Database("two")}
     for _ in range(2):
         await clients.close()
     assert sorted(closed) == ["one", "two"]
