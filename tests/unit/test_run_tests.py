@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import subprocess
+from collections.abc import Sequence
 from pathlib import Path
 
 import pytest
@@ -79,6 +80,27 @@ def test_every_group_runs_and_a_lasting_failure_fails_the_run(
     assert run_tests.main(["--workers", "0", "-q", *options], root) == code
     record = root / "test_suite.ran"
     assert (record.read_text().split() if record.exists() else []) == ran.split()
+
+
+@pytest.mark.parametrize(("options", "beside"), [([], 3), (["--only-long"], 2)])
+def test_quiet_tests_wait_where_only_long_ones_run(
+    options: list[str], beside: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    together: list[list[str]] = []
+
+    def run_beside(first_run: object, groups: Sequence[run_tests.Group]) -> list[run_tests.First]:
+        together.append([group.kind for group in groups])
+        return [run_tests.First(0, []) for _ in groups]
+
+    def first(run: run_tests.Run, arguments: list[str]) -> run_tests.First:
+        together.append([run.group.kind])
+        return run_tests.First(0, [])
+
+    monkeypatch.setattr(run_tests, "run_beside", run_beside)
+    monkeypatch.setattr(run_tests.Run, "first", first)
+    assert run_tests.main(["--workers", "2", *options], tmp_path) == 0
+    kinds = ["others", "shared", "quiet"]
+    assert together == ([kinds] if beside == 3 else [kinds[:2], kinds[2:]])
 
 
 def test_groups_run_side_by_side_and_each_failure_is_said(
