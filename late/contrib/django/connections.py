@@ -102,8 +102,9 @@ def _after(name: str) -> None:
                 connection.alias,
             )
     close_old_connections()
-    if drained.get():
-        connections.close_all()
+    for connection in connections.all(initialized_only=True) if drained.get() else ():
+        if not connection.in_atomic_block:
+            connection.close()
 
 
 def _is_open(connection: Any) -> bool:
