@@ -23,8 +23,8 @@ NEAR_US = (2_000_000, 60_000_000, 600_000_000)
 """Distances from the moment in the id at which a row is looked for, one after the other."""
 _YEAR_9000_US = 221_845_392_000_000_000
 """An id may name a later time, but no database has one."""
-OWN = ("payload", "headers")
-"""The columns that are the task's own: large, and not for everyone."""
+BODY = ("payload", "headers")
+"""The columns with what the producer sent: they are large, and not for everyone."""
 Row = dict[str, Any]
 
 
@@ -36,10 +36,10 @@ def find_in_log(
 
     Args:
         everywhere: or anywhere else in its shard, all of which that may read.
-        bare: without `OWN`.
+        bare: without `BODY`.
     """
     shard_id = shard_of(task_id)
-    query = select(*without_own(log_of(connection)) if bare else log_of(connection).c)
+    query = select(*without_body(log_of(connection)) if bare else log_of(connection).c)
     query = query.where(log_of(connection).c.shard_id == shard_id)
     query = query.where(log_of(connection).c.task_id == task_id)
     if connection.dialect.name == COCKROACH:  # its key begins with shard and id
@@ -51,9 +51,9 @@ def find_in_log(
     return found
 
 
-def without_own(table: FromClause) -> list[ColumnElement[Any]]:
-    """Return the columns of a table of tasks, all but `OWN`."""
-    return [column for column in table.c if column.name not in OWN]
+def without_body(table: FromClause) -> list[ColumnElement[Any]]:
+    """Return the columns of a table of tasks, all but `BODY`."""
+    return [column for column in table.c if column.name not in BODY]
 
 
 def key_of(connection: Connection, row: Row) -> ColumnElement[bool]:

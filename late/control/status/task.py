@@ -220,7 +220,7 @@ def _in_group(
     ).scalar()
     for table, state in ((dead, "dead"), (timer, "parked")):
         found = connection.execute(
-            select(*log_lookup.without_own(table) if bare else table.c).where(
+            select(*log_lookup.without_body(table) if bare else table.c).where(
                 table.c.consumer_group == name,
                 table.c.shard_id == shard_id,
                 table.c.task_id == task_id,
