@@ -126,6 +126,9 @@ class WorkerConfig(msgspec.Struct, frozen=True, kw_only=True):
     process_workers: Annotated[int, Meta(ge=1, le=256)] = 2
     """Child processes for handlers with `process=True`. Where the app has such a task they start
     with the worker, and each imports the app."""
+    process_memory_mb: Annotated[int, Meta(ge=32, le=1_000_000)] | None = None
+    """With `--processes`: a worker whose memory is above this many MB, together with its child
+    processes, is replaced as at SIGHUP. It is for handlers that leak. By default none is."""
     capacity: Annotated[float, Meta(gt=0, le=1_000)] = 1.0
     """This worker's share of the shards, relative to its peers."""
     membership: _Text = "database"

@@ -145,6 +145,10 @@ def worker(
     configuration.warn()
     if warning := emptiness(app, target):
         logging.getLogger("late.cli").warning(warning)
+    if child.number_of(os.environ) is None and read().worker.process_memory_mb is not None:
+        logging.getLogger("late.cli").warning(
+            "process_memory_mb does nothing here: it is for --processes N, which may be 1"
+        )
     from late.worker.worker import run
 
     try:

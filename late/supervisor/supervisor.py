@@ -10,6 +10,7 @@ child is a worker like any other: it joins the fleet by itself, and no child kno
 | all children end again and again before any is ready | it gives up, with their exit code |
 | SIGHUP | one child after the other is replaced, each when the one before is ready; it reads the
   settings anew |
+| a child has more memory than `process_memory_mb` | it is replaced, while the others work on |
 | SIGHUP, and the settings are wrong by now | one line says so, and nothing is replaced |
 | a new child of such a round does not get ready | the round ends: the others keep the old code |
 | SIGTERM, SIGINT | all children stop cleanly; a second signal stops them at once |
@@ -30,6 +31,7 @@ from late.config import WorkerConfig
 from late.observability.logs import fields
 from late.observability.metrics.catalogue import METRICS, PROCESS_RESTARTS
 from late.supervisor.child import Child
+from late.supervisor.memory import memory_mb
 from late.supervisor.metrics_page import join
 from late.supervisor.restarts import Restarts
 from late.worker.reload import Reading, Reloader, at_hangup
@@ -48,6 +50,11 @@ ENDING_S = 15.0
 """The time beyond the grace in which a stopping worker records and says farewell."""
 RELOAD_S = 3.0
 """The time that handlers have to end when sources have changed."""
+MEMORY_EVERY_S = 10.0
+"""Between two looks at the memory of the children."""
+RECYCLE_PAUSE_S = 60.0
+"""From one replacement because of memory to the next: a limit below what a worker needs at its
+start would replace them without end."""
 FIXED = frozenset({"health_host", "health_port", "log_json", "processes"})
 """Settings of the parent itself, which needs a restart to change them."""
 READY_S = 120.0
@@ -111,6 +118,7 @@ class Supervisor:
         loop.add_signal_handler(signal.SIGHUP, at_hangup(self.reload, self.ask_to_stop))
         works: list[Coroutine[Any, Any, None]] = [self._keep(child) for child in self._children]
         works += [self._check(child) for child in self._children]
+        works.append(self._watch_memory())
         if self.health is not None:
             works.append(self.health.run())
             logger.info("health check of all processes", extra=fields(port=self.health.port))
@@ -164,6 +172,7 @@ class Supervisor:
 
     def _take(self, settings: WorkerConfig) -> None:
         self._grace_s = settings.grace_s + ENDING_S
+        self._memory_mb = settings.process_memory_mb
 
     def roll(self) -> None:
         """Replace one child after the other; once more after the round that is under way."""
@@ -334,18 +343,59 @@ class Supervisor:
 
     async def _replace_all(self) -> None:
         for child in self._children:
-            about = fields(event="process_replaced", process=child.number, pid=child.pid)
-            logger.info("process is replaced", extra=about)
-            ready = self._ready_events[child.number]
-            ready.clear()
-            await self._end(child)
-            if not await _first(ready.wait(), READY_S):
-                logger.error(
-                    "the new process did not get ready: the others go on as they are",
-                    extra=fields(event="process_not_ready", process=child.number),
-                )
+            if not await self._replace(child):
                 return
         logger.info("all processes were replaced", extra=fields(processes=len(self._children)))
+
+    async def _replace(self, child: Child) -> bool:
+        """End a child cleanly, and return whether the one in its place gets ready."""
+        about = fields(event="process_replaced", process=child.number, pid=child.pid)
+        logger.info("process is replaced", extra=about)
+        ready = self._ready_events[child.number]
+        ready.clear()
+        await self._end(child)
+        if await _first(ready.wait(), READY_S):
+            return True
+        logger.error(
+            "the new process did not get ready: the others go on as they are",
+            extra=fields(event="process_not_ready", process=child.number),
+        )
+        return False
+
+    # ------------------------------------------------------------------ memory
+
+    async def _watch_memory(self) -> None:
+        """Replace children that have too much memory, one at a time and no two in a row."""
+        while True:
+            await asyncio.sleep(MEMORY_EVERY_S)
+            if self._rolling is not None and not self._rolling.done():
+                continue
+            if (child := self._largest()) is not None:
+                self._rolling = asyncio.create_task(self._recycle(child))
+                await asyncio.wait([self._rolling])
+                await asyncio.sleep(RECYCLE_PAUSE_S)
+
+    def _largest(self) -> Child | None:
+        """Return the ready child with the most memory above the limit, and log how much it has."""
+        if self._memory_mb is None:
+            return None
+        sizes = [
+            (memory_mb(pid), child)
+            for child in self._children
+            if (pid := child.pid) is not None and self._ready(child.number)
+        ]
+        size, found = max(sizes, key=lambda each: each[0], default=(0.0, None))
+        if found is None or size <= self._memory_mb:
+            return None
+        about = fields(
+            event="process_memory", process=found.number, mb=round(size), limit_mb=self._memory_mb
+        )
+        logger.warning("process has too much memory", extra=about)
+        return found
+
+    async def _recycle(self, child: Child) -> None:
+        await self._replace(child)
+        await self._roll()  # Where SIGHUP has asked for it meanwhile.
 
 
 def _named(code: int) -> str:

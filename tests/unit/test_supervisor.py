@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import os
 import random
+import sys
 from pathlib import Path
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from late.supervisor.memory import memory_mb
 from late.supervisor.metrics_page import join
 from late.supervisor.processors import processors
 from late.supervisor.restarts import FAILURES_MAX, REFUSED, WAIT_MAX_S, Restarts
@@ -108,3 +111,24 @@ def test_a_containers_limit_counts(tmp_path: Path, text: str, most: int) -> None
     limit.write_text(text)
     assert 1 <= processors(limit) <= most
     assert processors(limit) <= processors(tmp_path / "missing")
+
+
+def test_the_memory_of_a_session_is_that_of_all_its_processes(tmp_path: Path) -> None:
+    page = os.sysconf("SC_PAGE_SIZE")
+    for pid, name, session, pages in (
+        (70, "late", 70, 1000),
+        (71, "a (b) c", 70, 500),
+        (72, "other", 72, 9999),
+    ):
+        folder = tmp_path / str(pid)
+        folder.mkdir()
+        before = f"{pid} ({name}) S 1 70 {session} " + "0 " * 17
+        (folder / "stat").write_text(f"{before}{pages} 18446744073709551615 1\n")
+    (tmp_path / "73").mkdir()  # It has ended.
+    (tmp_path / "self").mkdir()
+    assert memory_mb(70, tmp_path) == 1500 * page / 1_000_000
+    assert memory_mb(70, tmp_path / "missing") == 0
+
+
+def test_this_process_has_memory_where_the_system_tells() -> None:
+    assert (memory_mb(os.getsid(0)) > 1) == (sys.platform == "linux")

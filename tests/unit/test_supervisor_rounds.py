@@ -110,8 +110,12 @@ async def stop(parent: Supervisor) -> int:
 
 
 def said(caplog: pytest.LogCaptureFixture, event: str) -> list[dict[str, Any]]:
+    return [about for about in events(caplog) if about["event"] == event]
+
+
+def events(caplog: pytest.LogCaptureFixture) -> list[dict[str, Any]]:
     each = [record.__dict__.get("late_fields", {}) for record in caplog.records]
-    return [about for about in each if about.get("event") == event]
+    return [about for about in each if "event" in about]
 
 
 async def test_it_is_ready_with_all_children_and_stops_them_cleanly(fake: type[Fake]) -> None:
@@ -258,6 +262,64 @@ async def test_a_round_ends_with_a_child_that_does_not_get_ready(
     await until(lambda: parent._rolling is not None and parent._rolling.done())
     await until(lambda: fake.made[1].starts == 2)
     assert (fake.made[2].starts, fake.made[2].told) == (1, [])
+    assert await stop(parent) == 0
+
+
+@pytest.fixture
+def memory(fake: type[Fake], monkeypatch: pytest.MonkeyPatch) -> dict[int, float]:
+    """The memory of children by how often they were started, in MB."""
+    found: dict[int, float] = {}
+    monkeypatch.setattr(supervisor, "memory_mb", lambda starts: found.get(starts, 100.0))
+    monkeypatch.setattr(supervisor, "MEMORY_EVERY_S", 0.0)
+    monkeypatch.setattr(supervisor, "RECYCLE_PAUSE_S", 0.0)
+    return found
+
+
+async def test_children_with_too_much_memory_are_replaced_one_by_one(
+    fake: type[Fake], memory: dict[int, float], caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level(logging.INFO, "late.supervisor")
+    parent = await parent_of(2, process_memory_mb=500)
+    await until(lambda: parent.state().ready)
+    assert not said(caplog, "process_memory")
+    memory[1] = 500.4
+    await until(lambda: [child.starts for child in fake.made.values()] == [2, 2])
+    await until(lambda: parent.state().ready)
+    told = said(caplog, "process_memory")
+    assert [(about["process"], about["mb"], about["limit_mb"]) for about in told] == [
+        (1, 500, 500),
+        (2, 500, 500),
+    ]
+    names = [about["event"] for about in events(caplog)]
+    assert [name for name in names if name != "process_started"] == [
+        "process_memory", "process_replaced", "process_ended"
+    ] * 2  # fmt: skip
+    assert await stop(parent) == 0
+
+
+async def test_without_a_limit_no_child_is_replaced_because_of_memory(
+    fake: type[Fake], memory: dict[int, float]
+) -> None:
+    memory[1] = 1e9
+    parent = await parent_of(1)
+    await until(lambda: parent.state().ready)
+    for _ in range(100):
+        await asyncio.sleep(0)
+    assert fake.made[1].starts == 1
+    assert await stop(parent) == 0
+
+
+async def test_a_round_that_is_asked_for_while_one_is_replaced_follows(
+    fake: type[Fake], memory: dict[int, float]
+) -> None:
+    parent = await parent_of(2, process_memory_mb=500)
+    await until(lambda: parent.state().ready)
+    memory[1] = 600
+    await until(lambda: fake.made[1].starts == 2)
+    memory.clear()
+    parent.roll()
+    await until(lambda: parent._rolling is not None and parent._rolling.done())
+    assert [child.starts for child in fake.made.values()] == [3, 2]
     assert await stop(parent) == 0
 
 

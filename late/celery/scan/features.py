@@ -27,6 +27,7 @@ _ERRBACK = (
 )
 _MAPS = "make a group of calls, or let one task go through the list"
 _INSIDE = "it is of Celery's inside: a canvas sets it"
+_LEAKS = "`process_memory_mb` replaces a worker whose handlers leak"
 _BROKER = "there is no broker: the tasks are rows of the database"
 _SIGNATURE = "a call as a value"
 _BEAT = "`late celery beat` reads it"
@@ -265,8 +266,8 @@ SETTINGS: dict[str, Feature] = {
     "task_store_errors_even_if_ignored": Feature("edit", "leave it out"),
     "worker_concurrency": Feature("edit", "LATE_CONCURRENCY, or --concurrency"),
     "worker_prefetch_multiplier": Feature("edit", "leave it out"),
-    "worker_max_tasks_per_child": Feature("edit", "leave it out"),
-    "worker_max_memory_per_child": Feature("edit", "leave it out"),
+    "worker_max_tasks_per_child": Feature("edit", _LEAKS),
+    "worker_max_memory_per_child": Feature("edit", _LEAKS),
     "worker_send_task_events": Feature("edit", "leave it out: see the metrics"),
     "task_send_sent_event": Feature("edit", "leave it out: see the metrics"),
     "worker_hijack_root_logger": Feature("edit", "leave it out: late leaves logging alone"),
