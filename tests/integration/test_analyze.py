@@ -298,7 +298,7 @@ def test_a_lock_time_out_of_a_service_is_recorded(url: str, tmp_path: Path) -> N
 
 
 def test_a_busy_sqlite_is_recorded(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("late.outbox.connections.BUSY_TIMEOUT_S", 0.0)
+    monkeypatch.setattr("late.outbox.write_turns.BUSY_TIMEOUT_S", 0.0)
     path = tmp_path / "service.db"
     path.touch()
     with (

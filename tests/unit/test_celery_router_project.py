@@ -194,7 +194,7 @@ def test_receivers_of_celerys_signals_hear_of_tasks_on_late(late_db: str, app: A
 def test_a_call_beside_an_open_transaction_on_sqlite_says_what_to_do(
     late_db: str, app: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("late.outbox.connections.BUSY_TIMEOUT_S", 0.0)
+    monkeypatch.setattr("late.outbox.write_turns.BUSY_TIMEOUT_S", 0.0)
     send = Router(late.App(late_db), app).task(name="shop.send")(job)
     with connect(late_db), pytest.raises(sqlite3.OperationalError) as caught:
         send.delay(1)

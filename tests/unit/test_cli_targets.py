@@ -77,7 +77,7 @@ def test_a_row_of_a_pipe_is_not_wider_than_a_wide_terminal(
     report(cli.url, msgspec.structs.replace(BANK, error=error, tasks=tasks, where=where))
     path = tmp_path / "targets.toml"
     ports = ", ".join(f'"127.0.0.1:{port}"' for port in range(1, 12))
-    path.write_text(f'[billing-service]\nkind = "grpc"\nendpoints = [{ports}]\n')
+    path.write_text(f'[billing-service]\nkind = "grpc"\nendpoints = [{ports}]\nconnect_s = 0.1\n')
     monkeypatch.setenv("LATE_TARGETS", str(path))
     for words in ((), ("--check",)):
         shown = cli("target", "list", *words).out
