@@ -24,6 +24,8 @@ app = typer.Typer(
     no_args_is_help=True,
     rich_markup_mode=None,
 )
+NAMES_SHOWN = 5
+
 StateArgument = Annotated[
     str, typer.Argument(metavar="STATE", help="logged, open, running, parked, dead or done.")
 ]
@@ -261,7 +263,11 @@ def _meant(
 
 def _counted(moved: Moved) -> str:
     tasks = "task" if moved.count == 1 else "tasks"
-    return f"{'at least ' if moved.capped else ''}{moved.count:,} {tasks}"
+    named = [f"{count:,} {name}" for name, count in moved.names.items()]
+    more = [f"{len(named) - NAMES_SHOWN} other names"] if len(named) > NAMES_SHOWN else []
+    which = ", ".join([*named[:NAMES_SHOWN], *more])
+    counted = f"{'at least ' if moved.capped else ''}{moved.count:,} {tasks}"
+    return f"{counted} ({which})" if which else counted
 
 
 def _report(moved: Moved, done: str, would: str, json: bool) -> None:

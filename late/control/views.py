@@ -348,6 +348,8 @@ class Moved(msgspec.Struct, frozen=True):
     """The ids of the first 100."""
     capped: bool = False
     """True if a dry run stopped counting, and there are at least `count`."""
+    names: dict[str, int] = {}
+    """How many there are of each name, most first; empty where the names were not read."""
 
     @property
     def counted(self) -> Count:

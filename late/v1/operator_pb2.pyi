@@ -848,16 +848,25 @@ class ListedTask(_message.Message):
     def __init__(self, at: _Optional[int] = ..., task_id: _Optional[str] = ..., group: _Optional[str] = ..., shard_id: _Optional[int] = ..., queue: _Optional[str] = ..., name: _Optional[str] = ..., created_at_us: _Optional[int] = ..., attempts: _Optional[int] = ..., due_at_us: _Optional[int] = ..., reason: _Optional[str] = ..., ordering_key: _Optional[str] = ..., started: bool = ..., worker: _Optional[str] = ..., began_at_us: _Optional[int] = ..., ended_at_us: _Optional[int] = ..., trace: _Optional[str] = ..., error: _Optional[str] = ..., headers: _Optional[_Mapping[str, str]] = ..., enqueued_at_us: _Optional[int] = ...) -> None: ...
 
 class Moved(_message.Message):
-    __slots__ = ("count", "dry_run", "task_ids", "capped")
+    __slots__ = ("count", "dry_run", "task_ids", "capped", "names")
+    class NamesEntry(_message.Message):
+        __slots__ = ("key", "value")
+        KEY_FIELD_NUMBER: _ClassVar[int]
+        VALUE_FIELD_NUMBER: _ClassVar[int]
+        key: str
+        value: int
+        def __init__(self, key: _Optional[str] = ..., value: _Optional[int] = ...) -> None: ...
     COUNT_FIELD_NUMBER: _ClassVar[int]
     DRY_RUN_FIELD_NUMBER: _ClassVar[int]
     TASK_IDS_FIELD_NUMBER: _ClassVar[int]
     CAPPED_FIELD_NUMBER: _ClassVar[int]
+    NAMES_FIELD_NUMBER: _ClassVar[int]
     count: int
     dry_run: bool
     task_ids: _containers.RepeatedScalarFieldContainer[str]
     capped: bool
-    def __init__(self, count: _Optional[int] = ..., dry_run: bool = ..., task_ids: _Optional[_Iterable[str]] = ..., capped: bool = ...) -> None: ...
+    names: _containers.ScalarMap[str, int]
+    def __init__(self, count: _Optional[int] = ..., dry_run: bool = ..., task_ids: _Optional[_Iterable[str]] = ..., capped: bool = ..., names: _Optional[_Mapping[str, int]] = ...) -> None: ...
 
 class DeadLetters(_message.Message):
     __slots__ = ("dead",)

@@ -33,20 +33,27 @@ def test_tasks_by_their_state(cli: Cli) -> None:
     assert "'never'" in cli.refused("tasks", "list", "logged", "--group", "never")
 
 
+def test_a_rehearsal_counts_by_name(cli: Cli) -> None:
+    insert(cli.url, *[task(0, name=name) for name in "aabcdefg"])
+    told = cli.fine("tasks", "cancel", "logged", "--all", "--dry-run").out
+    assert told.startswith("would cancel 8 tasks (2 a, 1 b, 1 c, 1 d, 1 e, 2 other names)\n")
+    moved = cli.fine("tasks", "cancel", "logged", "--all", "--dry-run", "--json").json
+    assert moved["names"] == {"a": 2} | dict.fromkeys("bcdefg", 1)
+
+
 def test_all_tasks_that_match_are_cancelled_or_rescheduled(cli: Cli) -> None:
     sent = put(cli)
     for words in (("cancel", "logged"), ("reschedule", "logged", "--in", "1h")):
         assert "which tasks?" in cli.refused("tasks", *words)
         assert "which tasks?" in cli.refused("tasks", *words, "--all", "--queue", "payments")
     told = cli.fine("tasks", "cancel", "logged", "--queue", "payments", "--dry-run").out
-    assert told.startswith("would cancel 3 tasks\n")
+    assert told.startswith("would cancel 3 tasks (3 charge)\n")
     assert sent[0] in told
     assert "give --yes" in cli.refused("tasks", "cancel", "logged", "--all")
     moved = cli.fine("tasks", "reschedule", "logged", "--id", sent[1], "--in", "1h", "--json").json
     assert (moved["count"], moved["task_ids"]) == (1, [sent[1]])
-    assert (
-        cli.fine("tasks", "cancel", "logged", "--all", "--yes").out == "asked to cancel 3 tasks\n"
-    )
+    told = cli.fine("tasks", "cancel", "logged", "--all", "--yes").out
+    assert told == "asked to cancel 3 tasks (3 charge)\n"
     with Control(cli.url) as control:
         told = [each.action for each in control.audit.entries(subject="tasks:default")]
         assert told == ["tasks.cancel", "tasks.reschedule"]

@@ -59,4 +59,5 @@ async def test_a_reset_says_what_never_runs_and_a_cancel_that_it_is_for_good(
         sent = {"state": "parked", "group": "default", "do": "preview"}
         cancel = await it.post("tasks/cancel", sent)
         assert "This would cancel: 1" in cancel.text
+        assert "<li>1 <code>" in cancel.text
         assert "No attempt of these tasks starts any more" in cancel.text

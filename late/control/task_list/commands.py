@@ -6,6 +6,7 @@ transaction, each with a row in the audit. What is enqueued after the beginning 
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Sequence
 from functools import partial
 from typing import Any
@@ -98,9 +99,11 @@ def _command(
     if not 1 <= limit <= COMMANDS_MAX:
         raise ConfigError(f"limit {limit}: 1 to {COMMANDS_MAX:,}")
     if only is None:
-        ids, capped = _chosen(engine, COMMANDED[state], which, limit, LOOKED if dry_run else None)
+        most = LOOKED if dry_run else None
+        found, capped = _chosen(engine, COMMANDED[state], which, limit, most)
+        ids, names = list(found), dict(Counter(found.values()).most_common())
     else:
-        ids, capped = list(only), False
+        ids, capped, names = list(only), False, {}
         _check(ids)
     shown = tuple(ids[:IDS_SHOWN])
     step_us = 1_000_000 / rate if rate else 0.0
@@ -116,25 +119,25 @@ def _command(
         said = {"state": state, "filter": _given(which), "rate": rate, "at_us": due_at_us}
         for start in range(0, len(commands), CHUNK):
             write(engine, partial(_append, kind, commands[start : start + CHUNK], said))
-    return Moved(len(ids), dry_run, shown, capped=capped)
+    return Moved(len(ids), dry_run, shown, capped=capped, names=names)
 
 
 def _chosen(
     engine: Engine, states: Sequence[State], which: TaskFilter, limit: int, most: int | None
-) -> tuple[list[TaskId], bool]:
-    """Find the ids of up to `limit` tasks, among `most` rows of each state if given; and whether
-    there may be more that match."""
-    found: dict[TaskId, None] = {}
+) -> tuple[dict[TaskId, str], bool]:
+    """Find up to `limit` tasks, among `most` rows of each state if given: the name of each by its
+    id, and whether there may be more that match."""
+    found: dict[TaskId, str] = {}
     capped, began_us = False, 0
     for state in states:
         after, looked = None, 0
         while True:
             if len(found) >= limit:
-                return list(found), True
+                return found, True
             page = read_page(engine, state, which, after=after, limit=min(PAGE, limit - len(found)))
             began_us = began_us or page.now_us
             old = [each for each in page.tasks if (each.created_at_us or 0) <= began_us]
-            found |= dict.fromkeys(TaskId(each.task_id) for each in old)
+            found |= {TaskId(each.task_id): each.name or "" for each in old}
             looked, after = looked + page.looked, page.after
             # A log that grows faster than it is read would have no end.
             if after is None or (page.tasks and not old):
@@ -142,7 +145,7 @@ def _chosen(
             if most is not None and looked >= most:
                 capped = True
                 break
-    return list(found), capped
+    return found, capped
 
 
 def _check(ids: Sequence[TaskId]) -> None:
