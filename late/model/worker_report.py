@@ -48,7 +48,7 @@ class TargetReport(msgspec.Struct, frozen=True, omit_defaults=True):
     open_since_us: int | None = None
     """The time since when the circuit has not been closed; None while it is."""
     waiting: int = 0
-    """Tasks in this worker's memory that wait for the target."""
+    """Tasks in this worker's memory that wait for the target, without those that are parked too."""
     tasks: tuple[str, ...] = ()
     """Names of tasks that go there."""
     held: tuple[Held, ...] = ()

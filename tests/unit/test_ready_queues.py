@@ -212,6 +212,18 @@ def test_a_pulled_queue_is_asked_for_while_consumers_wait() -> None:
     assert made.ready_for("pull:mail") == 1
 
 
+def test_what_a_limit_has_parked_is_not_counted_with_what_waits_here_alone() -> None:
+    made = ready("bank", "bank", "post")
+    parked = entry(7, target="bank")
+    parked.timer_key, parked.postponed = (S, "7"), True
+    retried = entry(8, target="bank")
+    retried.timer_key = (S, "8")
+    for each in (parked, retried):
+        each.move("ready")
+        made.push(each)
+    assert (made.ready_for("bank"), made.unlimited_for("bank")) == (4, 3)
+
+
 def test_each_of_many_tenants_keeps_one() -> None:
     limits = Limits()
     limits.set({"q": QueueSettings(paused=True)}, {}, 0)

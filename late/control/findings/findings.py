@@ -223,6 +223,8 @@ def _failures(group: str, seen: Snapshot) -> Iterator[Finding]:
     """Yield what fails, by queue where the queues are known, but for what an outage explains."""
     explained = outages.queues_of(seen)
     of_queue, of_task = tasks.causes(seen), conflicts.causes(seen) | targets.causes(seen)
+    of_target = targets.causes_by_queue(seen)
+    limited = {each.queue for each in seen.status.limited if each.group == group}
     paces = {
         queue: pace
         for (of, queue), pace in sorted(seen.paces.items())
@@ -241,10 +243,12 @@ def _failures(group: str, seen: Snapshot) -> Iterator[Finding]:
         options = " ".join(f"--{word} {value}" for word, value in given.items())
         state, path = "dead list", "dead"
         if name and name not in dead:  # They are tried again.
-            state, path = "tasks list parked --reason retry", "tasks?state=parked&reason=retry"
+            # Where a circuit is open, most wait for it and few for a retry.
+            why = "limited" if name in limited and (group, name) in of_target else "retry"
+            state, path = f"tasks list parked --reason {why}", f"tasks?state=parked&reason={why}"
         path += ("&" if "?" in path else "?") + urlencode(given)
         last = _last(seen, group, name)
-        cause = of_queue.get(name)
+        cause = of_queue.get(name) or of_target.get((group, name))
         if last is not None:
             text += f" The last error, of {last.task}: {last.error}."
             cause = cause or of_task.get(last.task)

@@ -38,7 +38,7 @@ class TargetView(msgspec.Struct, frozen=True):
     open_since_us: int | None
     """The time since when it is open somewhere."""
     in_memory: int
-    """Tasks that wait for it in workers' memory: they have started, or are due within seconds."""
+    """Tasks that wait for it in workers' memory alone."""
     parked: Count
     """Tasks that wait for it in the database, because it fails or has its limit."""
     tasks: tuple[str, ...]
@@ -105,6 +105,17 @@ def find(seen: Snapshot) -> Iterator[Finding]:
 def causes(seen: Snapshot) -> dict[str, Finding]:
     """Return by task the finding on the target that it needs and that fails."""
     return {task: finding for target, finding in _failing(seen) for task in target.tasks}
+
+
+def causes_by_queue(seen: Snapshot) -> dict[tuple[str, str], Finding]:
+    """Return the same by group and queue, of the tasks that wait while its circuit is open."""
+    held = {
+        target.name: {(each.group, each.queue) for each in target.held}
+        for worker in seen.reports
+        if worker.fresh
+        for target in worker.report.targets
+    }
+    return {key: finding for target, finding in _failing(seen) for key in held[target.name]}
 
 
 def _failing(seen: Snapshot) -> Iterator[tuple[TargetView, Finding]]:

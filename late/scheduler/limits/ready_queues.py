@@ -353,6 +353,12 @@ class ReadyQueues:
         """Return how many entries of a pulled queue's pool are here."""
         return self._of_pool[pool]
 
+    def unlimited_for(self, pool: str) -> int:
+        """Return how many entries of a pool are here, without those that the timer table has as
+        `limited`: what is counted there needs no other count."""
+        queues = [queue for flow, queue in self._flows.items() if flow.target == pool]
+        return sum(not entry.postponed for queue in queues for entry in queue)
+
     def waiting_for(self, target: str) -> Counter[str]:
         """Count the entries that wait for a target, by their queue."""
         found: Counter[str] = Counter()

@@ -318,7 +318,7 @@ def _of_target(
         error_at_us=at_us,
         open_since_us=None if breaker is None else breaker.open_since_us,
         waiting=sum(
-            core.state.ready_queues.ready_for(name) for core in worker.scheduler.cores.values()
+            core.state.ready_queues.unlimited_for(name) for core in worker.scheduler.cores.values()
         ),
         tasks=tuple(pool.names[:NAMES_MAX]),
         held=() if breaker is None or breaker.open_since_us is None else _held(worker, name),
