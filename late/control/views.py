@@ -116,6 +116,11 @@ class Reported(msgspec.Struct, frozen=True):
         """True if the process was alive lately: it should have written again only now."""
         return self.age_s < 3 * max(self.report.every_s, 5.0)
 
+    @property
+    def working(self) -> bool:
+        """True if it may own shards as well: others have the tasks of one that died or stalls."""
+        return self.fresh and self.live
+
 
 class UnhandledTasks(msgspec.Struct, frozen=True):
     """Parked tasks of one name that no live worker could run when they were last tried."""

@@ -19,6 +19,7 @@ from late.errors import ConfigError
 from late.model.targets import HttpTarget
 from late.model.worker_report import TargetReport, WorkerReport
 from tests.drills.kit import Bank
+from tests.integration.control_kit import execute
 from tests.unit.cli_kit import Cli
 from tests.unit.test_cli_basics import Terminal
 
@@ -40,7 +41,13 @@ def bank(failing: float) -> Iterator[Bank]:
         server.server_close()
 
 
-def report(url: str, *targets: TargetReport) -> None:
+def report(url: str, *targets: TargetReport, live: bool = True) -> None:
+    execute(
+        url,
+        "insert or replace into late_worker (worker_id, expires_at_us, started_at_us, address,"
+        " consumer_groups, capacity, version) values ('w1', :until, 0, 'host:1', '[]', 1, '0')",
+        until=2**60 if live else 0,
+    )
     with Control(url) as control:
         told = WorkerReport("w1", "host:1", ("default",), 15.0, targets=targets)
         control.reports.write(told)
@@ -66,6 +73,11 @@ def test_targets_that_workers_call_are_listed_though_nobody_configures_them_here
     shown = cli("target", "list").out
     for part in ("open since 2027-01-15 08:00:00Z", "20 of 20", "HTTP 500", "charge"):
         assert part in shown
+
+
+def test_a_worker_that_died_calls_no_target(cli: Cli) -> None:
+    report(cli.url, BANK, live=False)
+    assert listed(cli) == []
 
 
 def test_a_row_of_a_pipe_is_not_wider_than_a_wide_terminal(

@@ -6,6 +6,7 @@ import msgspec
 import pytest
 
 from late.control.findings.findings import findings
+from late.control.findings.targets import targets_of
 from late.control.views import Count, LimitedTasks
 from late.model.worker_report import Held
 from tests.unit.test_findings import reported, target, with_reports
@@ -42,3 +43,11 @@ def test_another_queue_that_fails_has_another_cause() -> None:
     _, effect = findings(with_reports(found, reported(targets=(away,))))
     assert "follow" not in effect.detail
     assert effect.command == "late tasks list parked --reason retry --group default --queue mail"
+
+
+def test_the_tasks_of_a_worker_that_died_are_with_others() -> None:
+    told = [reported(number=n, live=n == 1, targets=(target(),)) for n in (1, 2)]
+    [found] = findings(with_reports(seen(), *told))
+    assert "7 tasks wait for it" in found.detail
+    [view] = targets_of(told)
+    assert (view.workers, view.calls, view.in_memory) == (1, 40, 7)

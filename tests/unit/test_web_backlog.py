@@ -1,10 +1,12 @@
-"""No forecast of the backlog where nobody works: the rate is that of workers that are gone."""
+"""Forecasts of the backlog: none where nobody works, and none for what is held back."""
 
 from __future__ import annotations
 
 import msgspec
 import pytest
 
+from late.autoscaler.keda.demand import Signals
+from late.control.findings.findings import findings
 from late.control.views import Count, QueueStatus
 from late.web.models import overview
 from tests.unit.test_web_views import PACE, group, seen
@@ -47,3 +49,21 @@ def test_a_group_without_workers_stands_still_beside_one_that_moves() -> None:
     look = msgspec.structs.replace(seen(), signals={"a": PACE, "b": gone})
     [backlog] = [tile for tile in overview.overview(look).tiles if tile.label == "Backlog"]
     assert backlog.note == "1 of 2 groups stand still"
+
+
+def test_what_is_held_back_has_no_end_at_the_pace_of_others() -> None:
+    """A target is away, and other queues go on."""
+    held = Signals(85, 210.0, 7.0, 0.1, 2, 8, helped=0, limits=("hooks waits for target bank",))
+
+    def told(**signals: Signals) -> str:
+        found = msgspec.structs.replace(seen(), signals=signals)
+        return next(each.note for each in overview.overview(found).tiles if each.label == "Backlog")
+
+    assert told(a=held) == "all of it is held back"
+    assert told(a=held, b=PACE) == "gone in 5.0 s, but 85 are held back"
+    look = msgspec.structs.replace(seen(groups=(group(stale_s=90.0),)), signals={"default": held})
+    [stale] = findings(look)
+    assert " 85 wait. It is limited: hooks waits for target bank." in stale.detail
+    some = msgspec.structs.replace(held, helped=35)
+    [stale] = findings(msgspec.structs.replace(look, signals={"default": some}))
+    assert " 85 wait, and 7/s end: that takes 5.0 s for all but what is held back." in stale.detail

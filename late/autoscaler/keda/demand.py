@@ -63,6 +63,16 @@ class Signals(msgspec.Struct, frozen=True):
     """Tasks a second that ended as expired, lately: they never ran."""
 
     @property
+    def moving(self) -> int:
+        """The part of the backlog that no limit holds back."""
+        return self.backlog if self.helped is None else min(self.backlog, self.helped)
+
+    @property
+    def moving_s(self) -> float:
+        """The time that this part takes, as `drain_s` is that of the whole."""
+        return msgspec.structs.replace(self, backlog=self.moving).drain_s
+
+    @property
     def drain_s(self) -> float:
         """The time that the backlog takes at the rate of what ends well; infinite if nothing does:
         an attempt that fails comes again."""

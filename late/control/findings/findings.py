@@ -214,8 +214,12 @@ def _pace(group: str, seen: Snapshot) -> str:
     took = f" {number(pace.backlog)}{'+' if more else ''} wait"
     if not pace.workers:  # What ended was the work of those that were alive.
         return f"{took}."
-    took += f", and {number(well)}/s end"
-    took += f": that takes {'more than ' if more else ''}{age(pace.drain_s)}." if well > 0 else "."
+    if pace.moving:  # What others end says nothing of what is held back.
+        took += f", and {number(well)}/s end"
+        but = " for all but what is held back" if pace.moving < pace.backlog else ""
+        that = f": that takes {'more than ' if more else ''}{age(pace.moving_s)}{but}"
+        took += that if well > 0 else ""
+    took += "."
     return took + (f" It is limited: {', '.join(pace.limits[:2])}." if pace.limits else "")
 
 

@@ -49,5 +49,5 @@ def queues_of(seen: Snapshot) -> set[tuple[str, str]]:
 def told(seen: Snapshot) -> Iterator[OutageReport]:
     """Yield the outages that workers report now."""
     for each in seen.reports:
-        if each.fresh:
+        if each.working:
             yield from each.report.outages

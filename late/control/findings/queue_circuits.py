@@ -14,7 +14,7 @@ def find(seen: Snapshot) -> Iterator[Finding]:
     """Yield a finding for each queue whose breaker is open in some worker."""
     told: dict[str, list[OpenCircuit]] = {}
     for each in seen.reports:
-        for circuit in each.report.circuits if each.fresh else ():
+        for circuit in each.report.circuits if each.working else ():
             told.setdefault(circuit.queue, []).append(circuit)
     for queue in sorted(told):
         yield _of(queue, told[queue], seen.status.now_us)

@@ -70,7 +70,7 @@ def targets_of(
     """
     told: dict[str, list[TargetReport]] = {}
     for each in seen:
-        if each.fresh:
+        if each.working:
             for target in each.report.targets:
                 told.setdefault(target.name, []).append(target)
     return [_join(name, told[name], parked or {}) for name in sorted(told)]
@@ -112,7 +112,7 @@ def causes_by_queue(seen: Snapshot) -> dict[tuple[str, str], Finding]:
     held = {
         target.name: {(each.group, each.queue) for each in target.held}
         for worker in seen.reports
-        if worker.fresh
+        if worker.working
         for target in worker.report.targets
     }
     return {key: finding for target, finding in _failing(seen) for key in held[target.name]}
@@ -151,7 +151,7 @@ def _callers(target: str, seen: Snapshot) -> tuple[frozenset[str] | None, frozen
     told = [
         each.report
         for each in seen.reports
-        if each.fresh and any(one.name == target for one in each.report.targets)
+        if each.working and any(one.name == target for one in each.report.targets)
     ]
     queues = frozenset(queue for each in told for queue in each.queues)
     return frozenset(group for each in told for group in each.groups), queues or None

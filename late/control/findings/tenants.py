@@ -58,7 +58,7 @@ def _waiting(queue: QueueStatus, reports: Iterable[Reported], pace: Signals) -> 
     what ends soon shows in the pace.
     """
     told = sum(each.report.running for each in reports
-               if each.fresh and queue.group in each.report.groups)  # fmt: skip
+               if each.working and queue.group in each.report.groups)  # fmt: skip
     runs = max(told, math.ceil(pace.rate * pace.busy_s))
     known = queue.depth + queue.in_flight
     return Count(max(queue.depth.n, known.n - runs), known.capped)

@@ -64,11 +64,11 @@ def held_in_memory(reports: Iterable[Reported]) -> dict[tuple[str, str], dict[st
     queue: what more workers would not start."""
     found: dict[tuple[str, str], dict[str, int]] = {}
     for each in reports:
-        for target in each.report.targets if each.fresh else ():
+        for target in each.report.targets if each.working else ():
             for held in target.held:
                 of_queue = found.setdefault((held.group, held.queue), {})
                 name = f"target {target.name}"
                 of_queue[name] = of_queue.get(name, 0) + held.tasks
-        for key in each.report.limited_keys if each.fresh else ():
+        for key in each.report.limited_keys if each.working else ():
             found.setdefault((key.group, key.queue), {})[key.text] = key.waiting
     return found

@@ -161,7 +161,7 @@ def _limited_keys(told: Iterable[Reported], queue: str | None) -> tuple[LimitedK
     found = [
         key
         for each in told
-        for key in (each.report.limited_keys if each.fresh else ())
+        for key in (each.report.limited_keys if each.working else ())
         if queue in (None, key.queue)
     ]
     return tuple(sorted(found, key=lambda each: (-each.waiting, each.key)))

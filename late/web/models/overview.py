@@ -130,15 +130,17 @@ def _drained(seen: Snapshot) -> str:
     """The time until the backlog is gone at the present pace, in the group that takes longest."""
     if unheard(seen):
         return ""
-    groups = [each for each in seen.signals.values() if each.backlog]
+    # What a pause, a limit or a target holds back does not move at that pace.
+    held = sum(each.backlog - each.moving for each in seen.signals.values())
+    groups = [each for each in seen.signals.values() if each.moving]
+    if held and not groups:
+        return "all of it is held back"
     # The rate is of the last minute: nothing of it says when a group without workers ends.
-    drains = [each.drain_s if each.workers else math.inf for each in groups]
+    drains = [each.moving_s if each.workers else math.inf for each in groups]
     still = drains.count(math.inf)
     if still and still == len(drains):
         return "nothing moves"
     if still:
         return f"{still} of {len(drains)} groups stand still"
-    # By a pause, a limit or a target: they do not move at that pace.
-    held = sum(s.backlog - s.helped for s in seen.signals.values() if s.helped is not None)
     but = f", but {held:,} are held back" if held > 0 else ""
     return f"gone in {age(max(drains))}{but}" if drains else ""
