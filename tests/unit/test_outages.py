@@ -15,6 +15,7 @@ from late.scheduler.limits.outages import (
     FLEET_SILENCE_US,
     FORGOTTEN_US,
     NAMES_MAX,
+    PAUSE_MIN_US,
     REMEMBERED,
     REPORTED_MAX,
     Ends,
@@ -305,7 +306,7 @@ def test_in_an_outage_one_task_of_the_name_tries_and_others_go_on() -> None:
     assert sorted(found) == [100, 900, 901, 902, 903, 904]
     assert starts(limits, made) == [], "it still runs"
     limits.ended([ended(100, "failed", error="away")], 0)
-    assert starts(limits, made) == [101]
+    assert starts(limits, made, PAUSE_MIN_US) == [101]
 
 
 def test_each_probe_that_works_lets_twice_as_many_try() -> None:
@@ -319,7 +320,7 @@ def test_each_probe_that_works_lets_twice_as_many_try() -> None:
         tried = starts(limits, made)
         assert len(tried) == count
     limits.ended([ended(n, "failed", error="away") for n in tried], 0)
-    assert len(starts(limits, made)) == 1
+    assert len(starts(limits, made, PAUSE_MIN_US)) == 1
 
 
 def test_all_start_once_it_is_over() -> None:

@@ -10,6 +10,7 @@ from late.model.queue_settings import QueueSettings
 from late.model.task import Outcome, TaskId
 from late.scheduler.limits.adaptive_limit import AdaptiveLimit, SlowStart
 from late.scheduler.limits.circuit_breaker import CircuitBreaker
+from late.scheduler.limits.outages import PAUSE_MAX_US
 
 STREAK = 5
 """So many different tasks in a row failed at a target: it is the target that fails."""
@@ -93,6 +94,8 @@ class Limiter:
         self.breaker: CircuitBreaker | None = None
         self.adaptive: AdaptiveLimit | None = None
         self.slow = SlowStart(settings.slow_start_s or 0.0, now_us)
+        self.rests_until_us = 0
+        """Nothing starts before this time."""
         self.good = self.bad = 0
         """Attempts since the start that showed that their executor works, or that it does not."""
         self.last_error = ("", 0)
@@ -152,6 +155,8 @@ class Limiter:
         limit = self.limit(now_us)
         if limit is not None and self.running >= limit:
             return None
+        if 0 < self.rests_until_us - now_us <= PAUSE_MAX_US:  # Not after the clock was set back.
+            return self.rests_until_us
         if self.breaker is not None and not self.breaker.admits(now_us):
             return max(now_us + 1, self.breaker.until_us) if self.breaker.state == "open" else None
         if self.bucket is not None and not self.bucket.has(now_us):

@@ -336,16 +336,20 @@ class Limits:
             for limiter in self._limiters_of(flow):
                 _less(limiter.tenants, flow.tenant)
                 limiter.ended(outcome, retry=retry, now_us=now_us)
-            if flow.out in self._probes:
-                self._probed(self._probes[flow.out], outcome, now_us)
+            if flow.out is not None and flow.out in self._probes:
+                self._probed(flow.out, outcome, now_us)
 
-    def _probed(self, limiter: Limiter, outcome: Outcome, now_us: int) -> None:
-        """Let twice as many try it after each that worked: a handler may take minutes."""
+    def _probed(self, name: Name, outcome: Outcome, now_us: int) -> None:
+        """Let twice as many try it after each that worked: a handler may take minutes. After one
+        that failed nothing of the name starts for a while: it may have taken a millisecond."""
+        limiter = self._probes[name]
         running = limiter.limit(now_us) or 1
         if outcome.kind == "done":
             limiter.set(QueueSettings(concurrency=min(2 * running, self._slots)), now_us)
+            limiter.rests_until_us = 0
         elif shows_health(outcome) is False:
             limiter.set(PROBES, now_us)
+            limiter.rests_until_us = now_us + self.outages.pause_us(name, now_us)
 
     def stalled(self, group: str, entry: Entry, outcome: Outcome, now_us: int) -> bool:
         """Learn from how an attempt of `entry` ended; return whether it failed in a way that says

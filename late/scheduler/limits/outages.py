@@ -46,6 +46,12 @@ FAILING_MAX = 1_000
 """Failing tasks are remembered up to this number for each name."""
 REPORTED_MAX = 50
 """A worker tells of this many names: some 5 KB in a heartbeat."""
+PAUSE_PART = 1 / 16
+"""A pause between two tries is this part of the time since the outage began: so it is over soon
+after a short one, and what is away for long is left alone."""
+PAUSE_MIN_US, PAUSE_MAX_US = 50_000, 5_000_000
+LOOKED_US = 60_000_000
+"""An outage of this age holds tasks back for as long as any other limit does."""
 NAMES_MAX = 10_000
 """Names are remembered up to this number, and beyond it those of which tasks failed."""
 
@@ -164,6 +170,22 @@ class Outages:
     def out(self) -> Set[Name]:
         """The names that were in an outage when it was last judged."""
         return self._out.keys()
+
+    def pause_us(self, name: Name, now_us: int) -> int:
+        """Return how long nothing of a name starts after an attempt that has failed."""
+        pause_us = round(self._age_us(name, now_us) * PAUSE_PART)
+        return min(max(pause_us, PAUSE_MIN_US), PAUSE_MAX_US)
+
+    def sooner_us(self, name: Name, at_us: int, now_us: int) -> int:
+        """Return when to look at a parked task of a name, where a limit would have it at `at_us`.
+
+        Nearer where the outage is young: so all go on after twice the time that it takes.
+        """
+        part = min(1.0, self._age_us(name, now_us) / LOOKED_US)
+        return min(at_us, now_us + max(SILENCE_US, round((at_us - now_us) * part)))
+
+    def _age_us(self, name: Name, now_us: int) -> int:
+        return max(0, now_us - self._out.get(name, now_us))
 
     @property
     def watches(self) -> bool:

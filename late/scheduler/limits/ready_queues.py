@@ -440,6 +440,8 @@ class ReadyQueues:
                 continue
             taken.add(entry.record.task_id)
             again_us = line.join_us(now_us)
+            if flow.out is not None:
+                again_us = self._limits.outages.sooner_us(flow.out, again_us, now_us)
             # A task that nobody fetched has to be where `unclaimed` looks for it, within the
             # minute, however far ahead a rate puts it: the settings are asked again at its start.
             if reason == "limited":
