@@ -351,7 +351,6 @@ def test_a_tenant_that_floods_is_named_with_its_share_and_the_knob() -> None:
 def test_a_lone_tenant_and_a_short_queue_are_no_flood() -> None:
     assert findings(flooded(seen_=1)) == []
     assert findings(flooded(waiting=99)) == []
-    assert findings(flooded(share=0.4)) == []
 
 
 def test_who_holds_a_lock_is_named_and_what_a_death_would_repeat() -> None:

@@ -26,7 +26,8 @@ class TenantPace(msgspec.Struct, frozen=True):
     arrivals: float
     """Tasks a second."""
     share: float
-    """The part of the queue's arrivals."""
+    """The part of what arrives in the queue, or of what ends there if that is more: the few that
+    one sends beside the backlog of another are no flood."""
     slots: float
     """Slots that its attempts keep busy."""
     slot_share: float
@@ -51,7 +52,7 @@ class Signals(msgspec.Struct, frozen=True):
     failed: float = 0.0
     """The part of `rate` that failed: they will be retried, or the task died."""
     tenants: tuple[TenantPace, ...] = ()
-    """The tenants of a queue with a fair key from which most arrives, the greatest first."""
+    """The tenants of a queue with a fair key that send most or have most slots, those first."""
     tenants_seen: int = 0
     """The number of all its tenants."""
     helped: int | None = None

@@ -14,7 +14,8 @@ from late.control.views import Count, QueueStatus, Reported
 from late.model.queue_settings import QueueSettings
 
 SHARE = 0.5
-"""The part of a queue's arrivals from which on one of several tenants floods it."""
+"""The part of a queue's arrivals, or of its busy slots, from which on one of several tenants floods
+it. Its arrivals show for a minute, and its tasks may run for much longer."""
 WAITING = 100
 """Tasks below which nobody waits for long."""
 
@@ -34,7 +35,7 @@ def find(seen: Snapshot) -> Iterator[Finding]:
         if waits.n < WAITING:
             continue
         first = pace.tenants[0]
-        if first.share < SHARE:
+        if max(first.share, first.slot_share) < SHARE:
             continue
         share = seen.queues.get(queue.queue, QueueSettings()).fair_share or 0.25
         text = (

@@ -212,18 +212,22 @@ def _helped(queue: QueueStatus, limits: _Limits) -> tuple[int, str]:
 
 
 def _tenants(pace: Sequence[tuple[Usage, float]]) -> tuple[TenantPace, ...]:
-    """The tenants of one queue, those from which most arrives first."""
+    """The tenants of one queue, those first that send most or have most slots."""
     arrivals: dict[str, float] = defaultdict(float)
     slots: dict[str, float] = defaultdict(float)
+    ends = 0.0
     for usage, span_s in pace:
         if usage.tenant is not None:
             slots[usage.tenant] += usage.busy_us / 1e6 / span_s
             arrivals[usage.tenant] += usage.count / span_s if usage.outcome == ENQUEUED else 0.0
-    all_arrivals, all_slots = sum(arrivals.values()) or 1.0, sum(slots.values()) or 1.0
-    return tuple(
+            ends += usage.count / span_s if usage.outcome == "done" else 0.0
+    all_arrivals = max(sum(arrivals.values()), ends) or 1.0
+    all_slots = sum(slots.values()) or 1.0
+    found = [
         TenantPace(name, rate, rate / all_arrivals, slots[name], slots[name] / all_slots)
-        for name, rate in sorted(arrivals.items(), key=lambda each: (-each[1], each[0]))
-    )
+        for name, rate in arrivals.items()
+    ]
+    return tuple(sorted(found, key=lambda each: (-max(each.share, each.slot_share), each.tenant)))
 
 
 def _paces(

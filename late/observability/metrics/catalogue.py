@@ -267,8 +267,9 @@ _look("database", "late_queue_oldest_age_seconds", "Age of the oldest task in th
 _look("database", "late_queue_in_flight", "Started, or due within moments, by the checkpoints.",
       _QUEUE)  # fmt: skip
 _look("database", "late_queue_parked", "In the timer table: delays, retries, held tasks.", _QUEUE)
-_look("database", "late_tenant_share", "Part of a queue's arrivals in the last minute, of the "
-      "three tenants that send most; of queues with a fair key and several tenants.",
+_look("database", "late_tenant_share", "Part of what arrived in a queue in the last minute, or "
+      "of what ended if that is more, of the three tenants that send most or have most slots; of "
+      "queues with a fair key and several tenants.",
       f"{_QUEUE} tenant", merge="max")  # fmt: skip
 _look("database", "late_queue_limited", "Of the parked, those that a limit or a target holds back.",
       _QUEUE)  # fmt: skip
