@@ -126,13 +126,14 @@ class World:
     # -- producers
 
     def enqueue(
-        self, name: str = "job", payload: bytes = b"{}", queue: str = "q", **options: object
-    ) -> TaskId:
+        self, name: str = "job", payload: bytes = b"{}", queue: str = "q",
+        headers: str | None = None, **options: object,
+    ) -> TaskId:  # fmt: skip
         """Commit one task."""
         number = len(self.log) + 1
         task_id = TaskId(f"a{number:05d}")
         text = msgspec.json.encode(Options(**options)).decode() if options else None  # type: ignore[arg-type]
-        row = (self.shard_id, number, task_id, queue, name, payload, None, text)
+        row = (self.shard_id, number, task_id, queue, name, payload, headers, text)
         self.log.append(Record(*row, self.now_us, number))
         return task_id
 

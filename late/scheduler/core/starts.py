@@ -130,6 +130,9 @@ def park_long_held(core: CoreState) -> None:
     if core.ready_queues.limited > most or (core.ready_queues.limited and pressed):
         for entry, again_us, reason in core.ready_queues.surplus(most // 2):
             park(core, entry, again_us, reason, holds=True)
+    if pressed and core.ready_queues.limited:  # Else no other tenant behind it would be read.
+        for entry, again_us, reason in core.ready_queues.tenants_surplus(most // 2):
+            park(core, entry, again_us, reason, holds=True)
     # Else the foreground behind it would not be read. Where none came for long, the log may wait:
     # a large backlog of background alone costs no row of the timer table.
     if pressed and core.now_us - core.foreground_at_us < FOREGROUND_US:

@@ -19,6 +19,7 @@ from late.scheduler.limits.key_limits import KeyLimits, QueueKey
 from late.scheduler.limits.limiter import ThrottledQueue
 from late.scheduler.limits.limits import LOCAL_POOL, Flow, Limits
 from late.scheduler.limits.priority_queue import FOREGROUND_SHARE, ReadyQueue
+from late.scheduler.limits.recent_tenants import RecentTenants
 from late.scheduler.task_state import Entry
 
 _Queue = tuple[str, str]
@@ -51,6 +52,7 @@ class ReadyQueues:
         self._refused: set[Flow] = set()
         """Flows whose last task that wanted to start was not allowed to."""
         self._lines: dict[Flow, ThrottledQueue] = {}
+        self._tenants = RecentTenants()
         self.limited = 0
         """Number of entries that have a flow."""
         self._of_pool: Counter[str] = Counter()
@@ -126,6 +128,8 @@ class ReadyQueues:
 
     def _queue_of(self, flow: Flow) -> ReadyQueue[Entry]:
         self._count(flow, 1)
+        if flow.tenant:
+            self._tenants.came(flow.queue, flow.tenant, self._now_us)
         queue = self._flows.get(flow)
         if queue is None:
             settings = self._limits.settings(flow.queue)
@@ -396,6 +400,20 @@ class ReadyQueues:
                 found += self._cut(flow, line, max(each, line.keeps))
         return found
 
+    def tenants_surplus(self, keep: int) -> list[tuple[Entry, int, Reason]]:
+        """Take out what a tenant has beyond its first `keep` entries, and beyond what it starts
+        until the first of them is back, where another one sends too; as `background_surplus`. It
+        waits for nothing but a slot, and no other tenant would be read before it has one."""
+        now_us = self._now_us
+        found: list[tuple[Entry, int, Reason]] = []
+        for flow, queue in list(self._flows.items()):
+            fair = bool(flow.tenant) and self._tenants.several(flow.queue, now_us)
+            if fair and flow.target in _OF_THIS_PROCESS and len(queue) > keep:
+                line = self._lines.setdefault(flow, ThrottledQueue())
+                if line.measure(now_us) is not None:
+                    found += self._cut(flow, line, max(keep, line.keeps), goes=_fills_the_window)
+        return found
+
     def background_surplus(self, keep: int) -> list[tuple[Entry, int, Reason]]:
         """Take out the background that waits for a slot of this process, but the first `keep` of
         each queue and what starts until the first of them is back; as `surplus`. What has a row in
@@ -426,7 +444,10 @@ class ReadyQueues:
         no_room = flow.target not in _OF_THIS_PROCESS and self._rooms.get(flow.target, 0) <= 0
         return no_room or flow in self._refused
 
-    def _cut(self, flow: Flow, line: ThrottledQueue, keep: int) -> list[tuple[Entry, int, Reason]]:
+    def _cut(
+        self, flow: Flow, line: ThrottledQueue, keep: int,
+        goes: Callable[[Entry], bool] = lambda entry: True,
+    ) -> list[tuple[Entry, int, Reason]]:  # fmt: skip
         now_us, queue = self._now_us, self._flows[flow]
         reason: Reason = "unfetched" if self._is_unfetched(flow) else "limited"
         found: list[tuple[Entry, int, Reason]] = []
@@ -435,7 +456,7 @@ class ReadyQueues:
         for entry in queue:
             if entry.state != "ready" or entry.record.task_id in taken:
                 continue  # cancelled or put off while it was queued, or back since
-            if len(kept) < keep:
+            if len(kept) < keep or not goes(entry):
                 kept.push(entry, entry.options.priority)
                 continue
             taken.add(entry.record.task_id)
