@@ -9,7 +9,7 @@ bound and says so.
 from __future__ import annotations
 
 from collections import Counter, defaultdict
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import partial
 from typing import Literal, get_args
 
@@ -39,6 +39,8 @@ LIMIT_MAX = 10_000
 _IDLE = "idle"
 """A stage `on_failure` that has not started: it has nothing before it, and waits all the same."""
 _ENDED_BADLY = ("dead", "expired", "discarded", PURGED)
+Sees = Callable[[str], bool]
+"""Tells whether the stages of a queue count. None in its place: all do."""
 
 
 class WorkflowView(msgspec.Struct, frozen=True, kw_only=True):
@@ -50,7 +52,7 @@ class WorkflowView(msgspec.Struct, frozen=True, kw_only=True):
     workflow_id: str
     """The id of its first task."""
     name: str
-    """The name of its first task."""
+    """The name of its first task; empty for who may not see the queue of that."""
     made_at_us: int
     """The time of its id, by the producer's clock."""
     state: State
@@ -121,13 +123,24 @@ def show(engine: Engine, task_id: str) -> WorkflowStages | None:
     shard_of(task_id)
     with reading(engine) as connection:
         stages = stages_of(connection, task_id)
-    if not stages:
-        return None
+    return _whole(stages[0].task_id, stages[0].name, stages) if stages else None
+
+
+def narrowed(found: WorkflowStages, sees: Sees) -> WorkflowStages | None:
+    """Return a workflow as if it had the stages of some queues alone; None without any of these."""
+    stages = tuple(each for each in found.stages if sees(each.queue))
+    if len(stages) == len(found.stages):
+        return found
+    name = found.name if sees(found.stages[0].queue) else ""
+    return _whole(found.workflow_id, name, stages) if stages else None
+
+
+def _whole(workflow_id: str, name: str, stages: tuple[StageView, ...]) -> WorkflowStages:
     counts = Counter(
         _IDLE if each.on_failure and each.state in (WAITING, SKIPPED) else each.state
         for each in stages
     )
-    view = view_of(stages[0].task_id, stages[0].name, counts)
+    view = view_of(workflow_id, name, counts)
     return WorkflowStages(**msgspec.structs.asdict(view), stages=stages)
 
 
@@ -151,6 +164,7 @@ def find(
     name: str | None = None,
     after: str | None = None,
     limit: int = 50,
+    sees: Sees | None = None,
 ) -> WorkflowPage:
     """List up to `limit` workflows behind `after`, the newest first.
 
@@ -159,6 +173,7 @@ def find(
 
     Args:
         name: of the first task.
+        sees: what other queues have is left out, as by `narrowed`.
 
     Raises:
         ConfigError: there is no such state, or the limit is not 1 to 10,000.
@@ -175,11 +190,11 @@ def find(
     with reading(engine) as connection:
         now = now_us(connection)
         while more and looked < LOOKED and len(found) <= limit:
-            counted, rows = _look(connection, after)
+            counted, rows = _look(connection, after, sees)
             looked, more = looked + rows, rows == ROWS
             after = min(counted, default=None)
             for some in _chunks(counted, state, name):
-                found += [each for each in _exact(connection, some)
+                found += [each for each in _exact(connection, some, sees)
                           if state in (None, each.state)]  # fmt: skip
                 if len(found) > limit:
                     break
@@ -192,12 +207,13 @@ _Counted = dict[str, tuple[str, Counter[str]]]
 """The name of the first task, and the number of stages by their state, by the id of a workflow."""
 
 
-def _look(connection: Connection, after: str | None) -> tuple[_Counted, int]:
+def _look(connection: Connection, after: str | None, sees: Sees | None) -> tuple[_Counted, int]:
     """Count the stages of workflows behind `after`, of `ROWS` rows, and say of how many it was."""
     idle = and_(stage.c.state == WAITING, stage.c.after == "[]")
     some = (
         select(
             stage.c.workflow_id,
+            stage.c.queue,
             case((idle, _IDLE), else_=stage.c.state).label("state"),
             case((stage.c.stage == 0, stage.c.name)).label("name"),
         )
@@ -206,14 +222,19 @@ def _look(connection: Connection, after: str | None) -> tuple[_Counted, int]:
         .limit(ROWS)
         .subquery()
     )
-    of = (some.c.workflow_id, some.c.state)
+    of = [some.c.workflow_id, some.c.state]
+    if sees is not None:
+        of.append(some.c.queue)
     asked = select(*of, func.count().label("n"), func.max(some.c.name).label("name")).group_by(*of)
     counts: dict[str, Counter[str]] = defaultdict(Counter)
     names: dict[str, str] = {}
     rows = 0
     for row in connection.execute(asked):
-        counts[row.workflow_id][row.state] += row.n
         rows += row.n
+        count = counts[row.workflow_id]
+        if sees is not None and not sees(row.queue):
+            continue
+        count[row.state] += row.n
         if row.name is not None:
             names[row.workflow_id] = row.name
     if rows == ROWS:
@@ -229,7 +250,7 @@ def _chunks(counted: _Counted, state: State | None, name: str | None) -> Iterato
     for workflow_id, (first, counts) in counted.items():
         # One with a dead letter may go on since.
         states = (None, _state(counts), "running" if counts["dead"] else None)
-        if name in (None, first) and state in states:
+        if counts and name in (None, first) and state in states:
             chosen[workflow_id] = (first, counts)
         if len(chosen) == CHUNK:
             yield chosen
@@ -238,13 +259,14 @@ def _chunks(counted: _Counted, state: State | None, name: str | None) -> Iterato
         yield chosen
 
 
-def _exact(connection: Connection, some: _Counted) -> list[WorkflowView]:
+def _exact(connection: Connection, some: _Counted, sees: Sees | None) -> list[WorkflowView]:
     """Make the views. A row says `dead` until a worker has read a redrive, and after a purge."""
     ids: Sequence[str] = [each for each, (_, counts) in some.items() if counts["dead"]]
-    asked = select(stage.c.workflow_id, stage.c.shard_id, stage.c.task_id)
+    asked = select(stage.c.workflow_id, stage.c.shard_id, stage.c.task_id, stage.c.queue)
     rows = connection.execute(
         asked.where(stage.c.workflow_id.in_(ids), stage.c.state == "dead")
     ).all() if ids else []  # fmt: skip
+    rows = [row for row in rows if sees is None or sees(row.queue)]
     again, letters = in_group(connection, timer, rows), in_group(connection, dead, rows)
     for row in rows:
         if row.task_id in again or row.task_id not in letters:

@@ -32,6 +32,7 @@ from late.web.page_context import PageContext, Visitor, back
 from late.web.queries import real_of, whole_of
 from late.web.task_views import TaskActions, TaskScreens
 from late.web.views import Screens
+from late.web.workflow_views import WorkflowActions, check_letters
 
 T = TypeVar("T")
 Fields = Mapping[str, str]
@@ -53,6 +54,7 @@ class Actions:
         self._context = context
         self._screens = screens
         self._tasks = TaskActions(context, lists, self._do)
+        self._workflows = WorkflowActions(context, self._do)
 
     def routes(self) -> dict[str, Action]:
         """The actions by their path below the page's root."""
@@ -60,6 +62,7 @@ class Actions:
             "tasks/{task_id:text}/cancel": self.cancel,
             "tasks/{task_id:text}/redrive": self.redrive_one,
             "tasks/{task_id:text}/edit": self.edit,
+            "workflows/{task_id:text}/cancel": self._workflows.cancel,
             "groups/{group:text}/reset": self.reset,
             "groups/{group:text}/replay": self.replay,
             "groups/{group:text}/stop-replay": self.stop_replay,
@@ -134,7 +137,7 @@ class Actions:
         try:
             which, how = dead.which(fields), _how(command, fields)
             role: Role = "admin" if command == "purge" else "operate"
-            check_queue(visitor.caller, which.queue, role)
+            await check_letters(self._context, visitor, which, role)
             call = (
                 self._context.control.dead_letters.purge
                 if command == "purge"
@@ -144,11 +147,12 @@ class Actions:
                 problem = _unsure("purge", fields) if command == "purge" else ""
                 if not problem:
                     moved = await self._do(visitor, call, which, **how)
+                    screen_of = f"workflows/{which.workflow}" if which.workflow else "dead"
                     if not moved.count:
-                        return back("dead", "none")
+                        return back(screen_of, "none")
                     rate = how.get("rate")
                     word = "purged" if command == "purge" else "paced" if rate else "redriven"
-                    return back("dead", word, count=moved.count, rate=rate)
+                    return back(screen_of, word, count=moved.count, rate=rate)
             # Tasks that die while somebody reads the preview are not part of it.
             sent.setdefault("before", str(await in_thread(self._context.control.now)))
             which = dead.which(sent)
@@ -172,7 +176,7 @@ class Actions:
         if not visitor.caller.may_all("operate"):
             found = await in_thread(self._context.control.tasks.show, task_id)
             check_queue(visitor.caller, found.queue, "operate")
-            check_workflow(visitor.caller, found)
+            check_workflow(visitor.caller, found.workflow)
         return task_id
 
     async def cancel(self, request: Request, visitor: Visitor, fields: Fields) -> Response:

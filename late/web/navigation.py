@@ -47,6 +47,7 @@ SECTIONS = (
         (
             Screen("tasks", "Tasks", "t"),
             Screen("tasks?state=parked", "Parked", "p"),
+            Screen("workflows", "Workflows", "f"),
             Screen("dead", "Dead letters", "d"),
             Screen("conflicts", "Conflicts", "x"),
         )

@@ -48,6 +48,8 @@ DONE: Mapping[str, str] = {
     "replay_stopped": "The replay is cancelled. What was put back already runs within seconds.",
     "cancelled": "Its owner reads this within seconds. Then no attempt of it starts any more; one"
     " that runs goes on.",
+    "workflow_cancelled": "Workers read this within seconds. Then no attempt of any of its tasks"
+    " starts any more; one that runs goes on.",
     "edited": "Retried with the new payload.",
 }
 """Messages after an action, by a word. The link to the screen contains the word and its figures,

@@ -28,6 +28,7 @@ from late.web.search_views import SearchScreens
 from late.web.shard_views import ShardScreens
 from late.web.task_views import TaskScreens
 from late.web.views import Screens
+from late.web.workflow_views import WorkflowScreens
 
 logger = logging.getLogger("late.web")
 
@@ -69,7 +70,7 @@ class OperatorPage:
     def routes(self) -> list[Route]:
         """The routes for a Starlette application, which may have others."""
         shown, places = Screens(self._context), ShardScreens(self._context)
-        lists = TaskScreens(self._context)
+        lists, flows = TaskScreens(self._context), WorkflowScreens(self._context)
         actions = Actions(self._context, shown, lists).routes()
         screens: dict[str, Screen] = {
             "": shown.overview,
@@ -83,6 +84,8 @@ class OperatorPage:
             "shards/{group:text}/{shard:shard}": places.shard,
             "tasks": lists.shown,
             "tasks/{task_id:text}": shown.task,
+            "workflows": flows.shown,
+            "workflows/{task_id:text}": flows.one,
             "dead": shown.dead,
             "schedules": shown.schedules,
             "workers": shown.workers,

@@ -156,7 +156,7 @@ def _check(
     for task_id in only:
         found = control.tasks.show(task_id)
         check_queue(visitor.caller, found.queue, "operate")
-        check_workflow(visitor.caller, found)
+        check_workflow(visitor.caller, found.workflow)
 
 
 def _redrive(

@@ -29,6 +29,7 @@ from late.web.models import (
     queues,
     task,
     workers,
+    workflows,
 )
 from late.web.models import (
     dead_letters as dead,
@@ -213,7 +214,8 @@ class Screens:
         model = {"payload": payload, "whole": whole, "ask": None, **more}
         return self._context.page(
             request, visitor, "task.html", f"Task {found.name or found.task_id}", live=not wants,
-            task=found, workflow=task.workflow(found), **model,
+            task=found, **model,
+            workflow=workflows.levels(found.workflow, found.task_id),
             lives=task.lives(found, now_us, reports),
             asked=await in_thread(self._context.control.audit.of_task, found.task_id),
             links=task.links(found, self._context.trace_url),
@@ -228,19 +230,21 @@ class Screens:
         }  # fmt: skip
         asked = model["sent"] or request.query_params
         chosen = dead.which(asked)
-        if chosen.queue is None and not visitor.sees_all:
+        if chosen.queue is None and chosen.workflow is None and not visitor.sees_all:
             return await self._dead_of(request, visitor)
-        check_queue(visitor.caller, chosen.queue)
+        if chosen.queue is not None:
+            check_queue(visitor.caller, chosen.queue)
         found = await in_thread(
             self._context.control.dead_letters.page, chosen, limit=dead.LOOKED_AT
         )
+        letters = [each for each in found.letters if visitor.caller.may("view", each.queue)]
         fields = {name: getattr(chosen, name) for name in dead.FIELDS}
         typed = {name: model["sent"].get(name, "") for name in ("limit", "rate")}
         filtered = {name: text for name, text in fields.items() if text}
         model["sent"] = filtered if model["rehearsal"] is None else model["sent"]
         return self._context.page(
             request, visitor, "dead.html", "Dead letters",
-            page=dead.causes(found.letters, found.before_us), chosen=fields,
+            page=dead.causes(letters, found.before_us), chosen=fields,
             said=dead.said(chosen), looked=LOOKED, typed=typed, filtered=filtered, choose=None,
             may_change=visitor.may_change("operate", chosen.queue),
             may_purge=visitor.may_change("admin", chosen.queue), **model,

@@ -180,3 +180,36 @@ def test_what_means_nothing_is_refused(app: late.App, control: Control) -> None:
     for limit in (0, workflows.LIMIT_MAX + 1):
         with pytest.raises(ConfigError, match="limit"):
             control.workflows.find(limit=limit)
+
+
+def test_what_other_queues_have_is_left_out(app: late.App, control: Control) -> None:
+    @app.task(queue="mail", retry=late.Retry(max_attempts=1))
+    def send(number: int) -> None:
+        raise ValueError("no such address")
+
+    with connect(app.url) as tx:
+        first = app.tasks["fail"].call(1)
+        ids = app.enqueue_workflow(tx, late.chord([first, send.call(2)], send.call(3)))
+    drain(app)
+
+    def counted(queue: str) -> tuple[object, ...]:
+        [listed] = control.workflows.find(sees=queue.__eq__).workflows
+        whole = control.workflows.show(ids[1])
+        assert whole is not None
+        found = workflows.narrowed(whole, queue.__eq__)
+        assert found is not None
+        assert {each.queue for each in found.stages} == {queue}
+        assert (counts(found), found.name) == (counts(listed), listed.name)
+        assert found.workflow_id == listed.workflow_id == ids[0]
+        return (listed.name, *counts(listed))
+
+    assert counted("default") == ("fail", "failed", 1, 0, 0, 0, 1, 1)
+    assert counted("mail") == ("", "failed", 2, 0, 0, 1, 1, 1)
+    assert control.workflows.find(sees="news".__eq__).workflows == ()
+    assert control.workflows.find(name="fail", sees="mail".__eq__).workflows == ()
+    # A redrive of one queue changes nothing of what another has, before a worker reads it.
+    which = Filter(workflow=ids[0], group="default", queue="default")
+    assert control.dead_letters.redrive(which).count == 1
+    assert counted("default") == ("fail", "running", 1, 0, 1, 0, 0, 0)
+    assert counted("mail") == ("", "failed", 2, 0, 0, 1, 1, 1)
+    assert control.workflows.find("running", sees="mail".__eq__).workflows == ()

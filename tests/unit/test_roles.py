@@ -61,6 +61,8 @@ EXPECTED: dict[str, tuple[int, ...]] = {
     "GET search": SCREEN,
     "GET tasks": SCREEN,
     "GET tasks/{task_id:text}": MAIL,
+    "GET workflows": SCREEN,
+    "GET workflows/{task_id:text}": (404,) * 8,  # The task is in none.
     "GET dead": SCREEN,
     "GET schedules": SCREEN,
     "GET workers": WHOLE,
@@ -75,6 +77,7 @@ EXPECTED: dict[str, tuple[int, ...]] = {
     "POST tasks/{task_id:text}/cancel": OPERATE,
     "POST tasks/{task_id:text}/redrive": OPERATE,
     "POST tasks/{task_id:text}/edit": OPERATE,
+    "POST workflows/{task_id:text}/cancel": (403, 404, 404, 403, 404, 404, 404, 403),
     "POST queues/{name:text}/knobs": KNOBS,
     "POST queues/{name:text}/undo": KNOBS,
     "POST targets/{name:text}/knobs": ADMIN,

@@ -30,7 +30,13 @@ def test_six_entries_lead_to_every_screen_and_no_key_is_used_twice() -> None:
 
 def test_a_role_has_no_entry_of_a_screen_that_it_may_not_see() -> None:
     shop = Caller("shop", (Right("view", ("shop.*",)),))
-    own = [["Overview"], ["Queues"], ["Tasks", "Parked", "Dead letters"], ["Schedules"], ["Cost"]]
+    own = [
+        ["Overview"],
+        ["Queues"],
+        ["Tasks", "Parked", "Workflows", "Dead letters"],
+        ["Schedules"],
+        ["Cost"],
+    ]
     assert names(shop) == own
     lane = Caller("eu", (Right("view", ("shop.*",), ("eu",)),))
     assert names(lane) == [*own[:4], ["Shards"], *own[4:]]

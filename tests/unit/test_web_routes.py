@@ -32,7 +32,7 @@ from tests.unit.web_kit import HOSTILE, Page, add_schedule, fields_of, fill, pag
 SCREENS = (
     "", "queues", "queues/mail", "targets", "targets/billing", "groups",
     "groups/default", "shards", "shards/default/3",
-    "tasks", "dead", "schedules", "workers", "autoscaler", "celery", "cost",
+    "tasks", "workflows", "dead", "schedules", "workers", "autoscaler", "celery", "cost",
     "search", "search?q=x",
 )  # fmt: skip
 ACTIONS = (

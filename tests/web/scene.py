@@ -12,11 +12,12 @@ from dataclasses import dataclass, field
 from late import outbox
 from late.control import Control, audit
 from late.model.histogram import bucket
+from late.model.ids import new_id, shard_of
 from late.model.task import ENQUEUED, AttemptError, NewTask, Record, Schedule, TaskId, Usage
 from late.model.worker_report import ConflictReport, WorkerReport
 from late.schema import migrate
 from late.schema.engine import make_engine, writing
-from late.schema.tables import controller, decision
+from late.schema.tables import controller, decision, stage
 from late.store import open_store
 from late.store.base import Store, cursor_within
 from tests.conformance.kit import Owner, dead, open_of, parked, task, worker
@@ -46,6 +47,8 @@ class Scene:
     dead: list[TaskId] = field(default_factory=list)
     parked: list[TaskId] = field(default_factory=list)
     waiting: list[TaskId] = field(default_factory=list)
+    workflows: list[TaskId] = field(default_factory=list)
+    """Of a hundred tasks in ten levels of ten; and of four, one of them a dead letter."""
 
 
 def fill(url: str) -> Scene:
@@ -57,6 +60,7 @@ def fill(url: str) -> Scene:
         control.groups.create("reports", queues=["payments"], start="beginning")
         control.groups.pause("reports")
         asyncio.run(_work(scene))
+        _flows(scene)
         _turn(control)
         _fought(control)
         control.schedules.sync([_schedule("nightly-report", "0 3 * * *", control.now()),
@@ -153,6 +157,39 @@ async def _work(scene: Scene) -> None:
         await store.heartbeat(worker(VANISHED), 0.001)
     finally:
         await store.close()
+
+
+def _flows(scene: Scene) -> None:
+    """Two workflows, of which the log has the dead letter alone."""
+    small = [new_id(2), scene.dead[3], new_id(4), new_id(5)]
+    names = (("reserve", "done"), ("charge", "dead"), ("pack", "done"), ("ship", "waiting"))
+    ids = [new_id(1) for _ in range(100)]
+    rows = [
+        _stage(ids[0], each, n, ("shrink", "done" if n < 35 else "waiting"),
+               [*range(n - n % 10 - 10, n - n % 10)] if n >= 10 else [])
+        for n, each in enumerate(ids)
+    ] + [
+        _stage(small[0], each, n, names[n], [[], [0], [0], [1, 2]][n])
+        for n, each in enumerate(small)
+    ]  # fmt: skip
+    engine = make_engine(scene.url)
+    try:
+        with writing(engine) as connection:
+            connection.execute(stage.insert(), rows)
+    finally:
+        engine.dispose()
+    scene.workflows += [ids[0], small[0]]
+
+
+def _stage(
+    first: TaskId, task_id: TaskId, number: int, what: tuple[str, str], after: list[int]
+) -> dict[str, object]:
+    name, state = what
+    return {
+        "workflow_id": first, "stage": number, "task_id": task_id, "state": state, "name": name,
+        "missing": len(after), "after": str(after), "next": "[]", "collects": 0,
+        "shard_id": shard_of(task_id), "queue": "payments", "payload": b"{}",
+    }  # fmt: skip
 
 
 def _insert(url: str, tasks: list[NewTask]) -> None:

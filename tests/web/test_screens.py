@@ -27,8 +27,10 @@ def screens(scene: Scene) -> list[str]:
         "shards/default/6", "tasks", f"tasks/{scene.dead[0]}?payload=1",
         f"tasks/{scene.parked[0]}", f"tasks/{scene.waiting[0]}", "dead",
         "dead?queue=payments&group=default", "tasks?state=parked", "tasks?state=dead",
-        "tasks?state=logged", "schedules", "workers", "conflicts", "autoscaler", "celery", "cost",
-        "login", "groups/nothing-here",
+        "tasks?state=logged", "workflows", "workflows?state=failed",
+        *(f"workflows/{each}" for each in scene.workflows), f"tasks/{scene.dead[3]}",
+        f"dead?workflow={scene.workflows[1]}", "schedules", "workers",
+        "conflicts", "autoscaler", "celery", "cost", "login", "groups/nothing-here",
     ]  # fmt: skip
 
 
@@ -127,7 +129,7 @@ def test_screens_are_reached_by_keys(tab: Tab, served: Served, scene: Scene) -> 
     )
     assert reached == [
         "Overview", "Queues", "Tasks", "Schedules", "Workers", "Cost",
-        "Tasks", "Parked", "Dead letters", "Conflicts",
+        "Tasks", "Parked", "Workflows", "Dead letters", "Conflicts",
     ]  # fmt: skip
     tab.key("/")
     assert tab.evaluate("document.activeElement.name") == "q"

@@ -148,7 +148,7 @@ def cancel_task(ask: Ask[Cancel]) -> Commanded:
     """Ask that no attempt of a task starts any more."""
     group = ask.value.group
     found = _found(ask, "operate", group)
-    check_workflow(ask.caller, found)
+    check_workflow(ask.caller, found.workflow)
     useless = why_useless(found, cancels=True)
     return Commanded(
         command=ask.control.tasks.cancel(ask.path["task_id"], group=group), note=useless

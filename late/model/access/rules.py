@@ -5,7 +5,7 @@ The page and the routes for operators over HTTP have one each.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from typing import Any, Literal, Protocol, TypeVar, cast
 
 import msgspec
@@ -88,14 +88,14 @@ class HasQueue(Protocol):
     def queue(self) -> str: ...
 
 
-def check_workflow(caller: Caller, task: HasWorkflow) -> None:
-    """Refuse to cancel a workflow that has tasks of queues which the caller may not operate.
+def check_workflow(caller: Caller, stages: Iterable[HasQueue], role: Role = "operate") -> None:
+    """Refuse what is done to a whole workflow that has tasks of queues without this role.
 
     Raises:
         Hidden, Denied: as for `Rule.check`.
     """
-    for stage in task.workflow:
-        check_queue(caller, stage.queue, "operate")
+    for stage in stages:
+        check_queue(caller, stage.queue, role)
 
 
 View = TypeVar("View", bound=HasWorkflow)

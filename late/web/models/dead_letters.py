@@ -22,7 +22,7 @@ EXAMPLES, EXAMPLES_MIN = 5, 1
 """Examples of each cause, if there are few causes and if there are many."""
 ERRORS_SHOWN = 24 * 1024
 """Characters of errors on one page: a letter's own page has more."""
-FIELDS = ("group", "queue", "name", "reason", "error")
+FIELDS = ("group", "queue", "name", "reason", "error", "workflow")
 """Fields of the filter, as the form and the links name them."""
 _VARIABLE = re.compile(r"[0-9'\"\[{(<]")
 _STEM_MIN = 6

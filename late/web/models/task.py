@@ -15,7 +15,7 @@ from urllib.parse import quote
 import msgspec
 from msgspec.structs import replace
 
-from late.control.views import Reported, StageView, StepView, TaskInGroup, TaskView
+from late.control.views import Reported, StepView, TaskInGroup, TaskView
 from late.model.worker_report import Run
 from late.observability.traces import trace_id
 from late.web.formats import age, fitting, short
@@ -207,7 +207,8 @@ def links(task: TaskView, trace_url: str | None = None, root: str = "/ui/") -> l
         href = trace_url.replace("{trace}", trace) if trace_url else ""
         found.append(Link("Trace", trace, href, outside=True))
     if task.workflow:
-        found.append(Link("Workflow", f"{len(task.workflow)} stages", "#workflow"))
+        first = task.workflow[0].task_id
+        found.append(Link("Workflow", f"{len(task.workflow)} stages", f"{root}workflows/{first}"))
     key = (task.options or {}).get("ordering_key")
     if isinstance(key, str):
         where = f"{root}tasks?state=parked&queue={quote(task.queue or '', safe='')}"
@@ -215,52 +216,3 @@ def links(task: TaskView, trace_url: str | None = None, root: str = "/ui/") -> l
     if task.queue:
         found.append(Link("Cost", f"of queue {task.queue}", f"{root}cost"))
     return found
-
-
-STAGES_SHOWN = 30
-"""The most stages of one level on a page."""
-_STAGE_LEVELS: dict[str, Level] = {"dead": "bad", "expired": "warn", "discarded": "warn",
-                                   "cancelled": "warn", "stopping": "warn", "purged": "bad",
-                                   "skipped": "warn"}  # fmt: skip
-
-
-class StageBox(msgspec.Struct, frozen=True):
-    """One stage in the picture of a workflow."""
-
-    view: StageView
-    level: Level
-    note: str
-
-
-class StageLevel(msgspec.Struct, frozen=True):
-    """The stages that are equally deep."""
-
-    boxes: tuple[StageBox, ...]
-    more: int
-    """The number of those that are not shown."""
-
-
-def workflow(task: TaskView) -> list[StageLevel]:
-    """Put the stages of the task's workflow into levels: each is deeper than those before it."""
-    depth: dict[int, int] = {}
-    levels: list[list[StageBox]] = []
-    for view in task.workflow:
-        depth[view.stage] = at = max([depth[each] + 1 for each in view.after], default=0)
-        if at == len(levels):
-            levels.append([])
-        note = f"after {', '.join(map(str, view.after[:10]))}" if view.after else ""
-        if len(view.after) > 10:
-            note += f" and {len(view.after) - 10} more"
-        if view.on_failure:
-            note = "on failure"
-        levels[at].append(StageBox(view, _STAGE_LEVELS.get(view.state, "ok"), note))
-    return [
-        StageLevel(tuple(_shown(boxes, task.task_id)), max(0, len(boxes) - STAGES_SHOWN))
-        for boxes in levels
-    ]
-
-
-def _shown(boxes: list[StageBox], task_id: str) -> list[StageBox]:
-    """Return the first boxes, and in any case that of the task itself."""
-    own = [box for box in boxes[STAGES_SHOWN:] if box.view.task_id == task_id]
-    return [*boxes[: STAGES_SHOWN - len(own)], *own]
