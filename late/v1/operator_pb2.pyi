@@ -166,8 +166,42 @@ class RescheduleTasksRequest(_message.Message):
     rate: float
     def __init__(self, group: _Optional[str] = ..., queue: _Optional[str] = ..., name: _Optional[str] = ..., reason: _Optional[str] = ..., key: _Optional[str] = ..., tenant: _Optional[str] = ..., header: _Optional[str] = ..., older_s: _Optional[float] = ..., since: _Optional[_Union[datetime.datetime, _timestamp_pb2.Timestamp, _Mapping]] = ..., until: _Optional[_Union[datetime.datetime, _timestamp_pb2.Timestamp, _Mapping]] = ..., state: _Optional[str] = ..., all: bool = ..., limit: _Optional[int] = ..., dry_run: bool = ..., at: _Optional[_Union[datetime.datetime, _timestamp_pb2.Timestamp, _Mapping]] = ..., delay_s: _Optional[float] = ..., rate: _Optional[float] = ...) -> None: ...
 
+class ListWorkflowsRequest(_message.Message):
+    __slots__ = ("state", "name", "limit", "after")
+    STATE_FIELD_NUMBER: _ClassVar[int]
+    NAME_FIELD_NUMBER: _ClassVar[int]
+    LIMIT_FIELD_NUMBER: _ClassVar[int]
+    AFTER_FIELD_NUMBER: _ClassVar[int]
+    state: str
+    name: str
+    limit: int
+    after: str
+    def __init__(self, state: _Optional[str] = ..., name: _Optional[str] = ..., limit: _Optional[int] = ..., after: _Optional[str] = ...) -> None: ...
+
+class ShowWorkflowRequest(_message.Message):
+    __slots__ = ("task_id", "wait_s")
+    TASK_ID_FIELD_NUMBER: _ClassVar[int]
+    WAIT_S_FIELD_NUMBER: _ClassVar[int]
+    task_id: str
+    wait_s: float
+    def __init__(self, task_id: _Optional[str] = ..., wait_s: _Optional[float] = ...) -> None: ...
+
+class CancelWorkflowRequest(_message.Message):
+    __slots__ = ("task_id",)
+    TASK_ID_FIELD_NUMBER: _ClassVar[int]
+    task_id: str
+    def __init__(self, task_id: _Optional[str] = ...) -> None: ...
+
+class RedriveWorkflowRequest(_message.Message):
+    __slots__ = ("task_id", "dry_run")
+    TASK_ID_FIELD_NUMBER: _ClassVar[int]
+    DRY_RUN_FIELD_NUMBER: _ClassVar[int]
+    task_id: str
+    dry_run: bool
+    def __init__(self, task_id: _Optional[str] = ..., dry_run: bool = ...) -> None: ...
+
 class ListDeadRequest(_message.Message):
-    __slots__ = ("queue", "name", "reason", "group", "task_id", "since", "until", "error", "limit")
+    __slots__ = ("queue", "name", "reason", "group", "task_id", "since", "until", "error", "workflow", "limit")
     QUEUE_FIELD_NUMBER: _ClassVar[int]
     NAME_FIELD_NUMBER: _ClassVar[int]
     REASON_FIELD_NUMBER: _ClassVar[int]
@@ -176,6 +210,7 @@ class ListDeadRequest(_message.Message):
     SINCE_FIELD_NUMBER: _ClassVar[int]
     UNTIL_FIELD_NUMBER: _ClassVar[int]
     ERROR_FIELD_NUMBER: _ClassVar[int]
+    WORKFLOW_FIELD_NUMBER: _ClassVar[int]
     LIMIT_FIELD_NUMBER: _ClassVar[int]
     queue: str
     name: str
@@ -185,11 +220,12 @@ class ListDeadRequest(_message.Message):
     since: _timestamp_pb2.Timestamp
     until: _timestamp_pb2.Timestamp
     error: str
+    workflow: str
     limit: int
-    def __init__(self, queue: _Optional[str] = ..., name: _Optional[str] = ..., reason: _Optional[str] = ..., group: _Optional[str] = ..., task_id: _Optional[str] = ..., since: _Optional[_Union[datetime.datetime, _timestamp_pb2.Timestamp, _Mapping]] = ..., until: _Optional[_Union[datetime.datetime, _timestamp_pb2.Timestamp, _Mapping]] = ..., error: _Optional[str] = ..., limit: _Optional[int] = ...) -> None: ...
+    def __init__(self, queue: _Optional[str] = ..., name: _Optional[str] = ..., reason: _Optional[str] = ..., group: _Optional[str] = ..., task_id: _Optional[str] = ..., since: _Optional[_Union[datetime.datetime, _timestamp_pb2.Timestamp, _Mapping]] = ..., until: _Optional[_Union[datetime.datetime, _timestamp_pb2.Timestamp, _Mapping]] = ..., error: _Optional[str] = ..., workflow: _Optional[str] = ..., limit: _Optional[int] = ...) -> None: ...
 
 class RedriveDeadRequest(_message.Message):
-    __slots__ = ("queue", "name", "reason", "group", "task_id", "since", "until", "error", "all", "limit", "dry_run", "rate")
+    __slots__ = ("queue", "name", "reason", "group", "task_id", "since", "until", "error", "workflow", "all", "limit", "dry_run", "rate")
     QUEUE_FIELD_NUMBER: _ClassVar[int]
     NAME_FIELD_NUMBER: _ClassVar[int]
     REASON_FIELD_NUMBER: _ClassVar[int]
@@ -198,6 +234,7 @@ class RedriveDeadRequest(_message.Message):
     SINCE_FIELD_NUMBER: _ClassVar[int]
     UNTIL_FIELD_NUMBER: _ClassVar[int]
     ERROR_FIELD_NUMBER: _ClassVar[int]
+    WORKFLOW_FIELD_NUMBER: _ClassVar[int]
     ALL_FIELD_NUMBER: _ClassVar[int]
     LIMIT_FIELD_NUMBER: _ClassVar[int]
     DRY_RUN_FIELD_NUMBER: _ClassVar[int]
@@ -210,14 +247,15 @@ class RedriveDeadRequest(_message.Message):
     since: _timestamp_pb2.Timestamp
     until: _timestamp_pb2.Timestamp
     error: str
+    workflow: str
     all: bool
     limit: int
     dry_run: bool
     rate: float
-    def __init__(self, queue: _Optional[str] = ..., name: _Optional[str] = ..., reason: _Optional[str] = ..., group: _Optional[str] = ..., task_id: _Optional[str] = ..., since: _Optional[_Union[datetime.datetime, _timestamp_pb2.Timestamp, _Mapping]] = ..., until: _Optional[_Union[datetime.datetime, _timestamp_pb2.Timestamp, _Mapping]] = ..., error: _Optional[str] = ..., all: bool = ..., limit: _Optional[int] = ..., dry_run: bool = ..., rate: _Optional[float] = ...) -> None: ...
+    def __init__(self, queue: _Optional[str] = ..., name: _Optional[str] = ..., reason: _Optional[str] = ..., group: _Optional[str] = ..., task_id: _Optional[str] = ..., since: _Optional[_Union[datetime.datetime, _timestamp_pb2.Timestamp, _Mapping]] = ..., until: _Optional[_Union[datetime.datetime, _timestamp_pb2.Timestamp, _Mapping]] = ..., error: _Optional[str] = ..., workflow: _Optional[str] = ..., all: bool = ..., limit: _Optional[int] = ..., dry_run: bool = ..., rate: _Optional[float] = ...) -> None: ...
 
 class PurgeDeadRequest(_message.Message):
-    __slots__ = ("queue", "name", "reason", "group", "task_id", "since", "until", "error", "all", "limit", "dry_run")
+    __slots__ = ("queue", "name", "reason", "group", "task_id", "since", "until", "error", "workflow", "all", "limit", "dry_run")
     QUEUE_FIELD_NUMBER: _ClassVar[int]
     NAME_FIELD_NUMBER: _ClassVar[int]
     REASON_FIELD_NUMBER: _ClassVar[int]
@@ -226,6 +264,7 @@ class PurgeDeadRequest(_message.Message):
     SINCE_FIELD_NUMBER: _ClassVar[int]
     UNTIL_FIELD_NUMBER: _ClassVar[int]
     ERROR_FIELD_NUMBER: _ClassVar[int]
+    WORKFLOW_FIELD_NUMBER: _ClassVar[int]
     ALL_FIELD_NUMBER: _ClassVar[int]
     LIMIT_FIELD_NUMBER: _ClassVar[int]
     DRY_RUN_FIELD_NUMBER: _ClassVar[int]
@@ -237,10 +276,11 @@ class PurgeDeadRequest(_message.Message):
     since: _timestamp_pb2.Timestamp
     until: _timestamp_pb2.Timestamp
     error: str
+    workflow: str
     all: bool
     limit: int
     dry_run: bool
-    def __init__(self, queue: _Optional[str] = ..., name: _Optional[str] = ..., reason: _Optional[str] = ..., group: _Optional[str] = ..., task_id: _Optional[str] = ..., since: _Optional[_Union[datetime.datetime, _timestamp_pb2.Timestamp, _Mapping]] = ..., until: _Optional[_Union[datetime.datetime, _timestamp_pb2.Timestamp, _Mapping]] = ..., error: _Optional[str] = ..., all: bool = ..., limit: _Optional[int] = ..., dry_run: bool = ...) -> None: ...
+    def __init__(self, queue: _Optional[str] = ..., name: _Optional[str] = ..., reason: _Optional[str] = ..., group: _Optional[str] = ..., task_id: _Optional[str] = ..., since: _Optional[_Union[datetime.datetime, _timestamp_pb2.Timestamp, _Mapping]] = ..., until: _Optional[_Union[datetime.datetime, _timestamp_pb2.Timestamp, _Mapping]] = ..., error: _Optional[str] = ..., workflow: _Optional[str] = ..., all: bool = ..., limit: _Optional[int] = ..., dry_run: bool = ...) -> None: ...
 
 class ListKnobsRequest(_message.Message):
     __slots__ = ()
@@ -867,6 +907,72 @@ class Moved(_message.Message):
     capped: bool
     names: _containers.ScalarMap[str, int]
     def __init__(self, count: _Optional[int] = ..., dry_run: bool = ..., task_ids: _Optional[_Iterable[str]] = ..., capped: bool = ..., names: _Optional[_Mapping[str, int]] = ...) -> None: ...
+
+class WorkflowPage(_message.Message):
+    __slots__ = ("workflows", "now_us", "looked", "after")
+    WORKFLOWS_FIELD_NUMBER: _ClassVar[int]
+    NOW_US_FIELD_NUMBER: _ClassVar[int]
+    LOOKED_FIELD_NUMBER: _ClassVar[int]
+    AFTER_FIELD_NUMBER: _ClassVar[int]
+    workflows: _containers.RepeatedCompositeFieldContainer[WorkflowView]
+    now_us: int
+    looked: int
+    after: str
+    def __init__(self, workflows: _Optional[_Iterable[_Union[WorkflowView, _Mapping]]] = ..., now_us: _Optional[int] = ..., looked: _Optional[int] = ..., after: _Optional[str] = ...) -> None: ...
+
+class WorkflowView(_message.Message):
+    __slots__ = ("workflow_id", "name", "made_at_us", "state", "tasks", "done", "running", "waiting", "failed", "dead", "cancelled")
+    WORKFLOW_ID_FIELD_NUMBER: _ClassVar[int]
+    NAME_FIELD_NUMBER: _ClassVar[int]
+    MADE_AT_US_FIELD_NUMBER: _ClassVar[int]
+    STATE_FIELD_NUMBER: _ClassVar[int]
+    TASKS_FIELD_NUMBER: _ClassVar[int]
+    DONE_FIELD_NUMBER: _ClassVar[int]
+    RUNNING_FIELD_NUMBER: _ClassVar[int]
+    WAITING_FIELD_NUMBER: _ClassVar[int]
+    FAILED_FIELD_NUMBER: _ClassVar[int]
+    DEAD_FIELD_NUMBER: _ClassVar[int]
+    CANCELLED_FIELD_NUMBER: _ClassVar[int]
+    workflow_id: str
+    name: str
+    made_at_us: int
+    state: str
+    tasks: int
+    done: int
+    running: int
+    waiting: int
+    failed: int
+    dead: int
+    cancelled: int
+    def __init__(self, workflow_id: _Optional[str] = ..., name: _Optional[str] = ..., made_at_us: _Optional[int] = ..., state: _Optional[str] = ..., tasks: _Optional[int] = ..., done: _Optional[int] = ..., running: _Optional[int] = ..., waiting: _Optional[int] = ..., failed: _Optional[int] = ..., dead: _Optional[int] = ..., cancelled: _Optional[int] = ...) -> None: ...
+
+class WorkflowStages(_message.Message):
+    __slots__ = ("workflow_id", "name", "made_at_us", "state", "tasks", "done", "running", "waiting", "failed", "dead", "cancelled", "stages")
+    WORKFLOW_ID_FIELD_NUMBER: _ClassVar[int]
+    NAME_FIELD_NUMBER: _ClassVar[int]
+    MADE_AT_US_FIELD_NUMBER: _ClassVar[int]
+    STATE_FIELD_NUMBER: _ClassVar[int]
+    TASKS_FIELD_NUMBER: _ClassVar[int]
+    DONE_FIELD_NUMBER: _ClassVar[int]
+    RUNNING_FIELD_NUMBER: _ClassVar[int]
+    WAITING_FIELD_NUMBER: _ClassVar[int]
+    FAILED_FIELD_NUMBER: _ClassVar[int]
+    DEAD_FIELD_NUMBER: _ClassVar[int]
+    CANCELLED_FIELD_NUMBER: _ClassVar[int]
+    STAGES_FIELD_NUMBER: _ClassVar[int]
+    workflow_id: str
+    name: str
+    made_at_us: int
+    state: str
+    tasks: int
+    done: int
+    running: int
+    waiting: int
+    failed: int
+    dead: int
+    cancelled: int
+    stages: _containers.RepeatedCompositeFieldContainer[StageView]
+    def __init__(self, workflow_id: _Optional[str] = ..., name: _Optional[str] = ..., made_at_us: _Optional[int] = ..., state: _Optional[str] = ..., tasks: _Optional[int] = ..., done: _Optional[int] = ..., running: _Optional[int] = ..., waiting: _Optional[int] = ..., failed: _Optional[int] = ..., dead: _Optional[int] = ..., cancelled: _Optional[int] = ..., stages: _Optional[_Iterable[_Union[StageView, _Mapping]]] = ...) -> None: ...
 
 class DeadLetters(_message.Message):
     __slots__ = ("dead",)

@@ -74,6 +74,26 @@ class OperatorStub(object):
                 request_serializer=late_dot_v1_dot_operator__pb2.RescheduleTasksRequest.SerializeToString,
                 response_deserializer=late_dot_v1_dot_operator__pb2.Moved.FromString,
                 _registered_method=True)
+        self.ListWorkflows = channel.unary_unary(
+                '/late.v1.Operator/ListWorkflows',
+                request_serializer=late_dot_v1_dot_operator__pb2.ListWorkflowsRequest.SerializeToString,
+                response_deserializer=late_dot_v1_dot_operator__pb2.WorkflowPage.FromString,
+                _registered_method=True)
+        self.ShowWorkflow = channel.unary_unary(
+                '/late.v1.Operator/ShowWorkflow',
+                request_serializer=late_dot_v1_dot_operator__pb2.ShowWorkflowRequest.SerializeToString,
+                response_deserializer=late_dot_v1_dot_operator__pb2.WorkflowStages.FromString,
+                _registered_method=True)
+        self.CancelWorkflow = channel.unary_unary(
+                '/late.v1.Operator/CancelWorkflow',
+                request_serializer=late_dot_v1_dot_operator__pb2.CancelWorkflowRequest.SerializeToString,
+                response_deserializer=late_dot_v1_dot_operator__pb2.Commanded.FromString,
+                _registered_method=True)
+        self.RedriveWorkflow = channel.unary_unary(
+                '/late.v1.Operator/RedriveWorkflow',
+                request_serializer=late_dot_v1_dot_operator__pb2.RedriveWorkflowRequest.SerializeToString,
+                response_deserializer=late_dot_v1_dot_operator__pb2.Moved.FromString,
+                _registered_method=True)
         self.ListDead = channel.unary_unary(
                 '/late.v1.Operator/ListDead',
                 request_serializer=late_dot_v1_dot_operator__pb2.ListDeadRequest.SerializeToString,
@@ -373,6 +393,38 @@ class OperatorServicer(object):
     def RescheduleTasks(self, request, context):
         """Give all tasks that match another due time, in one state or `unfinished`. Takes the role
         `operate`. As `late tasks reschedule`, `POST /v1/tasks/reschedule`.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+    def ListWorkflows(self, request, context):
+        """List workflows, the newest first, a page at a time. Takes the role `view`. As
+        `late workflow list`, `GET /v1/workflows`.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+    def ShowWorkflow(self, request, context):
+        """Show a workflow with the state of each of its tasks. Takes the role `view`. As
+        `late workflow show`, `late workflow wait`, `GET /v1/workflows/{task_id}`.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+    def CancelWorkflow(self, request, context):
+        """Ask that no task of a workflow starts any more. Takes the role `operate`. As
+        `late workflow cancel`, `POST /v1/workflows/{task_id}/cancel`.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+    def RedriveWorkflow(self, request, context):
+        """Send all dead letters of a workflow back to run again, so that it goes on. Takes the role
+        `operate`. As `late workflow redrive`, `POST /v1/workflows/{task_id}/redrive`.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
@@ -794,6 +846,26 @@ def add_OperatorServicer_to_server(servicer, server):
             'RescheduleTasks': grpc.unary_unary_rpc_method_handler(
                     servicer.RescheduleTasks,
                     request_deserializer=late_dot_v1_dot_operator__pb2.RescheduleTasksRequest.FromString,
+                    response_serializer=late_dot_v1_dot_operator__pb2.Moved.SerializeToString,
+            ),
+            'ListWorkflows': grpc.unary_unary_rpc_method_handler(
+                    servicer.ListWorkflows,
+                    request_deserializer=late_dot_v1_dot_operator__pb2.ListWorkflowsRequest.FromString,
+                    response_serializer=late_dot_v1_dot_operator__pb2.WorkflowPage.SerializeToString,
+            ),
+            'ShowWorkflow': grpc.unary_unary_rpc_method_handler(
+                    servicer.ShowWorkflow,
+                    request_deserializer=late_dot_v1_dot_operator__pb2.ShowWorkflowRequest.FromString,
+                    response_serializer=late_dot_v1_dot_operator__pb2.WorkflowStages.SerializeToString,
+            ),
+            'CancelWorkflow': grpc.unary_unary_rpc_method_handler(
+                    servicer.CancelWorkflow,
+                    request_deserializer=late_dot_v1_dot_operator__pb2.CancelWorkflowRequest.FromString,
+                    response_serializer=late_dot_v1_dot_operator__pb2.Commanded.SerializeToString,
+            ),
+            'RedriveWorkflow': grpc.unary_unary_rpc_method_handler(
+                    servicer.RedriveWorkflow,
+                    request_deserializer=late_dot_v1_dot_operator__pb2.RedriveWorkflowRequest.FromString,
                     response_serializer=late_dot_v1_dot_operator__pb2.Moved.SerializeToString,
             ),
             'ListDead': grpc.unary_unary_rpc_method_handler(
@@ -1247,6 +1319,114 @@ class Operator(object):
             target,
             '/late.v1.Operator/RescheduleTasks',
             late_dot_v1_dot_operator__pb2.RescheduleTasksRequest.SerializeToString,
+            late_dot_v1_dot_operator__pb2.Moved.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def ListWorkflows(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/late.v1.Operator/ListWorkflows',
+            late_dot_v1_dot_operator__pb2.ListWorkflowsRequest.SerializeToString,
+            late_dot_v1_dot_operator__pb2.WorkflowPage.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def ShowWorkflow(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/late.v1.Operator/ShowWorkflow',
+            late_dot_v1_dot_operator__pb2.ShowWorkflowRequest.SerializeToString,
+            late_dot_v1_dot_operator__pb2.WorkflowStages.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def CancelWorkflow(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/late.v1.Operator/CancelWorkflow',
+            late_dot_v1_dot_operator__pb2.CancelWorkflowRequest.SerializeToString,
+            late_dot_v1_dot_operator__pb2.Commanded.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def RedriveWorkflow(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/late.v1.Operator/RedriveWorkflow',
+            late_dot_v1_dot_operator__pb2.RedriveWorkflowRequest.SerializeToString,
             late_dot_v1_dot_operator__pb2.Moved.FromString,
             options,
             channel_credentials,

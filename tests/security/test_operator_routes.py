@@ -23,7 +23,7 @@ from late.control.groups.window import Progress
 from late.model.access.rights import Caller
 from late.model.task import Record
 from late.schema.engine import make_engine, write
-from late.schema.tables import meta
+from late.schema.tables import meta, stage
 from tests.conformance.kit import task
 from tests.integration.control_kit import insert
 from tests.unit.api_kit import Answer, Served, served
@@ -58,6 +58,10 @@ EXPECTED: dict[str, tuple[tuple[int, ...], dict[str, Any] | None]] = {
     "POST /v1/tasks/{task_id}/cancel": (OPERATE, {}),
     "POST /v1/tasks/{task_id}/reschedule": (OPERATE, {"delay_s": 60}),
     "POST /v1/tasks/{task_id}/edit": (OPERATE, {"payload": {"a": 1}}),
+    "GET /v1/workflows": (LISTS, None),
+    "GET /v1/workflows/{task_id}": (MAIL, None),
+    "POST /v1/workflows/{task_id}/cancel": (OPERATE, {}),
+    "POST /v1/workflows/{task_id}/redrive": (OPERATE, {"dry_run": True}),
     "GET /v1/dead?queue=mail": (MAIL, None),
     "POST /v1/dead/redrive": (OPERATE, {**NAMED, "dry_run": True}),
     "POST /v1/dead/purge": (PURGE, NAMED),
@@ -122,10 +126,12 @@ CHANGES = {name: body for name, (_, body) in EXPECTED.items() if not name.starts
 
 @asynccontextmanager
 async def filled(folder: Path, **options: Any) -> AsyncIterator[tuple[Served, list[Record]]]:
-    """Tasks and a schedule of the queue `mail`, a group `audit`, and knobs that somebody turned."""
+    """Tasks, a workflow and a schedule of the queue `mail`, a group `audit`, and knobs that
+    somebody turned."""
     async with served(folder, auth=True, **options) as it:
         records = await fill(it.url)
         await asyncio.to_thread(prepare, it.url)
+        make_stage(it.url, records[3])
         yield it, records
 
 
@@ -146,6 +152,16 @@ def leave_a_replay(url: str) -> None:
     values = {"key": WINDOW_KEY + "default", "value": msgspec.json.encode(kept).decode()}
     row = insert_into(meta).values(**values)
     write(make_engine(url), lambda connection: connection.execute(row))
+
+
+def make_stage(url: str, record: Record) -> None:
+    """Make a dead task a workflow of its own."""
+    row = {
+        "workflow_id": record.task_id, "stage": 0, "task_id": record.task_id, "state": "dead",
+        "missing": 0, "after": "[]", "next": "[]", "collects": 0, "shard_id": 3, "queue": "mail",
+        "name": "count", "payload": b"{}",
+    }  # fmt: skip
+    write(make_engine(url), lambda connection: connection.execute(insert_into(stage).values(**row)))
 
 
 def as_person(it: Served, caller: Caller) -> None:
@@ -255,6 +271,8 @@ async def test_a_caller_of_some_queues_reads_no_name_of_others(tmp_path: Path) -
         gone = f"{str(records[3].task_id)[:-4]}0000"
         for method, of_others, of_none in (
             ("GET", f"/v1/tasks/{records[3].task_id}", f"/v1/tasks/{gone}"),
+            ("GET", f"/v1/workflows/{records[3].task_id}", f"/v1/workflows/{gone}"),
+            ("POST", f"/v1/workflows/{records[3].task_id}/cancel", f"/v1/workflows/{gone}/cancel"),
             ("POST", "/v1/schedules/nightly/pause", "/v1/schedules/never/pause"),
         ):
             body = None if method == "GET" else {}

@@ -9,52 +9,28 @@ from pathlib import Path
 
 import pytest
 
-import late
-from late.concurrency import in_thread
 from late.control import workflows as control
 from late.control.views import StageView
 from late.model.access.rights import Caller
 from late.model.ids import new_id
-from late.outbox import connect
-from late.testing import drain
 from late.web.models import workflows
 from tests.unit.test_roles import as_person, person
 from tests.unit.web_kit import Page, fields_of, page
+from tests.unit.workflow_kit import Shop
 
 
-class Shop:
-    """An app with the queues `pay` and `mail`, beside the page of its database."""
+class Browsed(Shop):
+    """The shop beside the page of its database."""
 
     def __init__(self, it: Page) -> None:
+        super().__init__(it.url)
         self.page = it
-        self.broken = True
-        self.app = app = late.App(it.url, shards=4)
-
-        @app.task(queue="pay", retry=late.Retry(max_attempts=1))
-        def charge(number: int) -> None:
-            if self.broken:
-                raise ValueError("card declined")
-
-        @app.task(queue="mail")
-        def send(number: int) -> None: ...
-
-    def put(self, first: str, then: str = "send", *, side: int = 1, delay: float = 0) -> list[str]:
-        """Enqueue a few tasks side by side, and one behind them."""
-        task = self.app.tasks[first].options(delay=delay)
-        calls = [task.call(number) for number in range(side)]
-        with connect(self.app.url) as tx:
-            made = late.chord(calls, self.app.tasks[then].call(9))
-            ids: list[str] = self.app.enqueue_workflow(tx, made)
-        return ids
-
-    async def drain(self) -> None:
-        await in_thread(drain, self.app)
 
 
 @asynccontextmanager
-async def shop(folder: Path) -> AsyncIterator[Shop]:
+async def shop(folder: Path) -> AsyncIterator[Browsed]:
     async with page(folder) as it:
-        yield Shop(it)
+        yield Browsed(it)
 
 
 async def test_the_list_has_the_progress_of_each_and_those_of_a_state(

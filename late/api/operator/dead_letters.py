@@ -39,6 +39,8 @@ class Which(msgspec.Struct, forbid_unknown_fields=True, kw_only=True):
     since: Moment | None = None
     until: Moment | None = None
     error: Annotated[str, Meta(min_length=1, max_length=1_024)] | None = None
+    workflow: TaskIdText | None = None
+    """The id of any of its tasks."""
 
 
 class ListDead(Which, kw_only=True):
@@ -86,6 +88,7 @@ def _filter(ask: Ask[Any], role: Role) -> Filter:
         group=asked.group,
         task_id=asked.task_id,
         error=asked.error,
+        workflow=asked.workflow,
         since_us=None if asked.since is None else moment_us(asked.since),
         until_us=None if asked.until is None else moment_us(asked.until),
     )

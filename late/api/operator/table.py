@@ -10,12 +10,14 @@ from late.api.operator import (
     schedules,
     task_lists,
     tasks,
+    workflows,
 )
 from late.api.operator.operation import Operation
 
 OPERATIONS: tuple[Operation, ...] = (
     *tasks.OPERATIONS,
     *task_lists.OPERATIONS,
+    *workflows.OPERATIONS,
     *dead_letters.OPERATIONS,
     *knobs.OPERATIONS,
     *groups.OPERATIONS,
