@@ -16,11 +16,13 @@ from tests.unit.api_kit import Client
 ROLES = ("", "enqueue", "consume", "view", "operate", "narrow", "all")
 LOOK, CHANGE = {"view", "operate", "all"}, {"operate", "all"}
 PLAIN = ("", "queues", "targets", "groups", "shards", "tasks", "tasks?state=parked", "dead",
-         "schedules", "workers", "autoscaler", "cost", "celery", "login", "static/late.css",
-         "search?q=a", "nowhere", "shards/default/99999999999999999999")  # fmt: skip
+         "workflows", "schedules", "workers", "autoscaler", "cost", "celery", "login",
+         "static/late.css", "search?q=a", "nowhere",
+         "shards/default/99999999999999999999")  # fmt: skip
 OPEN = {"login", "static/late.css"}
 OF_QUEUES = {
-    "", "queues", "tasks", "tasks?state=parked", "dead", "schedules", "cost", "search?q=a",
+    "", "queues", "tasks", "tasks?state=parked", "workflows", "dead", "schedules", "cost",
+    "search?q=a",
 }  # fmt: skip
 """What a token for one queue sees, of its queue alone."""
 HIDDEN = "of-another-queue"

@@ -24,10 +24,21 @@ SCREENS = (
     "tasks?state=parked&key={}", "schedules?after={}", "dead?before={}",
     "dead?group={}", "dead?queue={}", "dead?name={}", "dead?reason={}", "dead?error={}",
     "?done=redriven&count={}&rate={}", "?done=paced&count=3&rate={}", "static/{}",
-    "targets?name={}", "search?q={}",
+    "targets?name={}", "search?q={}", "workflows/{}", "workflows?state={}", "workflows?name={}",
+    "workflows?after={}", "dead?workflow={}",
 )  # fmt: skip
 FORMS = {
-    "dead/redrive": ("group", "queue", "name", "reason", "error", "before", "limit", "rate"),
+    "dead/redrive": (
+        "group",
+        "queue",
+        "name",
+        "reason",
+        "error",
+        "workflow",
+        "before",
+        "limit",
+        "rate",
+    ),  # fmt: skip
     "dead/purge": ("group", "queue", "name", "reason", "error", "before", "limit", "confirm"),
     "tasks/cancel": ("state", "group", "queue", "key", "older", "id.x", "after"),
     "tasks/reschedule": ("state", "group", "name", "at", "rate"),
@@ -43,6 +54,7 @@ FORMS = {
     "schedules/{}/run": (),
     "queues/{}/knobs": (),
     "tasks/{}/cancel": ("group",),
+    "workflows/{}/cancel": (),
 }
 
 

@@ -58,6 +58,7 @@ def different(scene: Scene) -> list[str]:
         "", "queues", "queues/payments", "targets", "groups", "groups/reports", "shards",
         "shards/default/6", "tasks", f"tasks/{scene.dead[0]}?payload=1",
         f"tasks/{scene.parked[0]}", "dead?queue=payments&group=default", "tasks?state=parked",
+        "workflows", *(f"workflows/{each}" for each in scene.workflows), f"tasks/{scene.dead[3]}",
         "schedules", "workers", "conflicts", "autoscaler", "celery", "cost", "login",
         "search?q=a",
         "groups/nothing-here",
