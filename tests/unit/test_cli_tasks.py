@@ -339,7 +339,7 @@ def test_dead_letters_from_list_to_redrive(cli: Cli) -> None:
     assert cli.fine("show", mail.task_id, "--json").json["groups"][0]["state"] == "parked"
     done = cli.fine("dead", "purge", "--all", "--yes", "--json").json
     assert done == {
-        "count": 1, "dry_run": False, "task_ids": [bulk.task_id], "capped": False,
+        "count": 1, "dry_run": False, "task_ids": [bulk.task_id], "capped": False, "names": {},
     }  # fmt: skip
 
 
