@@ -27,19 +27,10 @@ SCREENS = (
     "targets?name={}", "search?q={}", "workflows/{}", "workflows?state={}", "workflows?name={}",
     "workflows?after={}", "dead?workflow={}",
 )  # fmt: skip
+LETTERS = ("group", "queue", "name", "reason", "error", "workflow", "before", "limit")
 FORMS = {
-    "dead/redrive": (
-        "group",
-        "queue",
-        "name",
-        "reason",
-        "error",
-        "workflow",
-        "before",
-        "limit",
-        "rate",
-    ),  # fmt: skip
-    "dead/purge": ("group", "queue", "name", "reason", "error", "before", "limit", "confirm"),
+    "dead/redrive": (*LETTERS, "rate"),
+    "dead/purge": (*LETTERS, "confirm"),
     "tasks/cancel": ("state", "group", "queue", "key", "older", "id.x", "after"),
     "tasks/reschedule": ("state", "group", "name", "at", "rate"),
     "tasks/redrive": ("state", "group", "id.x"),
