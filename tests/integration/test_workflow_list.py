@@ -15,6 +15,7 @@ from late.model.task import TaskId
 from late.outbox import connect
 from late.testing import drain
 from tests.integration.control_kit import rows
+from tests.unit.workflow_kit import next_ms
 
 
 @pytest.fixture
@@ -45,6 +46,7 @@ def control(url: str) -> Iterator[Control]:
 
 def put(app: late.App, first: str, *, delay: float = 0, on_failure: bool = False) -> list[TaskId]:
     """Enqueue two tasks of this name side by side, and one behind them."""
+    next_ms()
     task, work = app.tasks[first].options(delay=delay), app.tasks["work"]
     with connect(app.url) as tx:
         ids: list[TaskId] = app.enqueue_workflow(

@@ -10,6 +10,7 @@ from late.model.ids import new_id
 from late.outbox import connect
 from late.testing import drain
 from tests.unit.cli_kit import Cli
+from tests.unit.workflow_kit import next_ms
 
 broken = [True]
 
@@ -30,6 +31,7 @@ def app_of(cli: Cli) -> late.App:
 
 
 def put(app: late.App, first: str) -> list[late.TaskId]:
+    next_ms()
     with connect(app.url) as tx:
         ids: list[late.TaskId] = app.enqueue_workflow(
             tx, late.chain(app.tasks[first].call(1), app.tasks["ship"].call(2))

@@ -3,10 +3,19 @@ queue `mail` does not."""
 
 from __future__ import annotations
 
+import time
+
 import late
 from late.concurrency import in_thread
 from late.outbox import connect
 from late.testing import drain
+
+
+def next_ms() -> None:
+    """Wait until ids get another time: those of one millisecond stand in the order of shards."""
+    began = time.time_ns() // 1_000_000
+    while time.time_ns() // 1_000_000 <= began:
+        time.sleep(0.0005)
 
 
 class Shop:
@@ -26,6 +35,7 @@ class Shop:
 
     def put(self, first: str, *, side: int = 1, delay: float = 0) -> list[str]:
         """Enqueue a few tasks side by side, and `send` behind them."""
+        next_ms()
         task = self.app.tasks[first].options(delay=delay)
         calls = [task.call(number) for number in range(side)]
         with connect(self.app.url) as tx:
