@@ -354,7 +354,7 @@ class Moved(msgspec.Struct, frozen=True):
     capped: bool = False
     """True if a dry run stopped counting, and there are at least `count`."""
     names: dict[str, int] = {}
-    """How many there are of each name, most first; empty where the names were not read."""
+    """The number of those of each name, most first; empty where the names were not read."""
 
     @property
     def counted(self) -> Count:
