@@ -108,6 +108,7 @@ def random_command(world: World) -> None:
 
 @settings(max_examples=300, deadline=None, suppress_health_check=list(HealthCheck))
 @example(seed=902, keys=True, deaths=True)  # a cancel beside a row that moves to another due time
+@example(seed=26472812, keys=True, deaths=False)  # a start before the time of the insert, then held
 @given(seed=st.integers(0, 2**32), keys=st.booleans(), deaths=st.booleans())
 @Budget(3.0, floor=40).limit
 def test_commands_do_what_they_say_at_any_point(seed: int, keys: bool, deaths: bool) -> None:

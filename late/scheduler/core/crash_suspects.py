@@ -30,7 +30,7 @@ from collections import deque
 from collections.abc import Set as AbstractSet
 
 from late.clock import was_set_back
-from late.model.task import Suspect, TaskId
+from late.model.task import HELD_US, Suspect, TaskId
 from late.scheduler.events_effects import Care
 from late.scheduler.task_state import Entry
 from late.store.base import Lease
@@ -84,7 +84,9 @@ class CrashSuspects:
             return True
         assert self._taken_at_us is not None
         if entry.index is None:  # in the timer table, where what ran keeps its due time
-            return entry.postponed or entry.due_at_us <= self._taken_at_us
+            # But a row behind a key has none, and one that was asked for since the insert is lost.
+            held = entry.timer_key is not None and entry.timer_key[0] == HELD_US
+            return held or entry.postponed or entry.due_at_us <= self._taken_at_us
         return entry.index <= ENTRIES_MAX
 
     def is_wary_of(self, entry: Entry, until_us: int, now_us: int) -> bool:
