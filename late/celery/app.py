@@ -9,7 +9,8 @@ from fnmatch import fnmatchcase
 from typing import Any, Literal
 
 from late.app.app import App
-from late.celery import ids as own
+from late.celery.bases import HasTaskClass, class_of, follow
+from late.celery.control import Control
 from late.celery.exceptions import NotSupported
 from late.celery.modules import Modules
 from late.celery.rates import queue_with, rate_of
@@ -18,7 +19,6 @@ from late.celery.run import register
 from late.celery.settings import Settings, Source, read
 from late.celery.signature import Signature
 from late.celery.task import Task
-from late.celery.transactions import joined
 from late.errors import UnknownTask
 
 _REFUSED = {
@@ -29,13 +29,14 @@ _shared: list[Task] = []
 _apps: list[Celery] = []
 
 
-class Celery:
+class Celery(HasTaskClass):
     """Celery's app on a `late.App`. A worker runs its tasks: `late worker module:app`.
 
     Args:
         main: the name that replaces `__main__` in names of tasks.
         late_app: the app with the database.
         config_source, namespace: see `config_from_object`.
+        task_cls: the class that tasks without `base=` derive from, or its name; see `app.Task`.
         strict_typing: False lets tasks without `typing=` take calls that do not fit the function.
         settings: see `Settings.update`; `broker` and `backend` are Celery's names for two of them.
 
@@ -45,14 +46,17 @@ class Celery:
 
     def __init__(
         self, main: str | None = None, *, late_app: App, config_source: Source | None = None,
-        namespace: str | None = None, strict_typing: bool = True, **settings: Any,
+        namespace: str | None = None, task_cls: Any = None, strict_typing: bool = True,
+        **settings: Any,
     ) -> None:  # fmt: skip
         self.strict_typing = strict_typing
         self.main = main
         self.late_app = late_app
         self.on_conflict: Literal["existing", "reject"] = "existing"
         """The treatment of a `task_id` that another task has; see `TaskOptions`."""
-        self.tasks: dict[str, Task] = {}
+        self.tasks = {}
+        if (wanted := task_cls or self.task_cls) is not None:
+            self._base = class_of(wanted, "task_cls")
         self.conf = Settings(lambda: len(self.tasks))
         self._modules = Modules(self.conf)
         late_app.loaders.append(self.import_default_modules)
@@ -80,6 +84,16 @@ class Celery:
         """Take no shared tasks of later. It may be called twice."""
         if self in _apps:
             _apps.remove(self)
+
+    def set_current(self) -> None:
+        """Be the app that was made last: calls of shared tasks and `AsyncResult(id)` go to it."""
+        self.close()
+        _apps.append(self)
+        for task in _shared:
+            task.bound = self
+            follow(task, self.Task)
+
+    set_default = set_current
 
     def task(self, fn: Callable[..., Any] | None = None, /, **options: Any) -> Any:
         """Make a task of a function: `@app.task` or `@app.task(bind=True, ...)`.
@@ -210,42 +224,13 @@ class Celery:
         return self.tasks[name]
 
     def _add(self, task: Task) -> Task:
+        follow(task, self.Task)
         if task.serializer not in (None, "json"):
             raise NotSupported(f"{task.name}: serializer is json; pickle can run any code")
         register(task, self)
         self.tasks[task.name] = task
         task.bound = self
         return task
-
-
-class Control:
-    """`app.control`: what of Celery's remote control is here."""
-
-    def __init__(self, app: Celery) -> None:
-        self._app = app
-
-    def revoke(
-        self,
-        task_id: str | AsyncResult | Iterable[str | AsyncResult],
-        terminate: bool = False,
-        signal: str | None = None,
-    ) -> None:
-        """Let no attempt of these tasks start any more: they end as REVOKED.
-
-        It joins the transaction that is open, or else commits by itself. A task that has ended
-        does not change, and an attempt that runs goes on to its end.
-
-        Raises:
-            NotSupported: `terminate`. A thread cannot be ended from outside.
-        """
-        if terminate:
-            raise NotSupported("revoke(terminate=True): a running attempt is ended by time_limit,"
-                               " or by itself at soft_time_limit")  # fmt: skip
-        ids = [task_id] if isinstance(task_id, str | AsyncResult) else task_id
-        late_app = self._app.late_app
-        with joined(late_app, self._app.conf.late_django_database) as tx:
-            for found in map(str, ids):
-                late_app.cancel(tx, own.found(late_app, found) or found)
 
 
 def shared_task(fn: Callable[..., Any] | None = None, /, **options: Any) -> Any:
@@ -275,7 +260,7 @@ def build(function: Callable[..., Any], main: str | None, options: Mapping[str, 
         raise NotSupported(f"{function.__qualname__}: {option}: {_REFUSED[option]}")
     if inspect.iscoroutinefunction(function):
         raise NotSupported(f"{function.__qualname__}: a coroutine is a task of `late` itself")
-    base = given.pop("base", None) or Task
+    base = given.pop("base", None)
     bind = given.pop("bind", False)
     module = main if main and function.__module__ == "__main__" else function.__module__
     given["name"] = given.get("name") or f"{module}.{function.__name__}"
@@ -286,6 +271,8 @@ def build(function: Callable[..., Any], main: str | None, options: Mapping[str, 
         "__module__": function.__module__,
         "__name__": function.__name__,
         "__wrapped__": run,
+        "follows_app": base is None,
     }
-    made: Task = type(function.__name__, (base,), described | given)()
+    parent = class_of(base or Task, function.__qualname__)
+    made: Task = type(function.__name__, (parent,), described | given)()
     return made

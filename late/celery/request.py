@@ -36,6 +36,9 @@ class Request(msgspec.Struct):
     exhausted: bool = False
     """`retry` has said that no retries are left: `autoretry_for` does not find some again."""
 
+    wrapped: bool = False
+    """A class with its own `__call__` runs, and has not called that of `Task` yet."""
+
     @property
     def timelimit(self) -> tuple[float | None, float | None]:
         """The hard and the soft limit, in seconds."""

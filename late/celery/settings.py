@@ -139,7 +139,7 @@ def read(source: Source, namespace: str | None) -> dict[str, Any]:
     Raises:
         ImportError, AttributeError: `source` names nothing.
     """
-    found = _find(source) if isinstance(source, str) else source
+    found = find(source) if isinstance(source, str) else source
     if isinstance(found, Mapping):
         names, value_of, all_meant = list(found), found.__getitem__, True
     else:
@@ -159,7 +159,12 @@ def read(source: Source, namespace: str | None) -> dict[str, Any]:
     }
 
 
-def _find(name: str) -> object:
+def find(name: str) -> object:
+    """Return what `name` names: `module`, `module.name` or `module:name`.
+
+    Raises:
+        ImportError, AttributeError: it names nothing.
+    """
     module_name, colon, attribute = name.partition(":")
     if colon:
         return getattr(import_module(module_name), attribute)

@@ -64,12 +64,18 @@ class Task:
     """The function. A subclass defines it as a method."""
     bound: Any = None
     """The `Celery` that was the last to register the task."""
+    follows_app: ClassVar[bool] = False
+    """Its class derives from that of the app: a decorator without `base=` has made it."""
 
     def __repr__(self) -> str:
         return f"<@task: {self.name}>"
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
-        """Run the function here."""
+        """Run the function here. A class with its own `__call__` wraps each attempt by that."""
+        current = running.get()
+        if current is not None and current[0] is self and current[1].wrapped:
+            current[1].wrapped = False
+            return self.run(*args, **kwargs)  # `super().__call__`: the attempt has a request.
         token = running.set((self, Request(task=self.name, args=args, kwargs=kwargs)))
         try:
             return self.run(*args, **kwargs)
@@ -124,7 +130,7 @@ class Task:
 
     def delay(self, *args: Any, **kwargs: Any) -> Any:
         """Enqueue the task with these arguments, in the transaction that is open."""
-        return self.send(args, kwargs, {})
+        return self.apply_async(args, kwargs)
 
     def apply_async(self, args: Any = None, kwargs: Any = None, **options: Any) -> Any:
         """Enqueue the task in the transaction that is open, and return its `AsyncResult`.
@@ -309,11 +315,14 @@ class Task:
         """Run one attempt; raises what the task raises, and `Retry` for another one."""
         passed: tuple[type[BaseException], ...] = (Retry, Ignore, Reject, *self.dont_autoretry_for)
         automatic: tuple[type[BaseException], ...] = tuple(self.autoretry_for)
+        # As Celery's workers: its own `__call__` is left out, one of a subclass is called.
+        request.wrapped = type(self).__call__ is not Task.__call__
+        run = self if request.wrapped else self.run
         token = running.set((self, request))
         try:
             self.before_start(str(request.id), request.args, request.kwargs)
             try:
-                value = self.run(*request.args, **request.kwargs)
+                value = run(*request.args, **request.kwargs)
             except passed:
                 raise
             except automatic as error:
