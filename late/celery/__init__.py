@@ -9,6 +9,7 @@ task's calls to `late` and the others to Celery.
 from __future__ import annotations
 
 from late.celery.app import Celery, shared_task
+from late.celery.current import current_app, current_task, signature, subtask
 from late.celery.exceptions import (
     Ignore,
     MaxRetriesExceededError,
@@ -18,10 +19,11 @@ from late.celery.exceptions import (
     SoftTimeLimitExceeded,
     TaskRevokedError,
 )
-from late.celery.results import AsyncResult, EagerResult, GroupResult
-from late.celery.signature import Signature, chain, chord, group
+from late.celery.result import AsyncResult, EagerResult, GroupResult
+from late.celery.signatures import Signature, chain, chord, group
 from late.celery.task import Task
 from late.celery.transactions import NoTransaction, transaction
+from late.celery.utils import uuid
 
 __all__ = [
     "AsyncResult",
@@ -40,7 +42,12 @@ __all__ = [
     "TaskRevokedError",
     "chain",
     "chord",
+    "current_app",
+    "current_task",
     "group",
     "shared_task",
+    "signature",
+    "subtask",
     "transaction",
+    "uuid",
 ]

@@ -14,11 +14,11 @@ from late.celery.control import Control
 from late.celery.exceptions import NotSupported
 from late.celery.modules import Modules
 from late.celery.rates import queue_with, rate_of
-from late.celery.results import AsyncResult
+from late.celery.result import AsyncResult
 from late.celery.run import register
 from late.celery.settings import Settings, Source, read
-from late.celery.signature import Signature
-from late.celery.task import Task
+from late.celery.signatures import Signature
+from late.celery.task import Task, running_task
 from late.errors import UnknownTask
 
 _REFUSED = {
@@ -170,6 +170,11 @@ class Celery(HasTaskClass):
         """
         found: AsyncResult = self._named(name).send(args, kwargs, options)
         return found
+
+    @property
+    def current_task(self) -> Any:
+        """The task that runs here, or None."""
+        return running_task()
 
     def AsyncResult(self, id: str) -> AsyncResult:
         """Return the result of a task by its id."""

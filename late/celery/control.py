@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 from late.celery import ids as own
 from late.celery.exceptions import NotSupported
-from late.celery.results import AsyncResult
+from late.celery.result import AsyncResult
 from late.celery.transactions import joined
 
 if TYPE_CHECKING:

@@ -51,6 +51,7 @@ class Reject(Exception):
 
 
 SoftTimeLimitExceeded = SoftTimeLimit
+TimeoutError = TimeoutError  # Python's own: `AsyncResult.get` raises it.
 
 
 class TimeLimitExceeded(Exception):

@@ -26,8 +26,8 @@ from late.celery.exceptions import (
     Retry,
 )
 from late.celery.request import Request
-from late.celery.results import AsyncResult, EagerResult
-from late.celery.signature import Signature
+from late.celery.result import AsyncResult, EagerResult
+from late.celery.signatures import Signature
 from late.celery.values import to_json
 from late.errors import ConfigError, InvalidPolicy
 
@@ -35,6 +35,12 @@ _IGNORED = {"retry", "retry_policy", "serializer", "compression", "connection", 
 
 
 running: ContextVar[tuple[Any, Request] | None] = ContextVar("late_celery_request", default=None)
+
+
+def running_task() -> Any:
+    """Return the task that runs here, or None."""
+    found = running.get()
+    return None if found is None else found[0]
 
 
 class Task:
@@ -268,8 +274,8 @@ class Task:
 
     def retry(
         self,
-        args: None = None,
-        kwargs: None = None,
+        args: Any = None,
+        kwargs: Any = None,
         exc: BaseException | None = None,
         throw: bool = True,
         eta: datetime | None = None,
@@ -279,18 +285,24 @@ class Task:
     ) -> Retry:
         """Ask for another attempt: it ends this one. `max_retries` counts as in Celery.
 
+        Args:
+            args, kwargs: those of this attempt, if they are given: a retry has the same ones.
+
         Raises:
             Retry: always, without `throw=False`.
             The error `exc`, or MaxRetriesExceededError: no retries are left.
             NotSupported: other arguments, or more retries than the decorator allows.
         """
-        if args is not None or kwargs is not None:
-            raise NotSupported(f"{self.name}: a retry has the arguments of the task")
-        for option in sorted(name for name, value in options.items() if value is not None):
-            raise NotSupported(f"{self.name}: a retry keeps the task's {option}")
         request, allowed = self.request, self.allowed_retries
         if request.called_directly:
             raise exc or Retry("a task that was called directly can be retried", None, 0)
+        if [*(request.args if args is None else args)] != [*request.args] or (
+            kwargs is not None and kwargs != request.kwargs
+        ):
+            raise NotSupported(f"{self.name}: a retry has the arguments of the task: call it anew"
+                               " with other ones, and return")  # fmt: skip
+        for option in sorted(name for name, value in options.items() if value is not None):
+            raise NotSupported(f"{self.name}: a retry keeps the task's {option}")
         most = self.max_retries if max_retries is None else max_retries
         if allowed is not None and (most is None or most > allowed) and not request.is_eager:
             raise NotSupported(

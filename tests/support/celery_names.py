@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import asyncio
 import json
-import logging
 import os
 import pickle
 import re
@@ -22,16 +21,20 @@ from importlib.machinery import ModuleSpec
 from pathlib import Path
 from types import ModuleType, SimpleNamespace
 from typing import Any
-from uuid import uuid4
 
 import pytest
 
 import late
 from late.celery import app as apps
-from late.celery import exceptions, results, signals
+from late.celery import current_app, current_task, exceptions, signals, states
+from late.celery import signature as by_name
 from late.celery.app import Celery, shared_task
-from late.celery.signature import Chain, Chord, Group, Signature, chain, chord, group
+from late.celery.control import Control
+from late.celery.result import AsyncResult, EagerResult, GroupResult
+from late.celery.signatures import Chain, Chord, Group, Signature, chain, chord, group
 from late.celery.task import Request, Task
+from late.celery.utils import uuid
+from late.celery.utils.log import get_task_logger
 from late.config import WorkerConfig
 from late.errors import ConfigError
 from late.schema.migrate import upgrade
@@ -96,8 +99,6 @@ def _shared_task(*given: Any, **options: Any) -> Any:
     return make(given[0]) if given else make
 
 
-STATES = {name: name for name in ("PENDING", "STARTED", "SUCCESS", "FAILURE", "RETRY", "REVOKED",
-                                  "IGNORED", "REJECTED")}  # fmt: skip
 NAMES: dict[str, dict[str, Any]] = {
     "celery": {
         "Celery": StandIn,
@@ -107,21 +108,24 @@ NAMES: dict[str, dict[str, Any]] = {
         "chord": chord,
         "group": group,
         "shared_task": _shared_task,
-        "uuid": lambda: str(uuid4()),
+        "current_app": current_app,
+        "current_task": current_task,
+        "signature": by_name,
+        "uuid": uuid,
     },
     "celery.app.task": {"Task": Task},
     "celery.exceptions": {
         **{name: found for name, found in vars(exceptions).items() if isinstance(found, type)},
-        "TimeoutError": TimeoutError,
     },
     "celery.canvas": {"Signature": Signature, "chain": chain, "chord": chord, "group": group},
-    "celery.result": {"AsyncResult": results.AsyncResult, "EagerResult": results.EagerResult,
-                      "GroupResult": results.GroupResult},
+    "celery.result": {"AsyncResult": AsyncResult, "EagerResult": EagerResult,
+                      "GroupResult": GroupResult},
     "celery.signals": {
         name: found for name, found in vars(signals).items() if isinstance(found, signals.Signal)
     },
-    "celery.states": STATES,
-    "celery.utils.log": {"get_task_logger": logging.getLogger},
+    "celery.states": vars(states),
+    "celery.utils": {"uuid": uuid},
+    "celery.utils.log": {"get_task_logger": get_task_logger},
     "celery.utils.serialization": {"pickle": pickle},
     # Decorators of a module of tasks, at its top. What they decorate is of Celery's worker.
     "celery.worker.control": {
@@ -172,9 +176,9 @@ def _offers_nothing_else() -> None:
 
         return get
 
-    kinds = {Celery: "app", apps.Control: "app.control", Task: "task", Request: "request",
+    kinds = {Celery: "app", Control: "app.control", Task: "task", Request: "request",
              Signature: "signature", Chain: "chain", Group: "group", Chord: "chord",
-             results.AsyncResult: "result"}  # fmt: skip
+             AsyncResult: "result"}  # fmt: skip
     for kind, title in kinds.items():
         kind.__getattr__ = of(title)  # type: ignore[attr-defined]
 

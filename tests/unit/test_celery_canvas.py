@@ -10,7 +10,7 @@ import pytest
 import late
 from late import celery
 from late.celery import chain, chord, group
-from late.celery.signature import Signature
+from late.celery.signatures import Signature
 from late.errors import BatchTooLarge, InvalidTask
 from late.payload import codec as codecs
 from late.testing import drain

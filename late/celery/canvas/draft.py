@@ -14,7 +14,7 @@ from late.celery.canvas import steps as walk
 from late.celery.canvas.steps import CALLBACKS, Leaf, Side, Steps
 from late.celery.exceptions import NotSupported
 from late.celery.request import Request
-from late.celery.results import AsyncResult, EagerResult, GroupResult
+from late.celery.result import AsyncResult, EagerResult, GroupResult
 from late.celery.signals import Publication
 from late.celery.values import Failed
 from late.payload import codec as codecs

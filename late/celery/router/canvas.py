@@ -8,7 +8,7 @@ from uuid import uuid4
 
 from late.celery.canvas.steps import CALLBACKS, listed
 from late.celery.exceptions import NotSupported
-from late.celery.signature import Canvas, Chain, Chord, Group, Signature
+from late.celery.signatures import Canvas, Chain, Chord, Group, Signature
 
 
 def parts(call: Mapping[str, Any]) -> tuple[Any, ...]:

@@ -77,8 +77,14 @@ class AsyncResult(_Result):
             return "PENDING"
         return _STATES.get(self.app.late_app.handle(task_id).state(), "PENDING")
 
-    def get(self, timeout: float | None = None, propagate: bool = True) -> Any:
+    def get(
+        self, timeout: float | None = None, propagate: bool = True, *, interval: float = 0.5,
+        no_ack: bool = True, follow_parents: bool = True, disable_sync_subtasks: bool = True,
+    ) -> Any:  # fmt: skip
         """Wait for the end of the task, and return its value.
+
+        Args:
+            interval, no_ack, follow_parents, disable_sync_subtasks: Celery's, without an effect.
 
         Raises:
             TaskEnded: the task has failed. Without `propagate` it is returned instead.
@@ -135,6 +141,15 @@ class AsyncResult(_Result):
         except TimeoutError:
             return None
 
+    info = result
+
+    @property
+    def traceback(self) -> str | None:
+        """The last error of a task that has failed: its type, message and places in one line."""
+        task_id = ids.found(self.app.late_app, self.id)
+        found = None if task_id is None else self.app.late_app.handle(task_id).failure()
+        return None if found is None else found.error
+
     def revoke(self, terminate: bool = False, signal: str | None = None) -> None:
         """See `Control.revoke`."""
         self.app.control.revoke(self.id, terminate, signal)
@@ -189,7 +204,7 @@ class EagerResult(_Result):
     def state(self) -> str:
         return self._state
 
-    def get(self, timeout: float | None = None, propagate: bool = True) -> Any:
+    def get(self, timeout: float | None = None, propagate: bool = True, **_: Any) -> Any:
         """Return the value, or raise the task's error."""
         if propagate and isinstance(self.result, BaseException):
             raise self.result
@@ -246,7 +261,7 @@ class GroupResult:
         """Return the number of those that are done."""
         return sum(int(each.successful()) for each in self.results)
 
-    def get(self, timeout: float | None = None, propagate: bool = True) -> list[Any]:
+    def get(self, timeout: float | None = None, propagate: bool = True, **_: Any) -> list[Any]:
         """Wait for all, `timeout` seconds at most, and return their values in their order.
 
         Raises:

@@ -1,0 +1,20 @@
+"""`celery.states`: names of states. Here it is PENDING, SUCCESS, FAILURE, REVOKED or IGNORED."""
+
+from __future__ import annotations
+
+PENDING = "PENDING"
+"""It has not ended: it waits, runs, or waits for its retry."""
+RECEIVED = "RECEIVED"
+STARTED = "STARTED"
+SUCCESS = "SUCCESS"
+FAILURE = "FAILURE"
+REVOKED = "REVOKED"
+REJECTED = "REJECTED"
+RETRY = "RETRY"
+IGNORED = "IGNORED"
+
+READY_STATES = frozenset((SUCCESS, FAILURE, REVOKED))
+UNREADY_STATES = frozenset((PENDING, RECEIVED, STARTED, REJECTED, RETRY))
+EXCEPTION_STATES = frozenset((RETRY, FAILURE, REVOKED))
+PROPAGATE_STATES = frozenset((FAILURE, REVOKED))
+ALL_STATES = READY_STATES | UNREADY_STATES
