@@ -7,21 +7,26 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from late.celery.scan.features import ORDER, TABLE
+from late.celery.scan.features import TABLE
+from late.celery.scan.verdict import ORDER
 
 PAGE = Path(__file__).resolve().parent.parent / "docs" / "celery.md"
 BEGIN, END = "<!-- features -->", "<!-- end of features -->"
 TITLES = {
     "option": "Options of tasks",
     "self": "A task in its own body (`self`)",
+    "retry": "Keywords of `self.retry`",
+    "app": "The app, and keywords of `Celery(...)`",
     "apply_async": "Keywords of `apply_async` and `send_task`",
     "call": "Calls, results, workflows",
+    "result": "Attributes of results",
     "signal": "Signals",
     "argument": "Types of arguments",
     "setting": "Settings",
     "schedule": "Schedules",
     "exception": "Exceptions",
     "shape": "How a task is written",
+    "import": "Imports of the package `celery`",
 }
 
 

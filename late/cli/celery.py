@@ -37,12 +37,13 @@ def scan(
 
     The verdicts are for `late.celery` alone; with the router, what it lacks stays on Celery.
     `same`: it works as it is. `edit`: a line has to change. `unsupported`: it stays on Celery, or
-    is written anew. Source is read and not imported; with MODULE:APP the app is imported too, and
-    tasks that it has and the source does not show are listed.
+    is written anew. Source is read and not imported; with MODULE:APP the app is imported too, the
+    folder that holds its package is read, and tasks that the app has and the source does not show
+    are listed. They count as `edit`, and if no task is found at all the exit code is 1.
     """
     from late.celery.scan import report
-    from late.celery.scan.features import ORDER
     from late.celery.scan.registered import scan_app
+    from late.celery.scan.verdict import ORDER
 
     path = Path(target)
     if path.exists():
@@ -55,7 +56,8 @@ def scan(
         output.as_json(_document(found))
     else:
         _show(found, every=every)
-    if fail_on is not None and ORDER.index(found.worst) >= ORDER.index(fail_on):
+    failed = fail_on is not None and ORDER.index(found.worst) >= ORDER.index(fail_on)
+    if failed or (found.unseen and not found.tasks):
         raise typer.Exit(1)
 
 

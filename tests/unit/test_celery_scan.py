@@ -70,6 +70,7 @@ def test_tasks_are_found_with_what_they_use() -> None:
     assert features(found, "shop.send") == {
         "option.bind", "option.name", "option.max_retries", "option.rate_limit",
         "self.request.id", "self.request.retries", "self.request.delivery_info", "self.retry",
+        "retry.exc", "retry.countdown",
         "exception.SoftTimeLimitExceeded", "exception.Ignore",
     }  # fmt: skip
     assert {use.feature for use in found.others} == {

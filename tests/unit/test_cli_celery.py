@@ -46,7 +46,8 @@ def shop(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
     monkeypatch.chdir(tmp_path)
     monkeypatch.syspath_prepend(tmp_path)
     yield folder
-    for name in [each for each in sys.modules if each.partition(".")[0] == "shop"]:
+    own = ("shop", "make_celery", "mail_tasks", "library_tasks")
+    for name in [each for each in sys.modules if each.partition(".")[0] in own]:
         del sys.modules[name]
 
 
@@ -87,6 +88,58 @@ def test_the_exit_code_is_for_ci(cli: Cli, shop: Path, worst: str, code: int) ->
 def test_an_app_tells_of_tasks_that_the_source_does_not_show(cli: Cli, shop: Path) -> None:
     found = cli.fine("celery", "scan", "shop.main:app", "--json").json
     assert found["unseen"] == ["library.clean"]
+
+
+def test_an_app_finds_the_tasks_of_the_packages_beside_its_own(cli: Cli, shop: Path) -> None:
+    (shop.parent / "mail").mkdir()
+    (shop / "tasks.py").rename(shop.parent / "mail" / "tasks.py")
+    found = cli.fine("celery", "scan", "shop.main:app", "--json").json
+    assert [task["name"] for task in found["tasks"]] == ["mail.tasks.plain", "mail.tasks.slow"]
+
+
+def test_an_app_beside_the_package_with_its_tasks_finds_them(cli: Cli, shop: Path) -> None:
+    (shop.parent / "make_celery.py").write_text(APP)
+    found = cli.fine("celery", "scan", "make_celery:app", "--json").json
+    assert [task["name"] for task in found["tasks"]] == ["shop.tasks.plain", "shop.tasks.slow"]
+    assert found["unseen"] == ["library.clean"]
+
+
+OTHER = """
+class T: ...
+if not T:
+    from celery import shared_task
+    @shared_task
+    def plain(): ...
+"""
+OF_OTHERS = """
+import library_tasks, mail_tasks
+App.tasks = {f"{each.__module__}.plain": each for each in (library_tasks.T, mail_tasks.T)}
+"""
+
+
+def test_tasks_in_another_folder_are_read_too_and_those_of_installed_packages_are_not(
+    cli: Cli, shop: Path, tmp_path_factory: pytest.TempPathFactory, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    other, library = (tmp_path_factory.mktemp(name) for name in ("other", "library"))
+    for folder, name in ((other, "mail_tasks"), (library / "site-packages", "library_tasks")):
+        folder.mkdir(exist_ok=True)
+        (folder / f"{name}.py").write_text(OTHER)
+        monkeypatch.syspath_prepend(folder)
+    (shop / "main.py").write_text(APP + OF_OTHERS)
+    found = cli.fine("celery", "scan", "shop.main:app", "--json").json
+    assert "mail_tasks.plain" in [task["name"] for task in found["tasks"]]
+    assert found["unseen"] == ["library_tasks.plain"]
+
+
+def test_an_app_whose_tasks_are_not_found_is_no_success(cli: Cli, shop: Path) -> None:
+    (shop / "tasks.py").write_text("from celery import shared_task\n@shared_task\ndef plain(): ...")
+    assert cli("celery", "scan", "shop", "--fail-on", "edit").code == 0
+    assert cli("celery", "scan", "shop.main:app", "--fail-on", "edit").code == 1
+    assert cli("celery", "scan", "shop.main:app", "--fail-on", "unsupported").code == 0
+    (shop / "tasks.py").unlink()
+    result = cli("celery", "scan", "shop.main:app")
+    assert result.code == 1
+    assert "registered, and not found in the source: library.clean, shop.tasks" in result.out
 
 
 def test_an_app_in_a_folder_that_is_no_package_has_its_tasks_too(cli: Cli, shop: Path) -> None:

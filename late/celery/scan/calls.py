@@ -7,37 +7,24 @@ from collections.abc import Iterator, Mapping
 
 import msgspec
 
-from late.celery.scan.features import SCHEDULES, SIGNALS
+from late.celery.scan import refused
+from late.celery.scan.features import APP, RESULT, SCHEDULES, SIGNALS
+from late.celery.scan.finder import OTHER_BASE, Finder
+from late.celery.scan.names import (
+    CANVAS,
+    LINKS,
+    NOT_THERE,
+    OF_TASKS,
+    RESULTS,
+    SENDS,
+    SIGNATURES,
+    TYPED,
+    is_joined,
+    is_signature,
+    sends,
+)
 from late.celery.scan.project import Module
-from late.celery.scan.tasks import Finder, Task, Use
-
-SENDS = frozenset(("delay", "apply_async"))
-SIGNATURES = frozenset(("s", "si", "signature", "subtask"))
-LINKS = frozenset(("link", "link_error", "on_error"))
-OF_TASKS = SIGNATURES | {"apply", "chunks", "map", "starmap"}
-CANVAS = frozenset(
-    (
-        "chain",
-        "group",
-        "chord",
-        "chunks",
-        "xmap",
-        "xstarmap",
-        "signature",
-        "subtask",
-        "maybe_signature",
-    )
-)
-RESULTS = frozenset(
-    ("AsyncResult", "GroupResult", "ResultSet", "ResultBase", "EagerResult", "allow_join_result")
-)
-TYPED = {
-    "datetime.datetime.now": "datetime", "datetime.datetime.utcnow": "datetime",
-    "datetime.datetime": "datetime", "datetime.date.today": "datetime", "datetime.date": "datetime",
-    "django.utils.timezone.now": "datetime", "decimal.Decimal": "Decimal", "uuid.uuid4": "UUID",
-    "uuid.UUID": "UUID", "uuid.uuid1": "UUID",
-}  # fmt: skip
-"""Calls whose values are of types that JSON has not."""
+from late.celery.scan.tasks import Task, Use
 
 
 class Call(msgspec.Struct):
@@ -72,6 +59,7 @@ class CallFinder(ast.NodeVisitor):
         self._bodies = bodies
         self._inside: list[Task] = []
         self._after_commit = 0
+        self._results = refused.results_of(module)
         self._seen: set[ast.AST] = set()
         self._seen_parts: set[ast.AST] = set()
         self.calls: list[Call] = []
@@ -95,6 +83,8 @@ class CallFinder(ast.NodeVisitor):
         base, _, last = name.rpartition(".")
         if base.partition(".")[0] == "celery":
             self._of_celery(node, last)
+        if self._finder.makes_app(self._module, function):
+            self._of_app(node)
         if last == "on_commit":
             self._after_commit += 1
             self.generic_visit(node)
@@ -104,6 +94,7 @@ class CallFinder(ast.NodeVisitor):
 
     def _method(self, node: ast.Call, function: ast.Attribute) -> None:
         attribute, value = function.attr, function.value
+        self._refused(node, function)
         if attribute in SENDS:
             self._send(node, function)
         elif attribute in OF_TASKS and node not in self._seen and self._task(value) is not None:
@@ -114,9 +105,9 @@ class CallFinder(ast.NodeVisitor):
             self._finder.is_app(self._module, value) or self._task(value) is not None
         ):
             self._call("AsyncResult", node)
-        elif attribute in LINKS and _is_signature(value):
+        elif attribute in LINKS and is_signature(value):
             self._canvas(attribute, node)
-        elif attribute == "get" and self._inside and _sends(value):
+        elif attribute == "get" and self._inside and sends(value):
             self._call("get_in_task", node)
         elif attribute == "add_periodic_task":
             self._periodic(node)
@@ -125,8 +116,25 @@ class CallFinder(ast.NodeVisitor):
                 self._call(attribute if attribute in ("revoke", "inspect") else "control", node)
         elif attribute == "connect":
             self._signal(function)
-        elif self._finder.is_app(self._module, value) and attribute in ("connection", "pool"):
-            self._call(attribute, node)
+
+    def _refused(self, node: ast.Call, function: ast.Attribute) -> None:
+        attribute, value = function.attr, function.value
+        if attribute == "retry" and (task := self._task_here(value)) is not None:
+            for name in refused.of_retry(node, task.retries):
+                self._use("retry", name, node)
+        elif attribute == "revoke" and refused.is_terminate(node):
+            self._use("call", "revoke(terminate=True)", node)
+        elif attribute == "forget" and refused.is_result(value, self._results):
+            self._use("call", "forget", node)
+        for name in refused.of_canvas(self._finder, self._module, node, function):
+            self._use("call", name, node)
+
+    def _task_here(self, value: ast.expr) -> Task | None:
+        """Return the task whose body this is, if an expression names it."""
+        inside = self._inside[-1] if self._inside else None
+        if inside is None or not isinstance(value, ast.Name):
+            return None
+        return inside if value.id in inside.self_names or self._is_current(value) else None
 
     def _periodic(self, node: ast.Call) -> None:
         """`sender.add_periodic_task(30, task.s())`: the signature is no canvas."""
@@ -196,7 +204,20 @@ class CallFinder(ast.NodeVisitor):
         elif last in SCHEDULES:
             self._use("schedule", last, node)
 
+    def _of_app(self, node: ast.Call) -> None:
+        """`Celery(...)`: keywords that are no settings, and the class of its tasks."""
+        for keyword in node.keywords:
+            name, value = keyword.arg or "**", keyword.value
+            if name in APP:
+                self._use("app", name, value)
+            if name == "task_cls" and self._finder.is_other_class(self._module, value):
+                self._use("option", OTHER_BASE, value)
+
     def visit_Attribute(self, node: ast.Attribute) -> None:
+        if node.attr in NOT_THERE and self._is_app(node.value):
+            self._use("app", node.attr, node)
+        if node.attr in RESULT and refused.is_result(node.value, self._results):
+            self._use("result", node.attr, node)
         if node not in self._seen and node.attr in SENDS and self._task(node.value) is not None:
             self._call(node.attr, node, node.value)  # handed to somebody who calls it
         if isinstance(node.ctx, ast.Load):
@@ -215,14 +236,18 @@ class CallFinder(ast.NodeVisitor):
         if not isinstance(value, ast.Name) or node in self._seen_parts:
             return
         self._seen_parts.update(each for each in ast.walk(node) if each is not node)
-        current = self._resolve(value) in ("celery.current_task", "celery._state.current_task")
-        if current or (self._inside and value.id in self._inside[-1].self_names):
+        if self._is_current(value) or (self._inside and value.id in self._inside[-1].self_names):
             name = ".".join(path[:2]) if path[0] == "request" else path[0]
             self._use("self", name, node)
 
+    def _is_current(self, node: ast.expr) -> bool:
+        return self._resolve(node) in (
+            "celery.current_task", "celery._state.current_task", "late.celery.current_task",
+        )  # fmt: skip
+
     def visit_BinOp(self, node: ast.BinOp) -> None:
         first = not isinstance(node.left, ast.BinOp)  # once for `a | b | c`
-        if first and isinstance(node.op, ast.BitOr) and _is_joined(node):
+        if first and isinstance(node.op, ast.BitOr) and is_joined(node):
             self._canvas("chain", node)
         self.generic_visit(node)
 
@@ -256,6 +281,12 @@ class CallFinder(ast.NodeVisitor):
     def _resolve(self, node: ast.expr | None) -> str | None:
         return self._finder.project.resolve(self._module, node)
 
+    def _is_app(self, node: ast.expr) -> bool:
+        """Return whether it is an app; `self.app` is one in a task alone."""
+        if isinstance(node, ast.Attribute) and node.attr == "app" and not self._inside:
+            return self._resolve(node) in self._finder.apps
+        return self._finder.is_app(self._module, node)
+
     def _task(self, node: ast.expr | None) -> Task | None:
         """Return the task that an expression names, if it is one of the project."""
         if self._inside and isinstance(node, ast.Name) and node.id in self._inside[-1].self_names:
@@ -269,23 +300,3 @@ class CallFinder(ast.NodeVisitor):
                 name = self._finder.project.resolve(self._module, each.func) or ""
                 if name in TYPED:
                     yield TYPED[name]
-
-
-def _is_joined(node: ast.BinOp) -> bool:
-    return any(map(_is_signature, (node.left, node.right)))
-
-
-def _is_signature(node: ast.expr) -> bool:
-    return (
-        isinstance(node, ast.Call)
-        and isinstance(node.func, ast.Attribute)
-        and node.func.attr in SIGNATURES
-    )
-
-
-def _sends(node: ast.expr) -> bool:
-    return (
-        isinstance(node, ast.Call)
-        and isinstance(node.func, ast.Attribute)
-        and node.func.attr in SENDS
-    )

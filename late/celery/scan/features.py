@@ -2,23 +2,13 @@
 
 from __future__ import annotations
 
-from typing import Literal, NamedTuple
+from late.celery.scan.setting_features import PREFIXES, SETTINGS
+from late.celery.scan.twins import IMPORTS, imported
+from late.celery.scan.verdict import BEAT, BROKER, REMOTE, Feature
 
-Verdict = Literal["same", "edit", "unsupported"]
-ORDER: tuple[Verdict, ...] = ("same", "edit", "unsupported")
-"""From the best to the worst."""
-
-
-class Feature(NamedTuple):
-    """One part of Celery's interface."""
-
-    verdict: Verdict
-    note: str = ""
-    """The reason, or what to do."""
-    silent: bool = False
-    """True if it goes on without an error, and means something else."""
-
-
+_EVENTS = "events are metrics and logs here"
+_OF_INSIDE = "it is of Celery's inside"
+_LEAVE = "leave it out"
 _CANVAS = "from `late.celery`: one workflow, in your transaction"
 _FIXED = "a workflow does not change once it has begun: call the next task in the one before"
 _LINK = "of a task alone, or of the last one of a chain"
@@ -27,11 +17,7 @@ _ERRBACK = (
 )
 _MAPS = "make a group of calls, or let one task go through the list"
 _INSIDE = "it is of Celery's inside: a canvas sets it"
-_LEAKS = "`process_memory_mb` replaces a worker whose handlers leak"
-_BROKER = "there is no broker: the tasks are rows of the database"
 _SIGNATURE = "a call as a value"
-_BEAT = "`late celery beat` reads it"
-_REMOTE = "operate with `late status`, `late cancel`, `late queue`, or the page"
 
 OPTIONS: dict[str, Feature] = {
     "name": Feature("same"),
@@ -49,6 +35,13 @@ OPTIONS: dict[str, Feature] = {
     "soft_time_limit": Feature("same"),
     "time_limit": Feature("same", "what it ends is repeated within max_retries", silent=True),
     "base": Feature("same"),
+    "base of another package": Feature(
+        "unsupported", "the class does not derive from Celery's in this source: write it anew"
+    ),
+    "Request": Feature("unsupported", _OF_INSIDE),
+    "Strategy": Feature("unsupported", _OF_INSIDE),
+    "__call__": Feature("same", "around each attempt"),
+    "apply_async": Feature("same", "a canvas goes past it", silent=True),
     "acks_late": Feature("same", "always so: a task runs again after the death of its worker"),
     "reject_on_worker_lost": Feature("same", "always so"),
     "acks_on_failure_or_timeout": Feature("same", "no effect: a failed task is a dead letter"),
@@ -68,8 +61,8 @@ OPTIONS: dict[str, Feature] = {
     "trail": Feature("same", "no effect"),
     "**": Feature("edit", "computed options: see what they are"),
     "abstract": Feature("same"),
-    "exchange": Feature("edit", _BROKER),
-    "routing_key": Feature("edit", _BROKER),
+    "exchange": Feature("edit", BROKER),
+    "routing_key": Feature("edit", BROKER),
     "run_every": Feature("edit", "make a schedule with `@app.schedule`"),
     "after_return": Feature("same"),
     "on_failure": Feature("same"),
@@ -104,7 +97,7 @@ ATTRIBUTES: dict[str, Feature] = {
     ),
     "request.errbacks": Feature("unsupported", "not there: `late show` has the workflow of a task"),
     "request.correlation_id": Feature("edit", "use `request.id`"),
-    "request.reply_to": Feature("edit", _BROKER),
+    "request.reply_to": Feature("edit", BROKER),
     "retry": Feature("same"),
     "name": Feature("same"),
     "app": Feature("same"),
@@ -122,11 +115,27 @@ ATTRIBUTES: dict[str, Feature] = {
     "replace": Feature("unsupported", _FIXED),
     "add_to_chord": Feature("unsupported", _FIXED),
     "chunks": Feature("unsupported", _MAPS),
-    "push_request": Feature("unsupported", "it is of Celery's inside"),
-    "pop_request": Feature("unsupported", "it is of Celery's inside"),
-    "request_stack": Feature("unsupported", "it is of Celery's inside"),
     "subtask": Feature("same", _SIGNATURE),
-}
+    "map": Feature("unsupported", _MAPS),
+    "starmap": Feature("unsupported", _MAPS),
+    "send_event": Feature("edit", _EVENTS),
+    "OperationalError": Feature("edit", BROKER),
+} | {
+    name: Feature("edit", "an attribute only where the decorator states it")
+    for name in (
+        "abstract", "acks_late", "acks_on_failure", "acks_on_failure_or_timeout",
+        "acks_on_timeout", "reject_on_worker_lost", "resultrepr_maxsize", "retry_on_worker_lost",
+        "send_events", "store_eager_result", "store_errors_even_if_ignored", "throws",
+        "track_started", "trail",
+    )
+} | {
+    name: Feature("unsupported", _OF_INSIDE)
+    for name in (
+        "Request", "Strategy", "add_around", "add_trail", "annotate", "bind", "from_config",
+        "on_bound", "on_replace", "pop_request", "push_request", "request_stack", "shadow_name",
+        "signature_from_request", "start_strategy", "subtask_from_request",
+    )
+}  # fmt: skip
 """Attributes of a task, as `self` in a bound one."""
 
 CALL_OPTIONS: dict[str, Feature] = {
@@ -152,12 +161,12 @@ CALL_OPTIONS: dict[str, Feature] = {
     "retry": Feature("same", "no effect: the row is part of your transaction"),
     "retry_policy": Feature("same", "no effect: the row is part of your transaction"),
     "shadow": Feature("edit", "leave it out"),
-    "exchange": Feature("edit", _BROKER),
-    "routing_key": Feature("edit", _BROKER),
+    "exchange": Feature("edit", BROKER),
+    "routing_key": Feature("edit", BROKER),
     "producer": Feature("same", "no effect"),
     "connection": Feature("same", "no effect"),
-    "publisher": Feature("edit", _BROKER),
-    "router": Feature("edit", _BROKER),
+    "publisher": Feature("edit", BROKER),
+    "router": Feature("edit", BROKER),
     "stamped_headers": Feature("edit", "use `headers`"),
     "**": Feature("edit", "computed keywords: see what they are"),
     "replaced_task_nesting": Feature("unsupported", _INSIDE),
@@ -190,13 +199,17 @@ CALLS: dict[str, Feature] = {
     "ResultBase": Feature("edit", "use the kinds of result"),
     "EagerResult": Feature("same"),
     "allow_join_result": Feature("edit", "leave it out: nothing forbids it here"),
-    "control": Feature("edit", _REMOTE),
-    "inspect": Feature("edit", _REMOTE),
+    "control": Feature("edit", REMOTE),
+    "inspect": Feature("edit", REMOTE),
     "revoke": Feature("same", "without `terminate`"),
-    "amqp": Feature("unsupported", _BROKER),
-    "connection": Feature("unsupported", _BROKER),
-    "pool": Feature("unsupported", _BROKER),
-    "events": Feature("edit", "events are metrics and logs here"),
+    "revoke(terminate=True)": Feature(
+        "edit", "nothing ends a thread from outside: leave `terminate` out, set a `time_limit`"
+    ),
+    "forget": Feature("edit", "leave it out: a result goes after `result_expires`"),
+    "link_error of a group": Feature(
+        "edit", "give it to the body of a chord, or catch the error in the task"
+    ),
+    "task_id in a canvas": Feature("edit", "a task of a canvas has no task_id"),
     "on_commit": Feature(
         "same", "with the router; `late.celery` raises NoTransaction: call it in the transaction"
     ),
@@ -233,66 +246,9 @@ TYPES: dict[str, Feature] = {
 }  # fmt: skip
 """Types of arguments."""
 
-SETTINGS: dict[str, Feature] = {
-    "task_always_eager": Feature("same"),
-    "task_eager_propagates": Feature("same"),
-    "task_default_queue": Feature("same"),
-    "task_ignore_result": Feature("same"),
-    "task_time_limit": Feature("same"),
-    "task_soft_time_limit": Feature("same"),
-    "task_routes": Feature("same", "by name and pattern; no router functions"),
-    "timezone": Feature("same"),
-    "enable_utc": Feature("same", "always so"),
-    "task_acks_late": Feature("same", "always so"),
-    "task_reject_on_worker_lost": Feature("same", "always so"),
-    "task_serializer": Feature("same", "JSON alone"),
-    "result_serializer": Feature("same", "JSON alone"),
-    "event_serializer": Feature("edit", "leave it out"),
-    "accept_content": Feature("same", "JSON alone"),
-    "result_expires": Feature("same", "for the results of all tasks"),
-    "beat_schedule": Feature("same", _BEAT),
-    "beat_scheduler": Feature("edit", "schedules are rows of the database"),
-    "imports": Feature("same"),
-    "include": Feature("same"),
-    "task_queues": Feature("edit", "queues need no declaration"),
-    "task_create_missing_queues": Feature("edit", "queues need no declaration"),
-    "task_default_priority": Feature("edit", "state it at the tasks"),
-    "task_queue_max_priority": Feature("edit", "leave it out"),
-    "task_default_rate_limit": Feature("edit", "set the knob `rate` of the queue"),
-    "task_annotations": Feature("edit", "state it at the tasks, or by knobs of the queue"),
-    "task_track_started": Feature("edit", "leave it out: `late show` tells"),
-    "task_publish_retry": Feature("edit", "leave it out: the row is part of your transaction"),
-    "task_publish_retry_policy": Feature("edit", "leave it out"),
-    "task_store_errors_even_if_ignored": Feature("edit", "leave it out"),
-    "worker_concurrency": Feature("edit", "LATE_CONCURRENCY, or --concurrency"),
-    "worker_prefetch_multiplier": Feature("edit", "leave it out"),
-    "worker_max_tasks_per_child": Feature("edit", _LEAKS),
-    "worker_max_memory_per_child": Feature("edit", _LEAKS),
-    "worker_send_task_events": Feature("edit", "leave it out: see the metrics"),
-    "task_send_sent_event": Feature("edit", "leave it out: see the metrics"),
-    "worker_hijack_root_logger": Feature("edit", "leave it out: late leaves logging alone"),
-    "worker_pool": Feature("edit", "`def` handlers run in threads, or with `process=True`"),
-    "broker_url": Feature("edit", _BROKER),
-    "result_backend": Feature("edit", "results are rows of the database"),
-}
-"""Settings in their lower-case names; those that begin alike have one entry in `PREFIXES`."""
-PREFIXES: dict[str, Feature] = {
-    "broker_": Feature("edit", _BROKER),
-    "result_": Feature("edit", "results are rows of the database"),
-    "redis_": Feature("edit", _BROKER),
-    "cache_": Feature("edit", "results are rows of the database"),
-    "database_": Feature("edit", "results are rows of the database"),
-    "mongodb_": Feature("edit", "results are rows of the database"),
-    "beat_": Feature("edit", "schedules are rows of the database"),
-    "worker_": Feature("edit", "see `late worker --help`"),
-    "event_": Feature("edit", "see the metrics"),
-    "control_": Feature("edit", _REMOTE),
-    "task_": Feature("edit", "state it at the tasks"),
-    "security_": Feature("edit", "see docs/security.md"),
-}
 SCHEDULES: dict[str, Feature] = {
-    "crontab": Feature("same", _BEAT),
-    "schedule": Feature("same", _BEAT),
+    "crontab": Feature("same", BEAT),
+    "schedule": Feature("same", BEAT),
     "solar": Feature("unsupported", "no schedule follows the sun"),
     "periodic_task": Feature("edit", "make a schedule with `@app.schedule`"),
     "add_periodic_task": Feature("edit", "call it in the module of the app, on no signal"),
@@ -311,9 +267,86 @@ SHAPES: dict[str, Feature] = {
     "wrapper": Feature("edit", "made by a decorator of the project: change that one decorator"),
     "nested": Feature("edit", "defined inside of a function: workers find tasks by import"),
     "lambda": Feature("unsupported", "give the function a name"),
+    "async def": Feature("edit", "make it a task of `late` itself, which runs coroutines"),
     "generator": Feature("unsupported", "a task cannot be a generator"),
 }
 """The ways to write a task."""
+
+RESULT: dict[str, Feature] = {
+    "traceback": Feature("same", "one line: the type, the message and the places"),
+    "info": Feature("same"),
+    "children": Feature("edit", "keep the results that you start"),
+    "date_done": Feature("edit", "see `late show`"),
+} | {
+    name: Feature("edit", "use `get`, `state`, `result`, `parent`")
+    for name in (
+        "build_graph", "collect", "get_leaf", "graph", "iterdeps", "maybe_reraise", "maybe_throw",
+        "on_ready", "then",
+    )
+}  # fmt: skip
+"""Attributes of results."""
+RETRY: dict[str, Feature] = {
+    name: Feature("same")
+    for name in ("exc", "throw", "eta", "countdown", "max_retries")
+} | {
+    "args": Feature("edit", "the same ones alone: call the task anew with others, and return"),
+    "kwargs": Feature("edit", "the same ones alone: call the task anew with others, and return"),
+    "max_retries above": Feature("edit", "give the decorator as many"),
+    "**": Feature("edit", "computed keywords: see what they are"),
+}  # fmt: skip
+"""Keywords of `self.retry`. A retry has all others from its task."""
+APP: dict[str, Feature] = {
+    name: Feature("same")
+    for name in (
+        "task", "tasks", "conf", "Task", "task_cls", "send_task", "signature", "AsyncResult",
+        "control", "autodiscover_tasks", "config_from_object", "config_source", "namespace",
+        "register_task", "add_periodic_task", "set_default", "set_current", "close", "main",
+        "current_task", "strict_typing",
+    )
+} | {
+    name: Feature("edit", "do it in the module of the app")
+    for name in (
+        "on_after_configure", "on_after_finalize", "on_after_fork", "on_configure", "on_init",
+    )
+} | {
+    name: Feature("edit", _LEAVE)
+    for name in (
+        "autofinalize", "config_source_silent", "configured", "control_cls", "either", "finalize",
+        "finalized", "fixups", "loader", "loader_cls", "oid", "prepare_config", "registry_cls",
+        "set_as_current", "setup_security", "steps", "thread_oid", "user_options",
+    )
+} | {
+    name: Feature("edit", "start `late worker`")
+    for name in ("Worker", "WorkController", "start", "worker_main")
+} | {
+    name: Feature("unsupported", BROKER)
+    for name in (
+        "amqp", "amqp_cls", "broker_connection", "connection", "connection_for_read",
+        "connection_for_write", "connection_or_acquire", "default_connection", "default_producer",
+        "pool", "producer_or_acquire", "producer_pool", "select_queues",
+    )
+} | {
+    "Beat": Feature("edit", "there is no beat process: workers fire schedules"),
+    "GroupResult": Feature("edit", "of a call of a group; no id, no `save` and `restore`"),
+    "ResultSet": Feature("edit", "read the results one by one"),
+    "**": Feature("edit", "computed keywords: see what they are"),
+    "add_defaults": Feature("edit", "use `conf.update`"),
+    "annotations": Feature("edit", "state it at the tasks, or by knobs of the queue"),
+    "backend": Feature("unsupported", "there is no result backend: use AsyncResult"),
+    "backend_cls": Feature("unsupported", "there is no result backend: use AsyncResult"),
+    "changes": Feature("edit", "give the settings by their names"),
+    "config_from_cmdline": Feature("edit", "use `config_from_object`"),
+    "config_from_envvar": Feature("edit", "use `config_from_object(os.environ[...])`"),
+    "events": Feature("edit", _EVENTS),
+    "events_cls": Feature("edit", _EVENTS),
+    "gen_task_name": Feature("edit", "state `name=` at the task"),
+    "log": Feature("edit", "set logging up in the module of the app"),
+    "log_cls": Feature("edit", "set logging up in the module of the app"),
+    "now": Feature("edit", "use `datetime.now(UTC)`"),
+    "timezone": Feature("edit", "read `conf.timezone`"),
+    "uses_utc_timezone": Feature("edit", "it is always so"),
+}  # fmt: skip
+"""Attributes of an app, and keywords of `Celery(...)` that are no settings."""
 
 TABLE: dict[str, dict[str, Feature]] = {
     "option": OPTIONS,
@@ -326,6 +359,10 @@ TABLE: dict[str, dict[str, Feature]] = {
     "schedule": SCHEDULES,
     "exception": EXCEPTIONS,
     "shape": SHAPES,
+    "retry": RETRY,
+    "result": RESULT,
+    "app": APP,
+    "import": IMPORTS,
 }
 _UNKNOWN = {
     "option": Feature("same", "no option of Celery: an attribute of the task"),
@@ -333,19 +370,19 @@ _UNKNOWN = {
     "apply_async": Feature("edit", "not known: late.celery refuses it"),
     "signal": Feature("unsupported", "no such signal here"),
     "exception": Feature("edit", "not known here"),
+    "retry": Feature("edit", "a retry has it from the task: leave it out"),
+    "app": Feature("unsupported", _OF_INSIDE),
+    "result": Feature("edit", "use `get`, `state`, `result`, `parent`"),
 }
 
 
 def feature(kind: str, name: str) -> Feature:
     """Return what becomes of `name`, of one of the kinds of `TABLE`."""
+    if kind == "import":
+        return imported(name)
     found = TABLE[kind].get(name)
     if found is None and kind == "setting":
         found = next((f for prefix, f in PREFIXES.items() if name.startswith(prefix)), None)
     if found is None and kind == "self" and name.startswith("request."):
         return Feature("edit", "not of the request here")
     return found or _UNKNOWN.get(kind, Feature("edit", "not known"))
-
-
-def worst(verdicts: list[Verdict]) -> Verdict:
-    """Return the worst of them; `same` if there are none."""
-    return max(verdicts, key=ORDER.index, default="same")

@@ -45,6 +45,8 @@ class Module:
         self._package = parts if package else parts[:-1]
         self.imports: dict[str, str] = {}
         """Local name -> dotted name, wherever in the file it is imported."""
+        self.imported: list[tuple[str, int]] = []
+        """The dotted names that are imported, each with its line."""
         self.defined = {each for node in tree.body for each in _bound(node)}
         self.classes: list[ast.ClassDef] = []
         self.assigned: list[ast.Assign] = []
@@ -67,6 +69,7 @@ class Module:
 
     def _import(self, node: ast.Import) -> None:
         for alias in node.names:
+            self.imported.append((alias.name, node.lineno))
             if alias.asname:
                 self.imports[alias.asname] = alias.name
             else:
@@ -80,7 +83,9 @@ class Module:
             base = ".".join([*above, *([base] if base else [])])
         for alias in node.names:
             if alias.name != "*":
-                self.imports[alias.asname or alias.name] = f"{base}.{alias.name}".lstrip(".")
+                name = f"{base}.{alias.name}".lstrip(".")
+                self.imported.append((name, node.lineno))
+                self.imports[alias.asname or alias.name] = name
 
     def dotted(self, node: ast.expr | None) -> str | None:
         """Return the dotted name of an expression such as `tasks.send.delay`, or None."""
@@ -149,10 +154,11 @@ class Project:
         return None if dotted is None else self.origin(dotted)
 
 
-def read(root: Path) -> Project:
-    """Read a folder or one file. Nothing is imported."""
+def read(*roots: Path) -> Project:
+    """Read folders or files. Nothing is imported."""
     modules, unreadable = [], []
-    for path in sorted(_files(root)):
+    found = [(root, path) for root in roots for path in sorted(_files(root))]
+    for root, path in found:
         shown = os.path.relpath(path, root) if root.is_dir() else path.name
         try:
             text = _text(path)

@@ -9,10 +9,14 @@ from pathlib import Path
 import msgspec
 
 from late.celery.scan.calls import Call, CallFinder
-from late.celery.scan.features import ORDER, Verdict, feature, worst
+from late.celery.scan.features import feature
+from late.celery.scan.finder import Finder
 from late.celery.scan.project import Project, Unreadable, read
-from late.celery.scan.settings import configs_of, settings_of
-from late.celery.scan.tasks import Finder, Task, Use, tasks_of
+from late.celery.scan.refused import imports_of
+from late.celery.scan.settings import settings_of
+from late.celery.scan.sources import Sources
+from late.celery.scan.tasks import Task, Use, tasks_of
+from late.celery.scan.verdict import ORDER, Verdict, worst
 
 
 class Missing(msgspec.Struct, frozen=True):
@@ -105,6 +109,7 @@ class Scan(msgspec.Struct):
         """The worst verdict of all, settings included."""
         every = [*self.verdicts().values(), *(use.verdict for use in self.others)]
         every += [use.verdict for call in self.calls for use in call.uses]
+        every += ["edit" for _ in self.unseen]  # Nobody knows what they use.
         return worst(every)
 
 
@@ -133,10 +138,11 @@ def scan_project(project: Project) -> Scan:
     by_path = {task.function: task for task in found}
     calls: list[Call] = []
     others: list[Use] = []
-    configs = frozenset(c for module in project.modules for c in configs_of(finder, module))
+    sources = Sources(finder)
     for module in project.modules:
         visitor = CallFinder(finder, module, by_path, bodies[module.path])
         visitor.visit(module.tree)
         calls += visitor.calls
-        others += [*visitor.uses, *settings_of(finder, module, configs)]
+        others += [*visitor.uses, *settings_of(finder, module, sources)]
+        others += [Use("import", name, module.path, at) for name, at in imports_of(finder, module)]
     return Scan(found, calls, others, project.unreadable)

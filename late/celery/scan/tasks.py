@@ -7,29 +7,11 @@ from collections.abc import Iterator
 
 import msgspec
 
-from late.celery.scan.features import OPTIONS, Verdict, feature, worst
-from late.celery.scan.project import Module, Project
-
-DECORATORS = frozenset(
-    (
-        "celery.shared_task",
-        "celery.app.shared_task",
-        "celery.task",
-        "celery.task.task",
-        "celery.task.periodic_task",
-        "celery.decorators.task",
-        "celery.decorators.periodic_task",
-        "celery.current_app.task",
-        "late.celery.shared_task",
-    )
-)
-TASK_CLASSES = frozenset(
-    ("celery.Task", "celery.app.task.Task", "celery.task.Task", "celery.task.base.Task",
-     "celery.task.PeriodicTask", "celery.current_app.Task", "late.celery.Task")
-)  # fmt: skip
-APPS = frozenset(("celery.Celery", "celery.app.base.Celery", "celery.current_app"))
-ROUTERS = frozenset(("late.celery.router.Router", "late.celery.router.router.Router"))
-APP_NAMES = ("app", "celery", "celery_app", "capp", "current_app")
+from late.celery.scan.features import OPTIONS, feature
+from late.celery.scan.finder import OTHER_BASE, Finder
+from late.celery.scan.project import Module
+from late.celery.scan.refused import UNKNOWN, retries_of
+from late.celery.scan.verdict import Verdict, worst
 
 Function = ast.FunctionDef | ast.AsyncFunctionDef | ast.Lambda
 
@@ -67,107 +49,12 @@ class Task(msgspec.Struct):
     uses: list[Use] = msgspec.field(default_factory=list)
     self_names: tuple[str, ...] = ()
     """By which its body names the task itself."""
+    retries: float = 3
+    """The most retries that the source allows: infinite, or `refused.UNKNOWN`."""
 
     @property
     def verdict(self) -> Verdict:
         return worst([use.verdict for use in self.uses])
-
-
-class Finder:
-    """Knows which expressions are apps, decorators and task classes in a project."""
-
-    def __init__(self, project: Project) -> None:
-        self.project = project
-        self.apps: set[str] = set()
-        self.wrappers: set[str] = set()
-        """Decorators of the project that make tasks."""
-        self.bases: set[str] = set()
-        """Classes of the project that derive from Celery's."""
-        self.uses_celery = False
-        for module in project.modules:
-            origins = set(module.imports.values())
-            packages = ("celery.", "late.celery.")
-            self.uses_celery |= any(f"{name}.".startswith(packages) for name in origins)
-            self._find_apps(module)
-        for _ in range(3):  # a base class of a base class
-            for module in project.modules:
-                self._find_bases(module)
-        for _ in range(2):
-            for module in project.modules:
-                self._find_wrappers(module)
-
-    def is_app(self, module: Module, node: ast.expr) -> bool:
-        """Return whether an expression is an app of Celery."""
-        found = self.project.resolve(module, node)
-        if found is None:
-            return isinstance(node, ast.Call) and self._last(module, node) == "get_current_app"
-        if found in self.apps or found in APPS:
-            return True
-        base, _, last = found.rpartition(".")
-        if found.partition(".")[0] == "celery":
-            return last in APP_NAMES
-        if last == "app" and isinstance(node, ast.Attribute) and _is_self(node.value):
-            return True  # `self.app` of a bound task
-        known = self.project.module(base) is not None if base else True
-        looks = "celery" in last.lower() or (not known and "celery" in base.lower())
-        return self.uses_celery and last.lower().endswith(APP_NAMES) and looks
-
-    def decorates(self, module: Module, node: ast.expr) -> str | None:
-        """Return how a decorator makes a task: `celery`, `wrapper`; or None."""
-        target = node.func if isinstance(node, ast.Call) else node
-        found = self.project.resolve(module, target)
-        if found in DECORATORS:
-            return "celery"
-        if found is not None and found in self.wrappers:
-            return "wrapper"
-        if isinstance(target, ast.Attribute) and target.attr in ("task", "periodic_task"):
-            return "celery" if self.is_app(module, target.value) else None
-        return None
-
-    def is_task_class(self, module: Module, node: ast.expr) -> bool:
-        """Return whether an expression is Celery's class of tasks, or one derived from it."""
-        found = self.project.resolve(module, node)
-        if found in TASK_CLASSES or found in self.bases:
-            return True
-        return (
-            isinstance(node, ast.Attribute)
-            and node.attr == "Task"
-            and self.is_app(module, node.value)
-        )
-
-    def _last(self, module: Module, node: ast.Call) -> str:
-        return (module.dotted(node.func) or "").rpartition(".")[2]
-
-    def _find_apps(self, module: Module) -> None:
-        for node in module.assigned:
-            if not isinstance(node.value, ast.Call):
-                continue
-            made = self.project.resolve(module, node.value.func) or ""
-            # Also `make_celery(app)`.
-            if made in ROUTERS or "celery" in made.rpartition(".")[2].lower():
-                for target in node.targets:
-                    name = module.dotted(target)
-                    if name is not None:
-                        self.apps.add(name if "." in name else f"{module.name}.{name}")
-
-    def _find_bases(self, module: Module) -> None:
-        for node in module.classes:
-            if any(self.is_task_class(module, base) for base in node.bases):
-                self.bases.add(f"{module.name}.{node.name}")
-
-    def _find_wrappers(self, module: Module) -> None:
-        """A function of a module that calls a decorator of tasks on what it was given."""
-        for node in module.tree.body:
-            if not isinstance(node, ast.FunctionDef):
-                continue
-            given = None
-            for call in _calls(node):
-                maker = call.func if isinstance(call.func, ast.Call) else call
-                if self.decorates(module, maker) is None:
-                    continue
-                given = given or _parameters(node)
-                if _passes_on(call, given):
-                    self.wrappers.add(f"{module.name}.{node.name}")
 
 
 def tasks_of(finder: Finder, module: Module) -> Iterator[tuple[Task, ast.AST]]:
@@ -217,9 +104,11 @@ def _decorated(
         task.uses.append(Use("shape", "wrapper", module.path, decorator.lineno))
     if around:
         task.uses.append(Use("shape", around[-1], module.path, node.lineno))
+    if isinstance(node, ast.AsyncFunctionDef):
+        task.uses.append(Use("shape", "async def", module.path, node.lineno))
     if any(isinstance(each, ast.Yield | ast.YieldFrom) for each in _own(node)):
         task.uses.append(Use("shape", "generator", module.path, node.lineno))
-    bound = _options(task, decorator, module) if isinstance(decorator, ast.Call) else False
+    bound = _options(task, decorator, finder, module) if isinstance(decorator, ast.Call) else False
     names = [node.name]
     parameters = [*node.args.posonlyargs, *node.args.args]
     if (bound or how == "wrapper") and parameters and (bound or parameters[0].arg == "self"):
@@ -248,6 +137,8 @@ def _class(finder: Finder, module: Module, node: ast.ClassDef, owner: str) -> Ta
     told = name.value if isinstance(name, ast.Constant) and isinstance(name.value, str) else None
     task = Task(told or function, function, module.path, node.lineno, self_names=("self",))
     task.uses.append(Use("shape", "class", module.path, node.lineno))
+    if "max_retries" in values:
+        task.retries = retries_of(values["max_retries"])
     for option in [*values, *methods]:
         if option in OPTIONS:
             task.uses.append(Use("option", option, module.path, node.lineno))
@@ -270,11 +161,11 @@ def _called(finder: Finder, module: Module, node: ast.Call, around: tuple[str, .
     if isinstance(function, ast.Lambda):
         task.uses.append(Use("shape", "lambda", module.path, node.lineno))
     assert isinstance(maker, ast.Call)
-    _options(task, maker, module)
+    _options(task, maker, finder, module)
     return task
 
 
-def _options(task: Task, call: ast.Call, module: Module) -> bool:
+def _options(task: Task, call: ast.Call, finder: Finder, module: Module) -> bool:
     """Note the options of a decorator; return whether the task is bound."""
     bound = False
     for keyword in call.keywords:
@@ -284,6 +175,12 @@ def _options(task: Task, call: ast.Call, module: Module) -> bool:
         bound |= name == "bind" and constant is not False
         if name == "name" and isinstance(constant, str):
             task.name = constant
+        if name == "base":
+            task.uses += _base(finder, module, value)
+        if name == "max_retries":
+            task.retries = retries_of(value)
+        if name == "retry_kwargs":
+            task.retries = UNKNOWN
         if name == "serializer" and constant not in ("json", None):
             task.uses.append(Use("argument", "pickle", module.path, value.lineno))
     first = call.args[0] if call.args else None
@@ -292,10 +189,11 @@ def _options(task: Task, call: ast.Call, module: Module) -> bool:
     return bound
 
 
-def _passes_on(call: ast.Call, given: set[str]) -> bool:
-    """Return whether `shared_task(**options)(function)` and the like is made of parameters."""
-    passed = [*call.args, *(each.value for each in call.keywords if each.arg is None)]
-    return any(isinstance(each, ast.Name) and each.id in given for each in passed)
+def _base(finder: Finder, module: Module, value: ast.expr) -> Iterator[Use]:
+    if finder.is_other_class(module, value):
+        yield Use("option", OTHER_BASE, module.path, value.lineno)
+    elif finder.project.resolve(module, value) in finder.senders:
+        yield Use("option", "apply_async", module.path, value.lineno)
 
 
 def _own(node: ast.AST) -> Iterator[ast.AST]:
@@ -304,24 +202,3 @@ def _own(node: ast.AST) -> Iterator[ast.AST]:
         if not isinstance(child, Function):
             yield child
             yield from _own(child)
-
-
-def _parameters(node: ast.FunctionDef) -> set[str]:
-    found = set()
-    for each in ast.walk(node):
-        if isinstance(each, ast.FunctionDef | ast.AsyncFunctionDef | ast.Lambda):
-            arguments = each.args
-            every = [*arguments.posonlyargs, *arguments.args, *arguments.kwonlyargs]
-            every += [one for one in (arguments.vararg, arguments.kwarg) if one is not None]
-            found |= {one.arg for one in every}
-            if each is not node and not isinstance(each, ast.Lambda):
-                found.add(each.name)
-    return found
-
-
-def _calls(node: ast.AST) -> Iterator[ast.Call]:
-    return (each for each in ast.walk(node) if isinstance(each, ast.Call))
-
-
-def _is_self(node: ast.expr) -> bool:
-    return isinstance(node, ast.Name) and node.id in ("self", "cls", "task", "sender")
