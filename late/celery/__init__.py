@@ -9,6 +9,7 @@ task's calls to `late` and the others to Celery.
 from __future__ import annotations
 
 from late.celery.app import Celery, shared_task
+from late.celery.blocks import NotCommitted
 from late.celery.current import current_app, current_task, signature, subtask
 from late.celery.exceptions import (
     Ignore,
@@ -22,7 +23,7 @@ from late.celery.exceptions import (
 from late.celery.result import AsyncResult, EagerResult, GroupResult
 from late.celery.signatures import Signature, chain, chord, group
 from late.celery.task import Task
-from late.celery.transactions import NoTransaction, transaction
+from late.celery.transactions import NoTransaction, OutsideTransaction, transaction
 from late.celery.utils import uuid
 
 __all__ = [
@@ -33,7 +34,9 @@ __all__ = [
     "Ignore",
     "MaxRetriesExceededError",
     "NoTransaction",
+    "NotCommitted",
     "NotSupported",
+    "OutsideTransaction",
     "Reject",
     "Retry",
     "Signature",

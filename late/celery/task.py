@@ -188,6 +188,7 @@ class Task:
             return send([self.signature(args, kwargs, **options)])
         conf = self.app.conf
         if conf.task_always_eager:
+            transactions.tell_of_none(self.app, self.name)
             named = options.get("task_id")
             return self.apply(args, kwargs, throw=conf.task_eager_propagates, task_id=named)
         args, kwargs = list(args or ()), dict(kwargs or {})

@@ -3,17 +3,23 @@
 from __future__ import annotations
 
 import sys
+import warnings
 from collections.abc import Awaitable, Callable, Iterator
 from contextlib import contextmanager
 from contextvars import ContextVar
 from typing import Any
 
 from late.app.app import App
+from late.celery.blocks import Block
 from late.celery.exceptions import NotSupported
 from late.errors import InvalidTask
 from late.outbox.connections import begin
 
-_open: ContextVar[Any] = ContextVar("late_celery_transaction", default=None)
+_open: ContextVar[Block | None] = ContextVar("late_celery_transaction", default=None)
+
+
+class OutsideTransaction(UserWarning):
+    """A task was called with `task_always_eager`, where a real call would need a transaction."""
 
 
 class NoTransaction(InvalidTask):
@@ -25,12 +31,19 @@ def transaction(tx: Any) -> Iterator[Any]:
     """Let calls in this block join `tx`: a Session, connection or transaction of a sync driver.
 
     It neither begins nor commits anything. A task exists if and only if `tx` commits.
+
+    Raises:
+        NotCommitted: at the end of the block, of a session or connection of SQLAlchemy: a task was
+            called after a commit in the block, and there was no other commit since.
     """
-    token = _open.set(tx)
+    block = Block(tx, _open.get())
+    token = _open.set(block)
     try:
         yield tx
     finally:
         _open.reset(token)
+        block.close()
+    block.check()
 
 
 def current(alias: str) -> Any:
@@ -39,9 +52,9 @@ def current(alias: str) -> Any:
     Args:
         alias: the database of Django whose atomic block counts.
     """
-    found = _open.get()
-    if found is not None:
-        return found
+    block = _open.get()
+    if block is not None:
+        return block.tx
     django = sys.modules.get("django.db")
     if django is None or not sys.modules["django.conf"].settings.configured:
         return None
@@ -72,11 +85,30 @@ def write(app: Any, name: str, insert: Callable[[Any], Any]) -> Any:
             " transaction.atomic() of Django, or set late_outside_transaction='open'"
         )
     found = insert(tx)
+    if (block := _open.get()) is not None:
+        block.note(name)
     if isinstance(found, Awaitable):
         getattr(found, "close", lambda: None)()
         raise NotSupported(f"{name}: an async transaction takes `await task.enqueue(tx)` of a task"
                            " of `late`; nothing was enqueued")  # fmt: skip
     return found
+
+
+def tell_of_none(app: Any, name: str) -> None:
+    """Warn of a call that runs here at once, and would raise `NoTransaction` in production.
+
+    Args:
+        app: the `Celery` whose settings apply.
+        name: the task.
+    """
+    conf = app.conf
+    if conf.late_outside_transaction != "open" and current(conf.late_django_database) is None:
+        warnings.warn(
+            f"{name}: no transaction is open. With task_always_eager it runs; without, the call"
+            " raises NoTransaction",
+            OutsideTransaction,
+            stacklevel=5,
+        )
 
 
 @contextmanager
@@ -89,6 +121,8 @@ def joined(app: App, alias: str) -> Iterator[Any]:
     tx = current(alias)
     if tx is not None:
         yield tx
+        if (block := _open.get()) is not None:
+            block.note("revoke")
         return
     with begin(app.url) as own:
         yield own

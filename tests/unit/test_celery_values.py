@@ -154,7 +154,7 @@ def test_routes_and_limits_reach_the_task() -> None:
 
 
 def test_eager_calls_run_here_with_their_retries() -> None:
-    app = made(task_always_eager=True)
+    app = made(task_always_eager=True, late_outside_transaction="open")
     seen: list[int] = []
 
     @app.task(bind=True, max_retries=2)

@@ -118,8 +118,10 @@ def send(steps: Steps) -> Result:
     """Enqueue a canvas, or run it here with `task_always_eager`; see `Task.apply_async`."""
     if not steps:
         return GroupResult([])
-    conf = next(walk.leaves(steps)).type.app.conf
+    first = next(walk.leaves(steps)).type
+    conf = first.app.conf
     if conf.task_always_eager:
+        transactions.tell_of_none(first.app, first.name)
         return run_here(steps, throw=conf.task_eager_propagates)
     return Draft(steps).send()
 
