@@ -35,7 +35,8 @@ def scan(
 ) -> None:
     """Tell of each Celery task whether it works with `late.celery`, and what stands in its way.
 
-    The verdicts are for `late.celery` alone; with the router, what it lacks stays on Celery.
+    The verdicts are for `late.celery` alone. With the router a task or a call with an option that
+    it lacks stays on Celery; what a function uses in its body fails on the side of late.
     `same`: it works as it is. `edit`: a line has to change. `unsupported`: it stays on Celery, or
     is written anew. Source is read and not imported; with MODULE:APP the app is imported too, the
     folder that holds its package is read, and tasks that the app has and the source does not show
@@ -171,7 +172,10 @@ def _show(found: Scan, *, every: bool) -> None:
     counts = found.counts()
     told = ", ".join(f"{counts[verdict]} {verdict}" for verdict in counts)
     typer.echo(f"{len(found.tasks)} tasks: {told}; {len(found.calls)} calls")
-    typer.echo("verdicts for late.celery alone: with the router, what it lacks stays on Celery")
+    typer.echo("verdicts for late.celery alone: with the router, a task or call with an option that"
+               " it lacks stays on Celery")  # fmt: skip
+    typer.echo("what a function uses in its body (self, retry) fails on late: edit it before the"
+               " first percent")  # fmt: skip
     if every:
         verdicts = found.verdicts()
         output.table(

@@ -76,8 +76,14 @@ def ramp(
         output.as_json(changes[0] if patterns == names[:1] else {"changes": changes})
     else:
         _tell(turned, dry_run=dry_run)
+    reasons = {each.task: ", ".join(sorted(each.unsupported)) for each in found}
     for name in names:
-        if able is not None and name not in able and _share(turned[name].after):
+        if able is None or name in able or not _share(turned[name].after):
+            continue
+        if name in routed:
+            why = reasons.get(name) or "it has something that late does not support"
+            output.note(f"{name} stays on Celery, whatever its share is: {why}")
+        else:
             output.note(f"no live worker of late runs {name}: its calls wait until one does")
 
 

@@ -21,6 +21,7 @@ from late.celery.exceptions import NotSupported
 from late.celery.ids import found
 from late.celery.router import canvas as canvases
 from late.celery.router.attempts import DUE, Attempts, record
+from late.celery.router.control import Control
 from late.celery.router.flags import Client, FlagShares
 from late.celery.router.message import Message, pack, unpack
 from late.celery.router.settings import Followed
@@ -66,6 +67,7 @@ class Router:
         self._followed = Followed(self.late, celery_app, given)
         knobs = Shares(lambda: late_app.url)  # In a test run of Django it changes.
         self.shares = knobs if flags is None else FlagShares(flags, knobs)
+        self.control = Control(self)
 
     def __repr__(self) -> str:
         return f"<Router {len(self.late.tasks)} tasks on {self.late!r}>"

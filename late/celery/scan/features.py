@@ -201,7 +201,7 @@ CALLS: dict[str, Feature] = {
     "allow_join_result": Feature("edit", "leave it out: nothing forbids it here"),
     "control": Feature("edit", REMOTE),
     "inspect": Feature("edit", REMOTE),
-    "revoke": Feature("same", "without `terminate`"),
+    "revoke": Feature("same", "without `terminate`; with the router by `router.control`"),
     "revoke(terminate=True)": Feature(
         "edit", "nothing ends a thread from outside: leave `terminate` out, set a `time_limit`"
     ),
