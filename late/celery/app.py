@@ -23,7 +23,10 @@ from late.errors import UnknownTask
 
 _REFUSED = {
     "pydantic": "annotate the parameters of a task of `late` itself",
-}
+} | dict.fromkeys(
+    ("lane", "limit_key", "process", "result_ttl", "transaction", "unique_key"),
+    "a setting of tasks of `late` itself: `@queue.task`, on the app that late_app= is",
+)
 _LONG = {"broker": "broker_url", "backend": "result_backend"}
 _shared: list[Task] = []
 _apps: list[Celery] = []

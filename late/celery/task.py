@@ -30,8 +30,10 @@ from late.celery.result import AsyncResult, EagerResult
 from late.celery.signatures import Signature
 from late.celery.values import to_json
 from late.errors import ConfigError, InvalidPolicy
+from late.model.validation import queue as queue_name
 
-_IGNORED = {"retry", "retry_policy", "serializer", "compression", "connection", "producer"}
+_IGNORED = {"retry", "retry_policy", "serializer", "compression", "connection", "producer",
+            "add_to_parent", "argsrepr", "kwargsrepr"}  # fmt: skip
 
 
 running: ContextVar[tuple[Any, Request] | None] = ContextVar("late_celery_request", default=None)
@@ -199,8 +201,13 @@ class Task:
         return AsyncResult(task_id, self.app)
 
     def queue_for(self, options: Mapping[str, Any]) -> str:
-        """Return the queue of a call with these options."""
-        return str(options.get("queue") or self.app.queue_of(self))
+        """Return the queue of a call with these options.
+
+        Raises:
+            InvalidName: no queue can have that name.
+        """
+        given = options.get("queue")
+        return queue_name(str(given)) if given else str(self.app.queue_of(self))
 
     @property
     def is_bound(self) -> bool:
@@ -248,7 +255,7 @@ class Task:
         """
         known = {"queue", "priority", "headers", "countdown", "eta", "expires", "task_id"}
         for option in sorted(given.keys() - known - _IGNORED):
-            if given[option] is not None:
+            if given[option] is not None and not (option in CALLBACKS and not given[option]):
                 raise NotSupported(f"{self.name}: apply_async({option}=...) does not exist here:"
                                    " docs/celery-tasks.md")  # fmt: skip
         found: dict[str, Any] = {"headers": given.get("headers")}
@@ -257,6 +264,8 @@ class Task:
         elif given.get("eta") is not None:
             found["at"] = self._moment(given["eta"])
         expires = given.get("expires", self.expires)
+        if isinstance(expires, int | float) and expires <= 0:
+            expires = datetime.now(UTC)  # It has expired already, as with Celery.
         found["expires"] = self._moment(expires) if isinstance(expires, datetime) else expires
         priority = given.get("priority", self.priority)
         if priority is not None:

@@ -173,7 +173,7 @@ class Router:
     ) -> tuple[Task | None, str | None]:
         """Return the task of `late`, or the reason why there is none."""
         # A base class of Celery's tasks needs Celery's worker.
-        if options.get("base") is not None:
+        if options.get("base") is not None or _is_own_class(self.celery_app):
             return None, "base"
         if not is_name(PREFIX + options["name"]):
             return None, "name"
@@ -303,6 +303,12 @@ def _order_name(prefix: str, task: str) -> str:
         return name
     plain = re.sub(r"[^A-Za-z0-9._:-]+", "-", name)[:110]
     return f"{plain}-{crc32(task.encode()):08x}"
+
+
+def _is_own_class(celery_app: Any) -> bool:
+    """Return whether the tasks of an app have a class of the service: `task_cls=`, `app.Task`."""
+    kinds = getattr(getattr(celery_app, "Task", None), "__mro__", (object,))
+    return any(not f"{kind.__module__}.".startswith(("celery.", "builtins.")) for kind in kinds)
 
 
 def _due(options: Mapping[str, Any], called: datetime) -> datetime:

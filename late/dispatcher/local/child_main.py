@@ -143,6 +143,7 @@ def _finder(app: str | None, modules: tuple[str, ...]) -> Callable[[Run], Handle
     if app is not None:
         module, _, attribute = app.partition(":")
         found = getattr(import_module(module), attribute or "app")
+        found = getattr(found, "late_app", found)  # A `Celery` or a `Router` carries one.
         _open_resources(found)
         tasks = found.tasks
         return lambda run: cast(Handler, tasks[run.attempt.record.name])
