@@ -23,7 +23,7 @@ class Totals(NamedTuple):
     """Background tasks under way, by pool."""
 
 
-def totals_of(cores: Iterable[ShardCore]) -> Totals:
+def totals_of(cores: Iterable[ShardCore], now_us: int) -> Totals:
     """Add up what `cores` have under way."""
     repeated, marking, below = 0, 0, Counter[str]()
     care: Care = "trial"
@@ -34,5 +34,5 @@ def totals_of(cores: Iterable[ShardCore]) -> Totals:
         suspects = core.state.suspects
         if suspects.marked:
             marking += suspects.marking
-            care = suspects.restricted(care)
+            care = suspects.restricted(care, now_us)
     return Totals(repeated, marking, care, below)

@@ -409,7 +409,7 @@ class Scheduler:
                         if name in below:
                             below[name] -= count - had.get(name, 0)
                     room -= state.suspects.marking - marking
-                    care = state.suspects.restricted(care)
+                    care = state.suspects.restricted(care, now_us)
                     ready = ready or state.can_start(background=self._background[LOCAL_POOL] > 0)
                     if asyncio.get_running_loop().time() >= ends_s:
                         wake_us = min(wake_us, state.wake_us)
@@ -428,7 +428,7 @@ class Scheduler:
         """
         # Asked at the last moment: after a pause of the process the answer is no at once.
         trusted = self._trusted()
-        repeated, marking, care, below = totals_of(self.cores.values())
+        repeated, marking, care, below = totals_of(self.cores.values(), now_us)
         # The brake: what has run and is not in the journal would run again after a kill. A slow
         # database slows the work down instead of making that number large. What was parked without
         # having run does not count: nothing would start while a jam of thousands is written.

@@ -359,7 +359,7 @@ def unmarked() -> None:
 
 def trial_in_a_crowd() -> None:
     """Suspects run beside whatever else is marked."""
-    replace(CrashSuspects, "restricted", lambda self, care: "trial")
+    replace(CrashSuspects, "restricted", lambda self, care, now_us: "trial")
     replace(
         CrashSuspects,
         "next_trial",

@@ -113,8 +113,7 @@ class World:
         """Died under its mark, and no attempt of it has ended since."""
         self.running: list[Attempt] = []
         self.answers: list[tuple[Event, int]] = []  # (event, epoch) on their way to the core
-        self.arrived = 0
-        """What the journal has counted as enqueued."""
+        self.arrived = 0  # as the journal has counted
         self.last = Settlement("", "g", ShardId(0), 0, Epoch(0), "", Cursor(""), ())
         self.out: Settlement | None = None
         self.applied_out = False
@@ -126,10 +125,10 @@ class World:
     # -- producers
 
     def enqueue(
-        self, name: str = "job", payload: bytes = b"{}", queue: str = "q",
-        headers: str | None = None, **options: object,
-    ) -> TaskId:  # fmt: skip
-        """Commit one task."""
+        self, name: str = "job", payload: bytes = b"{}", queue: str = "q", **options: object
+    ) -> TaskId:
+        """Commit one task; `headers` are a text among the options."""
+        headers = options.pop("headers", None)
         number = len(self.log) + 1
         task_id = TaskId(f"a{number:05d}")
         text = msgspec.json.encode(Options(**options)).decode() if options else None  # type: ignore[arg-type]
@@ -281,7 +280,7 @@ class World:
         marks = {s.task_id for s in self.last.suspects if s.running}
         assert task_id not in self.tainted or task_id in marks, "started without its mark"
         self.tainted.discard(task_id)  # an attempt of its own will end, or this owner dies
-        others = {other.record.task_id for other in self.running}
+        others = {each.record.task_id for each in self.running} - self.core.state.suspects.long
         if task_id in marks:
             assert not others & self.suspected, "marked beside a trial"
             assert task_id not in self.suspected or not others & marks, "a trial beside others"
@@ -327,7 +326,7 @@ class World:
 
     def grant(self, slots: int, background: int | None = None) -> None:
         """Room for so many, and for so many more of the background; None: it may have all."""
-        care = self.core.state.suspects.restricted("trial")  # as the loop over all shards says it
+        care = self.core.state.suspects.restricted("trial", self.now_us)
         rooms = {pool: self.asked.get(pool, 0) for pool in self.pools}
         began = len(self.running)
         below = {} if background is None else {"local": background}

@@ -31,6 +31,7 @@ LOW = '{"priority":-1}'
 def nothing_ahead(monkeypatch: pytest.MonkeyPatch) -> None:
     """However fast this machine is."""
     monkeypatch.setattr("late.scheduler.read_ahead.READAHEAD_MAX", 0)
+    monkeypatch.setattr("late.scheduler.scheduler.TURN_S", 60.0)
 
 
 class FullSlots(Slots):

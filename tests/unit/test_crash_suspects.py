@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from late.model.task import Cursor, Epoch, ShardId, Suspect, TaskId
-from late.scheduler.core.crash_suspects import ENTRIES_MAX, CrashSuspects
+from late.scheduler.core.crash_suspects import ENTRIES_MAX, TRIAL_US, CrashSuspects
 from late.scheduler.task_state import from_parked, from_record
 from late.store.base import Lease
 from late.store.common.suspects import inherited, suspects_of, suspects_text
@@ -230,3 +230,35 @@ def test_a_clock_that_is_behind_by_a_slow_answer_brings_no_mark() -> None:
     entry.index = ENTRIES_MAX + 1
     lease = Lease("g", ShardId(0), "me", Epoch(2), 1, Cursor(""), (), {}, taken_at_us=SECOND)
     assert not CrashSuspects(lease).is_wary_of(entry, SECOND, now_us)
+
+
+def test_a_trial_that_does_not_end_holds_the_others_up_for_a_minute() -> None:
+    """Two workers died while six tasks ran. One of these hangs, and the others are innocent."""
+    world = World()
+    ids = [world.enqueue() for _ in range(6)]
+    world.read_page()
+    for _ in range(2):
+        world.grant(6)
+        world.write()
+        world.acknowledge()
+        assert len(world.running) == 6
+        world.take_over()
+        while world.answers:
+            world.answer()
+    begun: dict[str, int] = {}
+    for _ in range(600):
+        world.grant(4)
+        world.write()
+        world.acknowledge()
+        for attempt in list(world.running):
+            begun.setdefault(attempt.record.task_id, world.now_us)
+            if attempt.record.task_id != ids[0]:
+                world.finish(attempt)
+        world.now_us += SECOND // 4
+    assert begun.keys() == set(ids)
+    [first, second, *_] = [begun[each] for each in ids]
+    assert TRIAL_US <= second - first <= TRIAL_US + SECOND
+    assert max(begun.values()) <= second + 2 * SECOND, "one after the other again"
+    assert [attempt.record.task_id for attempt in world.running] == ids[:1]
+    world.take_over()
+    world.drain()

@@ -259,7 +259,10 @@ async def test_what_goes_ahead_is_handed_over_by_the_half_and_of_one_shard(
     assert len({attempt.record.shard_id for attempt in slots.got}) == 1
 
 
-async def test_a_consumer_gets_the_highest_priority_of_all_shards() -> None:
+async def test_a_consumer_gets_the_highest_priority_of_all_shards(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(scheduling, "TURN_S", 60.0)
     pool = Consumers()
     scheduler = made(Slots(), SHARDS, {"n": Policy(target="pull:q")}, pools={"pull:q": pool})
     for shard in SHARDS:

@@ -8,7 +8,8 @@ death names no task, and the next ones narrow it down:
    written by the settlements, a few tasks at a time; nothing else waits for it.
 2. If this worker dies as well, its marks count as a death of each marked task. These are the
    **suspects**; they start **on trial**: marked, while nothing else is marked in the worker. What
-   needs no mark goes on beside it.
+   needs no mark goes on beside it. After `TRIAL_US` the next trial begins beside it: it may never
+   end, and most of those that wait are innocent.
 3. A task with `DEATHS_MAX` deaths, all but the first of them on trial, is a dead letter.
 
 So a task that kills its worker costs four of them at most, and one that was merely near runs on
@@ -39,6 +40,9 @@ ENTRIES_MAX = 3_000
 """Records beyond a checkpoint's cursor that its writer can have read, so can have started: a window
 and a page by default. With a larger window a killer beyond it is found one death later."""
 
+TRIAL_US = 60_000_000
+"""A trial that takes longer holds no other one up."""
+
 
 class CrashSuspects:
     """The marks of one shard, and the tasks that are to be marked."""
@@ -57,6 +61,9 @@ class CrashSuspects:
         self.queue: deque[Entry] = deque()
         self.on_trial: TaskId | None = None
         """The suspect that is marked, if one is: no other may start in this worker."""
+        self._trial_since_us = 0
+        self.long: set[TaskId] = set()
+        """Those of `marked` whose trial takes longer than `TRIAL_US`."""
 
     @property
     def unstarted(self) -> frozenset[TaskId]:
@@ -120,22 +127,25 @@ class CrashSuspects:
 
     def next_trial(self, care: Care) -> list[Entry]:
         """Take out the suspect whose turn it is to be marked alone, if there is one."""
-        free = care == "trial" and not self.marked
+        free = care == "trial" and len(self.marked) == len(self.long)
         return [self.queue.popleft()] if free and self.queue else []
 
-    def restricted(self, care: Care) -> Care:
+    def restricted(self, care: Care, now_us: int) -> Care:
         """Return what `care` leaves to the worker's other shards, beside what is marked here."""
+        if self.on_trial is not None and not 0 <= now_us - self._trial_since_us < TRIAL_US:
+            self.long.add(self.on_trial)
+            self.on_trial = None
         if care == "none" or self.on_trial is not None:
             return "none"
-        return "crowd" if self.marked else care
+        return "crowd" if len(self.marked) > len(self.long) else care
 
-    def mark(self, entry: Entry) -> None:
+    def mark(self, entry: Entry, now_us: int) -> None:
         """Mark the task: it starts when the next settlement is in the journal, and not before."""
         task_id = entry.record.task_id
         self.marked[task_id] = entry
         self.asked.append(entry)
         if task_id in self.deaths:
-            self.on_trial = task_id
+            self.on_trial, self._trial_since_us = task_id, now_us
 
     def ended(self, task_id: TaskId, *, again: bool) -> None:
         """End the mark of a task, if it had one.
@@ -145,6 +155,7 @@ class CrashSuspects:
         """
         if self.marked.pop(task_id, None) is not None and not again:
             self.deaths.pop(task_id, None)
+        self.long.discard(task_id)
         if self.on_trial == task_id:
             self.on_trial = None
 

@@ -78,7 +78,7 @@ def start(core: CoreState, entry: Entry, started: list[Entry]) -> None:
     core.starts(entry)
     wary_us = core.wary_until_us
     if wary_us >= 0 and core.suspects.is_wary_of(entry, wary_us, core.now_us):
-        core.suspects.mark(entry)
+        core.suspects.mark(entry, core.now_us)
     else:
         started.append(entry)
 
