@@ -7,8 +7,10 @@ import pytest
 
 from late.errors import DecodeError
 from late.model.ids import new_id, shard_of
+from late.model.workflow import StageEnd
 from late.payload.command import Command, Kind, decode
 from late.scheduler.core.commands import MISSED_MAX, MISSED_US
+from late.scheduler.core.settlements import pending_settlement
 from late.scheduler.settings import CoreSettings
 from tests.conformance.kit import record
 from tests.unit.core_world import SECOND, World, answers, settle
@@ -38,21 +40,26 @@ def unjudged() -> World:
     return world
 
 
-def test_a_task_that_comes_a_moment_behind_its_cancel_never_starts() -> None:
+def test_a_task_that_comes_a_moment_behind_its_cancel_never_starts(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    # Workflows are of one group
+    monkeypatch.setattr(pending_settlement, "DEFAULT_GROUP", "g")
     # Given a cancel of a stage that waits, which another shard has just started
     world = unjudged()
     command = world.command("cancel", "a00002")
     world.drain()
     assert world.final.keys() == {command}
     # When its row comes, before the journal has what becomes of its workflow
-    task = world.enqueue()
+    task = world.enqueue(stage=True)
     other = world.enqueue()
     world.read_page()
     world.grant(4)
     settle(world)
-    # Then it ends without ever having started
+    # Then it ends without ever having started, and its workflow hears of it
     assert [each.record.task_id for each in world.running] == [other]
     assert task in world.final
+    assert world.last.ended_stages == (StageEnd(task, "cancelled"),)
 
 
 def test_a_cancel_of_a_task_that_ended_long_ago_refuses_no_replay_of_it() -> None:

@@ -64,6 +64,7 @@ def without_missed(core: CoreState, entries: list[Entry]) -> list[Entry]:
     kept = []
     for entry in entries:
         if core.commands.was_missed(entry.record.task_id, core.now_us):
+            entry.inspect()  # Its options say whether a workflow is to hear of it.
             entry.move("ready")
             end_unrun(core, entry, "cancelled")
         else:
