@@ -79,14 +79,16 @@ async function execute(request, secrets) {
 
 export function serve(secrets, port, host = "127.0.0.1") {
   const server = createServer(async (request, response) => {
-    let [status, answer] = [500, { reason: "failed" }];
+    let [status, text] = [500, ""];
     try {
-      [status, answer] = await execute(request, secrets);
+      const [found, answer] = await execute(request, secrets);
+      // A result that is no JSON is a failed attempt too.
+      [text, status] = [JSON.stringify(answer), found];
     } catch (error) {
-      answer = { reason: String(error.message) };
+      text = JSON.stringify({ reason: String(error?.message ?? error) });
     }
     response.writeHead(status, { "content-type": "application/json" });
-    response.end(JSON.stringify(answer));
+    response.end(text);
   });
   server.listen(port, host, () => console.log(JSON.stringify({ port: server.address().port })));
   process.once("SIGTERM", () => server.close(() => process.exit(0)));

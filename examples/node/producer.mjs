@@ -20,6 +20,16 @@ export class Refused extends Error {
   }
 }
 
+// A proxy's page is no JSON.
+function refusal(status, text) {
+  try {
+    const { error, message } = JSON.parse(text)
+    return new Refused(status, error, message)
+  } catch {
+    return new Refused(status, 'no_word', 'the answer is not from late')
+  }
+}
+
 /**
  * Enqueue one task.
  * @param {string} server such as http://127.0.0.1:7280
@@ -34,21 +44,22 @@ export async function put(server, queue, task, { token } = {}) {
   // long as its task, and that may have ended before the repeat: so it stays taken for an hour.
   const own = task.unique_key ? {} : { unique_key: crypto.randomUUID(), unique_for_s: 3600 }
   const body = JSON.stringify({ ...own, ...task })
+  const url = new URL(`${server.replace(/\/+$/, '')}/v1/queues/${encodeURIComponent(queue)}/tasks`)
   const headers = { 'content-type': 'application/json' }
   if (token) headers.authorization = `Bearer ${token}`
   for (let attempt = 1; ; attempt += 1) {
     let pause = Math.random() * 100 * 2 ** attempt
     try {
-      const answer = await fetch(`${server}/v1/queues/${encodeURIComponent(queue)}/tasks`, {
-        method: 'POST', headers, body, signal: AbortSignal.timeout(PATIENCE_MS)
-      })
-      const said = await answer.json()
-      if (answer.ok) return said
-      const passing = answer.status === 429 || answer.status === 503
-      if (!passing || attempt === TRIES) throw new Refused(answer.status, said.error, said.message)
+      const answer = await fetch(url, { method: 'POST', headers, body, signal: AbortSignal.timeout(PATIENCE_MS) })
+      const text = await answer.text()
+      if (answer.ok) return JSON.parse(text)
+      const passing = answer.status === 429 || answer.status >= 500
+      if (!passing || attempt === TRIES) throw refusal(answer.status, text)
       pause += 1_000 * Number(answer.headers.get('retry-after') ?? 0)
     } catch (error) {
-      if (error instanceof Refused || attempt === TRIES) throw error
+      // Of the errors of `fetch`, those of the network have a code. No other try mends the rest.
+      const lasting = error instanceof TypeError && !error.cause?.code
+      if (error instanceof Refused || lasting || attempt === TRIES) throw error
     }
     await new Promise(resolve => setTimeout(resolve, pause))
   }

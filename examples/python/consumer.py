@@ -1,5 +1,6 @@
 """A consumer of `late serve` without packages: LATE_URL=... LATE_QUEUE=... python consumer.py"""
 
+import http.client
 import json
 import os
 import random
@@ -10,9 +11,11 @@ import time
 import urllib.error
 import urllib.request
 
+URL = os.environ.get("LATE_URL", "http://127.0.0.1:7280").rstrip("/")
 VISIBILITY_S = float(os.environ.get("LATE_VISIBILITY_S", "30"))
 GRACE_S = float(os.environ.get("LATE_GRACE_S", "20"))
 stopped_at: list[float] = []
+is_away: list[str] = []
 
 
 def work(task):
@@ -34,19 +37,34 @@ def post(path, body):
     head = {"Content-Type": "application/json"}
     if os.environ.get("LATE_TOKEN"):
         head["Authorization"] = f"Bearer {os.environ['LATE_TOKEN']}"
-    url = f"{os.environ['LATE_URL']}/v1/{path}"
+    request = urllib.request.Request(f"{URL}/v1/{path}", json.dumps(body).encode(), head)
     tried = 0
     while not (stopped_at and tried > 8):
         try:
-            request = urllib.request.Request(url, json.dumps(body).encode(), head)
             with urllib.request.urlopen(request, timeout=60) as answer:  # Ours. # nosec B310
-                return json.loads(answer.read() or "{}")
-        except (OSError, ValueError) as error:
-            if isinstance(error, urllib.error.HTTPError) and error.code not in (429, 503):
-                return None  # 409: the answer is there already, or the task is somebody else's.
+                found = json.loads(answer.read() or "{}")
+            away("")
+            return found
+        except (OSError, ValueError, http.client.HTTPException) as error:
+            code = error.code if isinstance(error, urllib.error.HTTPError) else 0
+            if code == 409:
+                return {}  # The answer is there already, or the task is somebody else's.
+            if code and code != 429 and code < 500:
+                print(f"{path}: {code} {error.read().decode()}", file=sys.stderr, flush=True)
+                return None
+            if tried and code != 429:  # A single lost connection is nothing to tell.
+                away(repr(error))
             time.sleep(random.uniform(0, min(5, 0.1 * 2**tried)))
             tried += 1
     return None
+
+
+def away(why):
+    """Say once that the server does not answer, and once that it answers again."""
+    if bool(why) != bool(is_away):
+        said = f"no answer, trying again until there is one: {why}" if why else "answers again"
+        print(f"{URL}: {said}", file=sys.stderr, flush=True)
+    is_away[:] = [why] if why else []
 
 
 def run(task):
@@ -56,7 +74,9 @@ def run(task):
 
     def attempt():
         try:
-            found[:] = work(task)
+            answer = work(task)
+            json.dumps(answer)  # A result that is no JSON is a failed attempt.
+            found[:] = answer
         except Exception as error:
             found[:] = "nack", {"reason": repr(error)}
         tell("ended", task)
@@ -70,7 +90,8 @@ def run(task):
             post("extend", {"receipt": task["receipt"], "visibility_s": VISIBILITY_S})
             extended = time.monotonic()
     path, body = found
-    post(path, {"receipt": task["receipt"], **body})
+    if post(path, {"receipt": task["receipt"], **body}) is None:
+        post("nack", {"receipt": task["receipt"], "reason": f"the server refuses the {path}"})
 
 
 def tell(event, task):
@@ -78,6 +99,8 @@ def tell(event, task):
 
 
 def main():
+    if not URL.startswith(("http://", "https://")):
+        sys.exit(f"LATE_URL is not the URL of a server, as http://127.0.0.1:7280 is: {URL}")
     signal.signal(signal.SIGTERM, lambda *_: stopped_at.append(time.monotonic()))
     asked = {"wait_s": 1, "visibility_s": VISIBILITY_S}
     asked["consumer"] = os.environ.get("LATE_CONSUMER", "")

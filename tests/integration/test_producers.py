@@ -5,6 +5,8 @@ from __future__ import annotations
 import asyncio
 import json
 import os
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
 from pathlib import Path
 
 import pytest
@@ -115,3 +117,42 @@ async def test_it_puts_again_when_the_answer_was_lost(producer: list[str], tmp_p
         assert (code, err) == (0, "")
         assert cut == [201, 200]  # written once, found again
         assert json.loads(out)["created"] is False
+
+
+async def test_it_says_at_once_what_no_other_try_would_change(producer: list[str]) -> None:
+    async with asyncio.timeout(20):
+        code, _, err = await put(producer, "http//127.0.0.1:7280", "payments", "charge")
+    assert (code, "URL" in err) == (1, True)
+    async with answering("404 Not Found", "<html>") as (url, tries):
+        code, _, err = await put(producer, url, "payments", "charge")
+    assert (code, "404 no_word: the answer is not from late" in err) == (1, True)
+    assert len(tries) == 1
+
+
+async def test_it_puts_again_where_a_proxy_has_no_server(producer: list[str]) -> None:
+    async with answering("502 Bad Gateway", "<html>", times=2) as (url, tries):
+        code, out, _ = await put(producer, url, "payments", "charge")
+    assert (code, json.loads(out)["task_id"]) == (0, "t")
+    assert len(tries) == 3
+
+
+@asynccontextmanager
+async def answering(
+    status: str, body: str, times: int = 1_000
+) -> AsyncIterator[tuple[str, list[int]]]:
+    """Answer so many requests with this, then as a server of late. Yield its URL and the tries."""
+    tries: list[int] = []
+
+    async def answer(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        head = await reader.readuntil(b"\r\n\r\n")
+        size = int(head.lower().partition(b"content-length: ")[2].partition(b"\r\n")[0])
+        await reader.readexactly(size)
+        tries.append(1)
+        line, text = (status, body) if len(tries) <= times else ("200 OK", '{"task_id": "t"}')
+        head_of = f"HTTP/1.1 {line}\r\nConnection: close\r\nContent-Length: {len(text)}"
+        writer.write(f"{head_of}\r\n\r\n{text}".encode())
+        await writer.drain()
+        writer.close()
+
+    async with await asyncio.start_server(answer, "127.0.0.1", 0) as server:
+        yield f"http://127.0.0.1:{server.sockets[0].getsockname()[1]}", tries

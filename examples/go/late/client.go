@@ -11,9 +11,12 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"log"
 	"net/http"
 	"net/url"
 	"strconv"
+	"strings"
+	"sync"
 	"time"
 )
 
@@ -31,6 +34,11 @@ func (r *Refused) Error() string {
 	return fmt.Sprintf("late: %d %s: %s", r.Status, r.Word, r.Message)
 }
 
+// passing tells whether another try may be answered otherwise.
+func (r *Refused) passing() bool {
+	return r.Status == http.StatusTooManyRequests || r.Status >= 500
+}
+
 // Client sends requests to one server. Its methods may be called by many goroutines.
 type Client struct {
 	URL   string
@@ -39,6 +47,11 @@ type Client struct {
 	HTTP *http.Client
 	// Pause is the pause before the second try, which doubles up to 5 s; 0 is 100 ms.
 	Pause time.Duration
+	// Tell is told once when the server does not answer, and once when it answers again; nil is log.Print.
+	Tell func(...any)
+
+	mutex sync.Mutex
+	away  bool
 }
 
 // Put enqueues one task. Without a unique key it gets one, because otherwise a repeat after a lost
@@ -98,27 +111,60 @@ func (c *Client) call(ctx context.Context, path string, body, answer any) error 
 
 // again sends a request until it is answered or the context ends. Every request of this client may
 // be repeated: a unique key makes one task of two puts, and the second answer for a receipt is refused.
+// What no other try would change is returned at once: a refusal, or a URL that is none.
 func (c *Client) again(ctx context.Context, method, path string, raw []byte, answer any) error {
+	at, err := url.Parse(c.URL)
+	if err != nil || at.Host == "" || at.Scheme != "http" && at.Scheme != "https" {
+		return fmt.Errorf("late: not the URL of a server, as http://127.0.0.1:7280 is: %q", c.URL)
+	}
 	pause := c.Pause
 	if pause == 0 {
 		pause = 100 * time.Millisecond
 	}
-	for {
+	var last error
+	for tried := 0; ; tried++ {
 		after, err := c.once(ctx, method, path, raw, answer)
 		var refused *Refused
-		if err == nil || errors.Is(err, ErrStale) || errors.As(err, &refused) {
+		isRefused := errors.As(err, &refused)
+		if err == nil || errors.Is(err, ErrStale) || isRefused && !refused.passing() {
+			c.told(nil)
 			return err
 		}
-		wait := after + time.Duration(random()%uint64(pause))
+		if ctx.Err() == nil || last == nil {
+			last = err
+		}
+		switch {
+		case isRefused && refused.Status == http.StatusTooManyRequests:
+			c.told(nil)
+		case tried > 0 && ctx.Err() == nil: // A single lost connection is nothing to tell.
+			c.told(err)
+		}
 		select {
 		case <-ctx.Done():
-			return fmt.Errorf("%w (%v)", ctx.Err(), err)
-		case <-time.After(wait):
+			return fmt.Errorf("%w; the last try failed: %v", ctx.Err(), last)
+		case <-time.After(after + time.Duration(random()%uint64(pause))):
 		}
 		if pause *= 2; pause > 5*time.Second {
 			pause = 5 * time.Second
 		}
 	}
+}
+
+// told says once that the server does not answer, and once that it does again.
+func (c *Client) told(err error) {
+	c.mutex.Lock()
+	defer c.mutex.Unlock()
+	tell := c.Tell
+	if tell == nil {
+		tell = log.Print
+	}
+	switch {
+	case err != nil && !c.away:
+		tell("no answer from ", c.URL, ", trying again until there is one: ", err)
+	case err == nil && c.away:
+		tell(c.URL, " answers again")
+	}
+	c.away = err != nil
 }
 
 // random returns 64 random bits. Those of math/rand are the same in every process before Go 1.20.
@@ -135,7 +181,8 @@ func (c *Client) once(ctx context.Context, method, path string, raw []byte, answ
 	// Longer than any request waits: the connection may be dead without a word of it.
 	ctx, cancel := context.WithTimeout(ctx, 90*time.Second)
 	defer cancel()
-	request, err := http.NewRequestWithContext(ctx, method, c.URL+"/v1/"+path, bytes.NewReader(raw))
+	where := strings.TrimRight(c.URL, "/") + "/v1/" + path
+	request, err := http.NewRequestWithContext(ctx, method, where, bytes.NewReader(raw))
 	if err != nil {
 		return 0, &Refused{Word: "bad_request", Message: err.Error()}
 	}
@@ -160,15 +207,18 @@ func (c *Client) once(ctx context.Context, method, path string, raw []byte, answ
 		if answer == nil || len(text) == 0 {
 			return 0, nil
 		}
-		return 0, json.Unmarshal(text, answer)
+		if err := json.Unmarshal(text, answer); err != nil {
+			return 0, fmt.Errorf("the answer is not from late: %w", err)
+		}
+		return 0, nil
 	}
 	said := Error{Error: "no_word", Message: "the answer is not from late"}
 	_ = json.Unmarshal(text, &said)
 	refused := &Refused{found.StatusCode, said.Error, said.Message}
 	switch {
-	case found.StatusCode == http.StatusTooManyRequests || found.StatusCode >= 500:
+	case refused.passing():
 		seconds, _ := strconv.ParseFloat(found.Header.Get("Retry-After"), 64)
-		return time.Duration(seconds * float64(time.Second)), errors.New(refused.Error())
+		return time.Duration(seconds * float64(time.Second)), refused
 	case said.Error == "stale_receipt":
 		return 0, ErrStale
 	}

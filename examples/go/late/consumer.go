@@ -172,28 +172,38 @@ func guarded(ctx context.Context, handler Handler, task *Pulled) (result any, er
 }
 
 // answer tells the server how the attempt ended. That the receipt is stale is no error: either an
-// answer before this one was lost on its way back, or another consumer has the task.
+// answer before this one was lost on its way back, or another consumer has the task. A result that is
+// no JSON, or that the server refuses, as one that is too large, is a failure of the attempt.
 func (c *Consumer) answer(task *Pulled, result any, failed error) {
 	ctx, cancel := context.WithTimeout(context.Background(), answerTime)
 	defer cancel()
 	var err error
-	var outcome *Outcome
-	switch {
-	case failed == nil:
+	if failed == nil {
 		err = c.Client.Ack(ctx, Ack{Receipt: task.Receipt, Result: result})
-	case errors.As(failed, &outcome):
-		nack := Nack{Receipt: task.Receipt, Outcome: outcome.Word, Reason: cut(outcome.Reason)}
-		if outcome.After != nil {
-			seconds := outcome.After.Seconds()
-			nack.AfterS = &seconds
+		if err != nil && ctx.Err() == nil && !errors.Is(err, ErrStale) {
+			failed = err
 		}
-		err = c.Client.Nack(ctx, nack)
-	default:
-		err = c.Client.Nack(ctx, Nack{Receipt: task.Receipt, Reason: cut(failed.Error())})
+	}
+	if failed != nil {
+		err = c.Client.Nack(ctx, nack(task, failed))
 	}
 	if err != nil && !errors.Is(err, ErrStale) {
 		log.Printf("task %s: the answer is lost, and it will come again: %v", task.TaskID, err)
 	}
+}
+
+// nack says what a failure is to do to its task.
+func nack(task *Pulled, failed error) Nack {
+	var outcome *Outcome
+	if !errors.As(failed, &outcome) {
+		return Nack{Receipt: task.Receipt, Reason: cut(failed.Error())}
+	}
+	said := Nack{Receipt: task.Receipt, Outcome: outcome.Word, Reason: cut(outcome.Reason)}
+	if outcome.After != nil {
+		seconds := outcome.After.Seconds()
+		said.AfterS = &seconds
+	}
+	return said
 }
 
 // cut shortens a text to what the server takes.

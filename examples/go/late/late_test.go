@@ -4,6 +4,7 @@ import (
 	"context"
 	"encoding/json"
 	"errors"
+	"fmt"
 	"net/http"
 	"net/http/httptest"
 	"strings"
@@ -113,12 +114,61 @@ func TestARequestEndsWithItsContext(t *testing.T) {
 	}
 }
 
+func TestWhatNoOtherTryWouldChangeIsReturnedAtOnce(t *testing.T) {
+	ctx, cancel := context.WithTimeout(context.Background(), 10*time.Second)
+	defer cancel()
+	for _, url := range []string{"http//127.0.0.1:7280", "127.0.0.1:7280", "ftp://127.0.0.1", ""} {
+		client := &Client{URL: url}
+		if _, err := client.Put(ctx, "q", Put{}); err == nil || !strings.Contains(err.Error(), "not the URL of a server") {
+			t.Fatal(url, err)
+		}
+	}
+}
+
+// telling is a client that keeps what it tells.
+func telling(url string) (*Client, *[]string) {
+	told := []string{}
+	keep := func(words ...any) { told = append(told, fmt.Sprint(words...)) }
+	return &Client{URL: url, Pause: time.Millisecond, Tell: keep}, &told
+}
+
+func TestTheLastErrorIsToldWhenPatienceEnds(t *testing.T) {
+	closed := httptest.NewServer(nil)
+	closed.Close()
+	client, told := telling(closed.URL)
+	ctx, cancel := context.WithTimeout(context.Background(), 300*time.Millisecond)
+	defer cancel()
+	err := client.Ack(ctx, Ack{Receipt: "r"})
+	if !errors.Is(err, context.DeadlineExceeded) || !strings.Contains(err.Error(), "refused") {
+		t.Fatal(err)
+	}
+	if len(*told) != 1 || !strings.Contains((*told)[0], "no answer from") || !strings.Contains((*told)[0], "refused") {
+		t.Fatal(*told)
+	}
+}
+
+func TestAServerThatAnswersAgainIsToldOnceAndASingleLostAnswerIsNot(t *testing.T) {
+	done := reply{200, `{"task_id": "t", "created": true}`}
+	s := serve(t, map[string][]reply{"tasks": {
+		{0, ""}, done, {503, "{}"}, {200, "<html>"}, {503, "{}"}, done, {429, "{}"}, {429, "{}"}, done,
+	}})
+	client, told := telling(s.URL + "/")
+	for _, count := range []int{0, 2, 2} {
+		if _, err := client.Put(context.Background(), "q", Put{}); err != nil || len(*told) != count {
+			t.Fatal(err, *told)
+		}
+	}
+	if !strings.Contains((*told)[0], "not from late") || !strings.Contains((*told)[1], "answers again") {
+		t.Fatal(*told)
+	}
+}
+
 // run gives one task to a consumer, and stops it when `until` has had a request.
-func run(t *testing.T, until string, handler Handler, change func(*Consumer)) *server {
+func run(t *testing.T, until string, handler Handler, change func(*Consumer), ack ...reply) *server {
 	task := `{"tasks": [{"task_id": "t", "name": "work", "attempt": 1, "receipt": "r", "payload": {}}]}`
 	s := serve(t, map[string][]reply{
 		"receive": {{200, task}, {200, `{"tasks": []}`}},
-		"ack":     {{204, ""}},
+		"ack":     append(ack, reply{204, ""}),
 		"nack":    {{0, ""}, {409, stale}},
 		"extend":  {{200, `{"receipt": "r", "visible_until": "2026-01-01T00:00:00Z"}`}},
 	})
@@ -168,6 +218,19 @@ func TestWhatAHandlerReturnsIsTheAnswer(t *testing.T) {
 		}
 		if sent[1]["outcome"] != each.outcome || sent[1]["reason"] != each.reason || sent[1]["after_s"] != each.after {
 			t.Fatal(each, sent)
+		}
+	}
+}
+
+func TestAResultThatIsNoJSONOrThatTheServerRefusesIsAFailedAttempt(t *testing.T) {
+	tooLarge := reply{413, `{"error": "payload_too_large", "message": "300000 bytes"}`}
+	for _, each := range []struct {
+		result any
+		reason string
+	}{{make(chan int), "unsupported type: chan int"}, {"x", "413 payload_too_large: 300000 bytes"}} {
+		s := run(t, "nack", func(context.Context, *Pulled) (any, error) { return each.result, nil }, nil, tooLarge)
+		if reason := s.of("nack")[0]["reason"]; !strings.Contains(reason.(string), each.reason) {
+			t.Fatal(reason)
 		}
 	}
 }

@@ -18,6 +18,8 @@ type Extended = operations['extend']['responses'][200]['content']['application/j
 // Longer than any request waits: a connection may be dead without a word of it.
 const REQUEST_MS = 90_000
 const PAUSE_MS_MAX = 5_000
+// A single lost connection is nothing to tell: the next try comes at once.
+const TRIES_UNTOLD = 1
 
 /** An answer that another try would not change. */
 export class Refused extends Error {
@@ -36,16 +38,40 @@ export class Refused extends Error {
   }
 }
 
+/** No answer came before the signal ended the request. Its name is that of the signal's reason. */
+export class NoAnswer extends Error {
+  constructor(reason: unknown, last: string) {
+    const { name = 'AbortError', message = String(reason) } = reason instanceof Error ? reason : {}
+    super(`${message}; the last try failed: ${last}`, { cause: reason })
+    this.name = name
+  }
+}
+
+export interface Options {
+  token?: string | undefined
+  /** The pause before the second try, which doubles up to 5 s. */
+  pauseMs?: number
+  /** Is told once when the server does not answer, and once when it answers again. */
+  tell?: (text: string) => void
+}
+
 export class Client {
   readonly #url: string
   readonly #headers: Record<string, string>
   readonly #pauseMs: number
+  readonly #tell: (text: string) => void
+  #isAway = false
 
-  constructor(url: string, { token, pauseMs = 100 }: { token?: string | undefined, pauseMs?: number } = {}) {
-    this.#url = url
+  constructor(url: string, { token, pauseMs = 100, tell = console.error }: Options = {}) {
+    const { protocol } = URL.canParse(url) ? new URL(url) : { protocol: '' }
+    if (!/^https?:$/.test(protocol)) throw new TypeError(`not the URL of a server, as http://127.0.0.1:7280 is: ${url}`)
+    this.#url = url.replace(/\/+$/, '')
     this.#headers = { 'content-type': 'application/json' }
+    // `fetch` would repeat a token that it refuses in its error.
+    if (token && /[^\x21-\x7e]/.test(token)) throw new TypeError('the token has characters that no token has')
     if (token) this.#headers['authorization'] = `Bearer ${token}`
     this.#pauseMs = pauseMs
+    this.#tell = tell
   }
 
   /**
@@ -89,29 +115,53 @@ export class Client {
   /**
    * Send a request until it is answered, or the signal ends it. Every request of this client may be
    * repeated: a unique key makes one task of two puts, and a second answer for a receipt is refused.
+   * What no other try would change is thrown at once: a refusal, or a body that is no JSON.
    */
   async #again<T>(method: string, path: string, body: unknown, signal?: AbortSignal): Promise<T> {
-    for (let pauseMs = this.#pauseMs; ; pauseMs = Math.min(2 * pauseMs, PAUSE_MS_MAX)) {
-      let afterMs = 0
+    const text = body === undefined ? undefined : stringify(body)
+    let last = ''
+    for (let tried = 0; ; tried += 1) {
+      let [afterMs, isAnswered] = [0, false]
       try {
-        const answer = await this.#once(method, path, body, signal)
+        const answer = await this.#once(method, path, text, signal)
+        isAnswered = answer.status < 500
+        if (isAnswered) this.#back()
         if (answer.ok) return answer.found as T
-        const { error = 'no_word', message = 'the answer is not from late' } = answer.found as Partial<Schemas['Error']>
-        if (answer.status !== 429 && answer.status < 500) throw new Refused(answer.status, error, message)
+        const refused = refusal(answer.status, answer.found)
+        if (isAnswered && answer.status !== 429) throw refused
         afterMs = answer.afterMs
+        last = refused.message
       } catch (error) {
-        if (error instanceof Refused || signal?.aborted) throw error
+        if (error instanceof Refused) throw error
+        if (!mayHeal(error)) throw new Error(said(error), { cause: error })
+        if (!signal?.aborted) last = said(error)
       }
-      await sleep(afterMs + Math.random() * pauseMs, undefined, signal ? { signal } : {})
+      if (last && !isAnswered && tried >= TRIES_UNTOLD) this.#away(last)
+      const pauseMs = Math.min(this.#pauseMs * 2 ** tried, PAUSE_MS_MAX)
+      try {
+        await sleep(afterMs + Math.random() * pauseMs, undefined, signal ? { signal } : {})
+      } catch {
+        throw last ? new NoAnswer(signal?.reason, last) : signal?.reason
+      }
     }
   }
 
-  async #once(method: string, path: string, body: unknown, signal?: AbortSignal) {
+  #away(why: string): void {
+    if (!this.#isAway) this.#tell(`no answer from ${this.#url}, trying again until there is one: ${why}`)
+    this.#isAway = true
+  }
+
+  #back(): void {
+    if (this.#isAway) this.#tell(`${this.#url} answers again`)
+    this.#isAway = false
+  }
+
+  async #once(method: string, path: string, body: string | undefined, signal?: AbortSignal) {
     const limit = AbortSignal.timeout(REQUEST_MS)
     const answer = await fetch(`${this.#url}/v1/${path}`, {
       method,
       headers: this.#headers,
-      ...(body === undefined ? {} : { body: stringify(body) }),
+      ...(body === undefined ? {} : { body }),
       signal: signal ? AbortSignal.any([signal, limit]) : limit,
     })
     const text = await answer.text()
@@ -120,9 +170,28 @@ export class Client {
       if (text) found = parse(text)
     } catch (error) {
       // A proxy's page says nothing about the task.
-      if (answer.ok) throw error
+      if (answer.ok) throw new Error('the answer is not from late', { cause: error })
     }
     const { ok, status } = answer
     return { ok, status, found, afterMs: 1_000 * Number(answer.headers.get('retry-after') ?? 0) }
   }
+}
+
+function refusal(status: number, found: unknown): Refused {
+  const { error = 'no_word', message = 'the answer is not from late' } = found as Partial<Schemas['Error']>
+  return new Refused(status, error, message)
+}
+
+/** Tell whether another try may succeed. Of the errors of `fetch`, those of the network have a code. */
+function mayHeal(error: unknown): boolean {
+  if (!(error instanceof TypeError)) return true
+  const code: unknown = (error.cause as { code?: unknown } | undefined)?.code
+  return typeof code === 'string' && !code.startsWith('ERR_INVALID')
+}
+
+/** Return what went wrong. What `fetch` says by itself is only that it failed. */
+function said(error: unknown): string {
+  if (!(error instanceof Error)) return String(error)
+  const cause = error.cause as { message?: string, code?: string } | undefined
+  return [error.message, cause?.message || cause?.code].filter(Boolean).join(': ')
 }

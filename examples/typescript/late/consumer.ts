@@ -1,6 +1,7 @@
 // The loop of a consumer: it takes tasks, keeps them while they run, and answers.
 import { setTimeout as sleep } from 'node:timers/promises'
 import { Client, Refused, type Nack, type Pulled } from './client.ts'
+import { stringify } from './json.ts'
 
 /**
  * What does one task. A value that it returns is the task's result, an error is a failed attempt, and
@@ -10,6 +11,8 @@ import { Client, Refused, type Nack, type Pulled } from './client.ts'
 export type Handler = (task: Pulled, signal: AbortSignal) => Promise<unknown>
 
 type Answer = Omit<Nack, 'receipt'>
+/** How an attempt ended. */
+type End = { result?: unknown } | { error: unknown }
 
 /** An end of an attempt other than done: `new Outcome('retry', { after_s: 30, reason: 'busy' })`. */
 export class Outcome extends Error {
@@ -74,21 +77,31 @@ async function take(settings: Settings, stop: AbortSignal, hurry: AbortSignal): 
 async function work(settings: Settings, task: Pulled, hurry: AbortSignal): Promise<void> {
   const { client, handlers, visibilityS = 30 } = settings
   const handler = Object.hasOwn(handlers, task.name) ? handlers[task.name] : undefined
-  if (!handler) return answer(client, task, new Outcome('not_capable', { reason: task.name }))
+  if (!handler) return answer(client, task, { error: new Outcome('not_capable', { reason: task.name }) })
   const over = new AbortController()
-  const attempt = Promise.resolve().then(() => handler(task, over.signal)).then(
-    (result) => ({ result, error: undefined }), (error: unknown) => ({ result: undefined, error }))
+  const attempt = ended(handler, task, over.signal)
   try {
     for (;;) {
       const next = await Promise.race([attempt, tick(visibilityS / 3, hurry, over.signal)])
-      if (typeof next === 'object') return await answer(client, task, next.error, next.result)
+      if (typeof next === 'object') return await answer(client, task, next)
       if (next === 'hurry') {
-        return await answer(client, task, new Outcome('snooze', { after_s: 0, reason: 'the consumer stops' }))
+        return await answer(client, task, { error: new Outcome('snooze', { after_s: 0, reason: 'the consumer stops' }) })
       }
       if (!await extended(client, task, visibilityS)) return console.error(`task ${task.task_id} is no longer ours`)
     }
   } finally {
     over.abort()
+  }
+}
+
+/** Run the handler. A result that is no JSON is a failure of the attempt, as an error is. */
+async function ended(handler: Handler, task: Pulled, signal: AbortSignal): Promise<End> {
+  try {
+    const result = await handler(task, signal)
+    stringify({ result })
+    return { result }
+  } catch (error) {
+    return { error }
   }
 }
 
@@ -116,21 +129,26 @@ async function extended(client: Client, task: Pulled, visibilityS: number): Prom
 
 /**
  * Tell the server how the attempt ended. That the receipt is stale is no error: either an answer
- * before this one was lost on its way back, or another consumer has the task.
+ * before this one was lost on its way back, or another consumer has the task. A result that the
+ * server refuses, as one that is too large, is a failure of the attempt.
  */
-async function answer(client: Client, task: Pulled, error: unknown, result?: unknown): Promise<void> {
-  const { receipt } = task
+async function answer(client: Client, task: Pulled, end: End): Promise<void> {
   const limit = AbortSignal.timeout(ANSWER_MS)
   try {
-    if (error === undefined) {
-      await client.ack(result === undefined ? { receipt } : { receipt, result }, limit)
-    } else {
-      const said: Answer = error instanceof Outcome ? error.answer : { reason: String(error) }
-      const reason = said.reason == null ? {} : { reason: said.reason.slice(0, REASON_MAX) }
-      await client.nack({ receipt, ...said, ...reason }, limit)
-    }
+    await sent(client, task, end, limit)
   } catch (failed) {
     if (failed instanceof Refused && failed.isStale) return
-    console.error(`task ${task.task_id}: the answer is lost, and it will come again:`, failed)
+    if (failed instanceof Refused && !('error' in end)) return answer(client, task, { error: failed })
+    console.error(`task ${task.task_id}: the answer is lost, and it will come again: ${failed}`)
   }
+}
+
+async function sent(client: Client, { receipt }: Pulled, end: End, limit: AbortSignal): Promise<void> {
+  if (!('error' in end)) {
+    return client.ack(end.result === undefined ? { receipt } : { receipt, result: end.result }, limit)
+  }
+  const { error } = end
+  const said: Answer = error instanceof Outcome ? error.answer : { reason: String(error) }
+  const reason = said.reason == null ? {} : { reason: said.reason.slice(0, REASON_MAX) }
+  return client.nack({ receipt, ...said, ...reason }, limit)
 }

@@ -7,6 +7,11 @@ declare global {
   }
 }
 
+// Without it the first bigint would fail, in the middle of an answer.
+if (typeof JSON.rawJSON !== 'function') {
+  throw new Error(`late's client needs Node 22.18 or newer, and this is ${process.version}`)
+}
+
 const INTEGER = /^-?\d+$/
 
 export function parse(text: string): unknown {

@@ -1,5 +1,6 @@
 // node --test late/late.test.ts
 import assert from 'node:assert/strict'
+import { spawnSync } from 'node:child_process'
 import { once } from 'node:events'
 import { createServer } from 'node:http'
 import type { AddressInfo } from 'node:net'
@@ -34,19 +35,38 @@ async function serve(t: TestContext, replies: Record<string, Reply[]>) {
   await once(server, 'listening')
   t.after(() => { server.closeAllConnections(); server.close() })
   const { port } = server.address() as AddressInfo
+  const told: string[] = []
   return {
-    client: new Client(`http://127.0.0.1:${port}`, { pauseMs: 1 }),
+    client: new Client(`http://127.0.0.1:${port}/`, { pauseMs: 1, tell: (text) => told.push(text) }),
+    told,
     of: (word: string) => bodies[word] ?? [],
     first: (word: string) => new Promise<void>((resolve) => { waiting[word] = resolve }),
   }
 }
 
+function circular(): Record<string, unknown> {
+  const value: Record<string, unknown> = {}
+  value['self'] = value
+  return value
+}
+
+/** Return a port that nobody listens on. */
+async function closedPort(): Promise<number> {
+  const server = createServer().listen(0, '127.0.0.1')
+  await once(server, 'listening')
+  const { port } = server.address() as AddressInfo
+  await new Promise((resolve) => { server.close(resolve) })
+  return port
+}
+
 /** Give one task to a consumer, and stop it when `until` has had a request. */
-async function run(t: TestContext, until: string, handler: Handler | undefined, more: Partial<Settings> = {}) {
+async function run(
+  t: TestContext, until: string, handler: Handler | undefined, more: Partial<Settings> = {}, ack: Reply[] = [[204, '']],
+) {
   const task = '{"task_id": "t", "name": "work", "attempt": 1, "receipt": "r", "payload": {}}'
   const server = await serve(t, {
     receive: [[200, `{"tasks": [${task}]}`], [200, '{"tasks": []}']],
-    ack: [[204, '']],
+    ack,
     nack: [[0, ''], STALE],
     extend: [[200, '{}']],
   })
@@ -84,6 +104,46 @@ test('a request ends with its signal', async (t) => {
   await assert.rejects(server.client.ack({ receipt: 'r' }, AbortSignal.timeout(50)), { name: /AbortError|TimeoutError/ })
 })
 
+test('what no other try would change is thrown at once', async (t) => {
+  for (const url of ['http//127.0.0.1:7280', '127.0.0.1:7280', 'ftp://127.0.0.1', '']) {
+    assert.throws(() => new Client(url), /not the URL of a server/)
+  }
+  assert.throws(() => new Client('http://127.0.0.1', { token: 'sec\nret' }), (error: Error) => !/sec/.test(error.message))
+  await assert.rejects(new Client('http://127.0.0.1:1').put('q', { name: 'charge' }), /bad port/)
+  const server = await serve(t, {})
+  await assert.rejects(server.client.put('q', { name: 'charge', payload: circular() }), /circular/)
+})
+
+test('the last error is told when patience ends', async () => {
+  const told: string[] = []
+  const client = new Client(`http://127.0.0.1:${await closedPort()}`, { pauseMs: 1, tell: (text) => told.push(text) })
+  const end = client.put('q', { name: 'charge' }, AbortSignal.timeout(300))
+  await assert.rejects(end, { name: 'TimeoutError', message: /the last try failed: .*ECONNREFUSED/ })
+  assert.equal(told.length, 1, 'it is told once that nothing answers')
+  assert.match(told[0] ?? '', /no answer from http.*ECONNREFUSED/)
+})
+
+test('a server that answers again is told once, and a single lost answer is not', async (t) => {
+  const done: Reply = [200, '{"task_id": "t", "created": true}']
+  const server = await serve(t, { tasks: [[0, ''], done, [503, '{}'], [200, '<html>'], [503, '{}'], done, [429, '{}'], [429, '{}'], done] })
+  await server.client.put('q', { name: 'charge' })
+  assert.deepEqual(server.told, [])
+  await server.client.put('q', { name: 'charge' })
+  const [away, back, ...more] = server.told
+  assert.match(away ?? '', /no answer from .*: the answer is not from late/)
+  assert.match(back ?? '', /answers again/)
+  await server.client.put('q', { name: 'charge' })
+  assert.deepEqual(more, [])
+  assert.equal(server.told.length, 2, '429 is an answer')
+})
+
+test('a Node that cannot keep integers is refused at the start', () => {
+  const words = ['--import', 'data:text/javascript,delete JSON.rawJSON', `${import.meta.dirname}/json.ts`]
+  const { status, stderr } = spawnSync(process.execPath, words, { encoding: 'utf8' })
+  assert.notEqual(status, 0)
+  assert.match(stderr, /needs Node 22\.18 or newer, and this is v/)
+})
+
 test('what a handler returns is the result', async (t) => {
   const server = await run(t, 'ack', async () => 7)
   assert.deepEqual(server.of('ack'), [{ receipt: 'r', result: 7 }])
@@ -100,6 +160,20 @@ test('what a handler throws is the outcome, and is sent again when the answer is
     const server = await run(t, 'nack', async () => { throw error })
     assert.deepEqual(server.of('nack'), [{ receipt: 'r', ...said }, { receipt: 'r', ...said }])
     assert.deepEqual(server.of('ack'), [])
+  }
+})
+
+test('a result that is no JSON, or that the server refuses, is a failed attempt', async (t) => {
+  const tooLarge: Reply = [413, '{"error": "payload_too_large", "message": "300000 bytes"}']
+  const cases: [Handler, RegExp, number][] = [
+    [async () => circular(), /circular/, 0],
+    [async () => 'x', /413 payload_too_large: 300000 bytes/, 1],
+    [() => Promise.reject(), /undefined/, 0],
+  ]
+  for (const [handler, reason, acks] of cases) {
+    const server = await run(t, 'nack', handler, {}, [tooLarge])
+    assert.match(String(server.of('nack')[0]?.['reason']), reason)
+    assert.equal(server.of('ack').length, acks)
   }
 })
 
