@@ -199,6 +199,9 @@ def _comparison(found: Comparison) -> None:
         )
     else:
         output.line(False, {}, "no task ended otherwise")
+    if found.unended.n:
+        waits = f"{found.unended} tasks have not ended yet in {found.shadow}"
+        output.line(False, {}, f"{waits}: of these only parked ones that failed are compared")
     if found.unread.n:
         output.line(False, {}, f"{found.unread} tasks are not read yet by {found.shadow}")
 

@@ -1340,7 +1340,7 @@ class WindowState(_message.Message):
     def __init__(self, group: _Optional[str] = ..., since_us: _Optional[int] = ..., until_us: _Optional[int] = ..., rate: _Optional[float] = ..., copied: _Optional[int] = ..., due_us: _Optional[int] = ..., finished_us: _Optional[int] = ..., cancelled: bool = ...) -> None: ...
 
 class Comparison(_message.Message):
-    __slots__ = ("shadow", "real", "since_us", "until_us", "tasks", "differences", "capped", "unread")
+    __slots__ = ("shadow", "real", "since_us", "until_us", "tasks", "differences", "capped", "unread", "unended")
     SHADOW_FIELD_NUMBER: _ClassVar[int]
     REAL_FIELD_NUMBER: _ClassVar[int]
     SINCE_US_FIELD_NUMBER: _ClassVar[int]
@@ -1349,6 +1349,7 @@ class Comparison(_message.Message):
     DIFFERENCES_FIELD_NUMBER: _ClassVar[int]
     CAPPED_FIELD_NUMBER: _ClassVar[int]
     UNREAD_FIELD_NUMBER: _ClassVar[int]
+    UNENDED_FIELD_NUMBER: _ClassVar[int]
     shadow: str
     real: str
     since_us: int
@@ -1357,7 +1358,8 @@ class Comparison(_message.Message):
     differences: _containers.RepeatedCompositeFieldContainer[TaskDifference]
     capped: bool
     unread: Count
-    def __init__(self, shadow: _Optional[str] = ..., real: _Optional[str] = ..., since_us: _Optional[int] = ..., until_us: _Optional[int] = ..., tasks: _Optional[_Iterable[_Union[TaskComparison, _Mapping]]] = ..., differences: _Optional[_Iterable[_Union[TaskDifference, _Mapping]]] = ..., capped: bool = ..., unread: _Optional[_Union[Count, _Mapping]] = ...) -> None: ...
+    unended: Count
+    def __init__(self, shadow: _Optional[str] = ..., real: _Optional[str] = ..., since_us: _Optional[int] = ..., until_us: _Optional[int] = ..., tasks: _Optional[_Iterable[_Union[TaskComparison, _Mapping]]] = ..., differences: _Optional[_Iterable[_Union[TaskDifference, _Mapping]]] = ..., capped: bool = ..., unread: _Optional[_Union[Count, _Mapping]] = ..., unended: _Optional[_Union[Count, _Mapping]] = ...) -> None: ...
 
 class TaskComparison(_message.Message):
     __slots__ = ("queue", "name", "shadow", "real", "ratio", "differ")

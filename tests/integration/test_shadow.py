@@ -219,6 +219,36 @@ def test_a_shared_transaction_is_rolled_back(shared_url: str) -> None:
     assert all(seen)
 
 
+async def test_a_version_that_always_fails_does_not_look_sound(tmp_path: Path) -> None:
+    """Its failures are an outage, in which tasks are parked as limited and none ends."""
+    url = sqlite.database(tmp_path / "fails.db")
+    real = late.App(url)
+    real.task(name="charge")(lambda: None)
+    new = late.App(url, group="try")
+
+    @new.task(name="charge", retry=late.Retry(base=120, cap=120))
+    def charge() -> None:
+        raise ValueError("the new code knows nothing")
+
+    with Control(url) as control:
+        control.groups.shadow("try", of="default", start="beginning")
+        with connect(url) as tx:
+            real.enqueue_many(tx, [real.tasks["charge"].call() for _ in range(20)])
+        drain(real, timeout_s=120)
+
+        def failed() -> int:
+            return sum(each.shadow.failed for each in control.groups.compare("try").tasks)
+
+        async with working(new):
+            await until_read(lambda: failed() >= 7)
+        found = control.groups.compare("try")
+    assert found.tasks[0].differ == found.tasks[0].shadow.failed
+    assert found.unended.n >= found.tasks[0].differ
+    assert found.unended.n + found.unread.n == 20
+    assert {(each.shadow, each.real) for each in found.differences} == {("retries", "done")}
+    assert all("knows nothing" in each.error for each in found.differences)
+
+
 async def test_targets_and_consumers_are_answered_by_a_recorder(tmp_path: Path) -> None:
     url = sqlite.database(tmp_path / "push.db")
     app = late.App(

@@ -1,8 +1,9 @@
 """Compare a shadow with the real group: outcomes, errors and run times, by task name.
 
 The counts come from the journals of both groups, so they are sums; a settlement counts from the
-moment on that the shadow begins at. The tasks that ended otherwise are found by the dead letters
-and the parked retries of both. A task that one of the two has not ended yet is not compared.
+moment on that the shadow begins at. The tasks that ended otherwise are found by the dead letters of
+both, and by the parked tasks that have failed. Others that one of the two has not ended yet are not
+compared.
 """
 
 from __future__ import annotations
@@ -11,7 +12,7 @@ from collections import Counter, defaultdict
 from collections.abc import Collection, Iterable, Iterator, Mapping
 
 import msgspec
-from sqlalchemy import Connection, Engine, Table, select
+from sqlalchemy import Connection, Engine, Table, and_, func, or_, select
 
 from late.control.groups import lag, shadow
 from late.control.groups.comparison import (
@@ -20,9 +21,11 @@ from late.control.groups.comparison import (
     TaskComparison,
     TaskDifference,
 )
-from late.control.sql.rows import errors_of
+from late.control.sql.last_settlement import journals
+from late.control.sql.rows import errors_of, open_of
 from late.control.status import task as tasks
 from late.control.status.usage import Key, usage_since
+from late.control.views import Count
 from late.model.histogram import percentile_us
 from late.model.task import ENQUEUED, Usage
 from late.schema.engine import reading
@@ -33,8 +36,15 @@ LIMIT = 50
 LOOK_MAX = 1_000
 """The failed tasks of one group that are looked at, the oldest first."""
 CHUNK = 500
+COUNT_MAX = 10_000
+"""Counting parked tasks stops here."""
 ERROR_CHARS = 500
-_FAILED = ("retry", "unknown")
+_FAILED = or_(
+    timer.c.reason.in_(("retry", "unknown")),
+    # In an outage, at a limit or behind its key a task that has failed waits under another reason.
+    and_(timer.c.errors.is_not(None), timer.c.reason != "snooze"),
+)
+"""A parked task that did not go well."""
 _ENDED = {"settled": "done", "unknown": "done", "dead": "dead"}
 """The end of a task that did not fail there: one whose row is gone was settled by every group."""
 Name = tuple[str, str]
@@ -67,6 +77,7 @@ def compare(engine: Engine, name: str, *, limit: int = LIMIT) -> Comparison:
         real = _failed(connection, known.of, known.since_us)
         here = _of(connection, name, real.keys() - ours.keys())
         there = _of(connection, known.of, ours.keys() - real.keys())
+        unended = _unended(connection, name)
     # A failed task that was not among the first ones of its group has failed in both.
     only_ours = [each for task, each in ours.items() if task not in real and task not in there]
     only_real = [each for task, each in real.items() if task not in ours and task not in here]
@@ -82,7 +93,17 @@ def compare(engine: Engine, name: str, *, limit: int = LIMIT) -> Comparison:
         differences=tuple(found),
         capped=capped,
         unread=lag.groups(engine, name=name)[0].lag,
+        unended=unended,
     )
+
+
+def _unended(connection: Connection, group: str) -> Count:
+    """Count the tasks that a group has read and not ended: the open ones and the parked ones."""
+    first = select(timer.c.task_id).where(timer.c.consumer_group == group).limit(COUNT_MAX)
+    parked = connection.execute(select(func.count()).select_from(first.subquery())).scalar_one()
+    found = journals(connection).items()
+    opened = sum(len(open_of(each.open)) for (name, _), each in found if name == group)
+    return Count(parked + opened, parked >= COUNT_MAX)
 
 
 # --- counts ---------------------------------------------------------------------------------------
@@ -152,13 +173,13 @@ def counts(usages: Iterable[Usage]) -> RunCounts:
 
 
 def _failed(connection: Connection, group: str, since_us: int) -> dict[str, _Failed]:
-    """Read the tasks of a group that are dead, or whose last attempt failed."""
+    """Read the tasks of a group that are dead, or have failed and are to be tried again."""
     rows = select(dead).where(dead.c.consumer_group == group, dead.c.created_at_us >= since_us)
     found = [_row(row, "dead") for row in connection.execute(rows.limit(LOOK_MAX))]
     parked = select(timer).where(
         timer.c.consumer_group == group,
         timer.c.created_at_us >= since_us,
-        timer.c.reason.in_(_FAILED),
+        _FAILED,
     )
     found += [
         _row(row, "unknown" if row.reason == "unknown" else "retries")
@@ -192,7 +213,7 @@ def _ids(connection: Connection, table: Table, group: str, task_ids: list[str]) 
         table.c.consumer_group == group, table.c.task_id.in_(task_ids)
     )
     if table is timer:
-        query = query.where(timer.c.reason.in_(_FAILED))
+        query = query.where(_FAILED)
     for task_id in connection.execute(query).scalars():
         yield str(task_id)
 

@@ -43,7 +43,7 @@ class TaskDifference(msgspec.Struct, frozen=True):
     queue: str
     name: str
     shadow: str
-    """`done`, `retries` (its last attempt failed), `unknown` (no handler), or `dead`."""
+    """`done`, `retries` (it failed and is tried again), `unknown` (no handler), or `dead`."""
     real: str
     error: str = ""
     """The last error, of the group in which it failed."""
@@ -64,3 +64,5 @@ class Comparison(msgspec.Struct, frozen=True):
     """There are more differences than were looked at."""
     unread: Count = Count()
     """Tasks that the shadow has not read yet."""
+    unended: Count = Count()
+    """Tasks that the shadow has read, and that have not ended there yet."""
