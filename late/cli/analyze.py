@@ -108,7 +108,8 @@ def _tables(found: Report) -> None:
     for number, pair in enumerate(found.pairs[:_DETAILED], 1):
         typer.echo(f"{number}. {' / '.join(pair.tags)}")
         for each in pair.statements:
-            typer.echo(f"   {output.plain(each.tag)}: {output.plain(each.statement)}")
+            statement = " ".join(each.statement.split())
+            typer.echo(f"   {output.plain(each.tag)}: {output.plain(statement)}")
         for text in pair.advice:
             typer.echo(f"   what helps: {text}")
     if found.transactions:

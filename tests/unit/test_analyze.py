@@ -2,16 +2,21 @@
 
 from __future__ import annotations
 
+import ast
+import inspect
+from pathlib import Path
 from typing import Any, NamedTuple
 
 import msgspec
 from google.cloud.spanner_v1 import types
 
 from late import events
-from late.control.analyze import client_log, postgres, spanner
+from late.control.analyze import advice, client_log, postgres, spanner
 from late.control.analyze.report import Report, Wait, compare, report
 from late.observability import conflicts
-from late.store.spanner.conflict_watch import Touched, Transactions, meeting, rows_of
+from late.store.spanner import store
+from late.store.spanner.conflict_watch import Touched, Transactions, meeting, rows_of, shown
+from tests.unit.cli_kit import Cli
 
 # As the server wrote it, with statements of our own tags.
 DEADLOCK = """\
@@ -57,13 +62,13 @@ def test_pairs_are_ranked_by_the_time_lost_in_both_directions() -> None:
         [
             wait("a", "b", 1.0, "t(1)"),
             wait("b", "a", 2.0, "t(2)"),
-            wait("c", "c", 2.5, "t(3)"),
+            wait("late-foreground:c", "late-foreground:c", 2.5, "t(3)"),
             wait("d", "", 0.1),
         ],
         for_s=10,
     )
     assert [(p.tags, p.lost_s) for p in found.pairs] == [
-        (("a", "b"), 3.0), (("c", "c"), 2.5), (("d", "unknown"), 0.1),
+        (("a", "b"), 3.0), (("late-foreground:c",) * 2, 2.5), (("d", "unknown"), 0.1),
     ]  # fmt: skip
     first, second, _ = found.pairs
     assert first.waited_s == {"a": 1.0, "b": 2.0}
@@ -93,8 +98,8 @@ def test_a_row_by_its_key_is_named_before_a_table() -> None:
 def test_what_both_views_saw_is_counted_once() -> None:
     found = report(
         [
-            wait("a", "b", 1.0, "t(1)", count=2),
-            wait("a", "b", 3.0, "t(1)", view="client", kind="aborted", attempt=4),
+            wait("a", "late-foreground:b", 1.0, "t(1)", count=2),
+            wait("a", "late-foreground:b", 3.0, "t(1)", view="client", kind="aborted", attempt=4),
         ],
         for_s=10,
     )
@@ -102,6 +107,45 @@ def test_what_both_views_saw_is_counted_once() -> None:
     assert (pair.lost_s, pair.count, pair.attempts_max) == (3.0, 1, 4)
     assert pair.kinds == {"aborted": 1, "waiting": 2}
     assert any("retry_budget" in text for text in pair.advice)
+
+
+def aborted(tag: str, other: str, place: str) -> list[str]:
+    """Return the advice for a transaction that was aborted for the fourth time."""
+    lost = wait(tag, other, 1.0, place, view="client", kind="aborted", attempt=4)
+    [pair] = report([lost], for_s=10).pairs
+    return pair.advice
+
+
+def test_no_knob_of_a_queue_is_advised_where_there_is_no_queue() -> None:
+    for name, place in (
+        ("settle", "late_lease,late_full"),
+        ("beat", "late_worker(w-1)"),
+        ("take", ""),
+    ):
+        own, emulator = aborted(f"late-foreground:{name}", "", place)
+        assert "of late itself" in own
+        assert "emulator" in emulator
+    assert "of late itself" in aborted("late-foreground:settle", "late-foreground:beat", "")[0]
+    # A task may be called so too, and a handler's transaction may be in the way.
+    for tags, place in ((("settle", "settle"), "trip(1)"), (("settle", "pay"), "late_settlement")):
+        one, two = (f"late-foreground:{tag}" for tag in tags)
+        assert any("retry_budget" in text for text in aborted(one, two, place))
+    assert aborted("GET /orders", "GET /orders", "t(1)") == [
+        "touch this row last, just before the commit"
+    ]
+
+
+def test_the_own_transactions_are_those_of_the_store() -> None:
+    tree = ast.parse(inspect.getsource(store))
+    written = {
+        call.args[0].attr
+        for call in ast.walk(tree)
+        if isinstance(call, ast.Call)
+        and isinstance(call.func, ast.Attribute)
+        and call.func.attr == "write"
+        and isinstance(call.args[0], ast.Attribute)
+    }
+    assert written == advice.OWN
 
 
 def test_before_and_after_are_compared_by_the_minute() -> None:
@@ -302,3 +346,16 @@ def test_attempts_are_counted_until_one_commits(monkeypatch: Any) -> None:
     finally:
         stop()
     assert [each["attempt"] for each in told] == [1, 2, 1]
+
+
+def test_a_row_without_a_key_is_its_table() -> None:
+    assert shown(("late_lease", ())) == "late_lease"
+    assert shown(("account", ("7", "eu"))) == "account(7,eu)"
+
+
+def test_a_statement_is_printed_in_one_line(cli: Cli, tmp_path: Path) -> None:
+    line = {"event": "conflict", "kind": "aborted", "tag": "shop", "statement": "SELECT a,\n  b"}
+    log = tmp_path / "worker.log"
+    log.write_bytes(msgspec.json.encode(line))
+    out = cli.fine("analyze", "--seconds", "0", "--log", str(log)).out
+    assert "   shop: SELECT a, b\n" in out

@@ -14,6 +14,8 @@ from typing import Literal, get_args
 
 import msgspec
 
+from late.control.analyze.advice import advice
+
 View = Literal["client", "server", "worker"]
 
 UNKNOWN = "unknown"
@@ -188,7 +190,12 @@ def _pair(tags: tuple[str, str], waits: Sequence[Wait]) -> Pair:
         places=places,
         statements=[Statement(*each) for each in list(statements)[:STATEMENTS_MAX]],
         advice=advice(
-            tags, kinds, places, len(waited), attempts_max, any(w.other_idle for w in waits)
+            tags,
+            kinds,
+            [place.place for place in places],
+            directions=len(waited),
+            attempts_max=attempts_max,
+            idle=any(w.other_idle for w in waits),
         ),
     )
 
@@ -207,40 +214,6 @@ def _places(waits: Sequence[Wait]) -> list[Place]:
 def _vague(place: str) -> int:
     """Return how little a place says: 0 for a row by its key, 2 for one by its place in a table."""
     return 2 if CTID in place else int("(" not in place)
-
-
-def advice(
-    tags: tuple[str, str],
-    kinds: Counter[str],
-    places: Sequence[Place],
-    directions: int,
-    attempts_max: int,
-    idle: bool,
-) -> list[str]:
-    """Return what would help, the surest first.
-
-    Args:
-        directions: 2 if each of the two has waited for the other.
-        idle: one of them held locks with no statement running.
-    """
-    found = []
-    if "deadlock" in kinds or (directions == 2 and len(places) > 1):
-        found.append("take the rows in one order in both, such as by key")
-    if tags[0] == tags[1]:
-        found.append("give such tasks the row as their ordering_key: they then run in turn")
-    if idle:
-        found.append("call others before or after the transaction, not while it holds locks")
-    if "serialization" in kinds:
-        found.append("lock the row first (select ... for update), or use read committed")
-    if "busy" in kinds:
-        found.append("SQLite has one writer: shorter transactions, or PostgreSQL")
-    if attempts_max > 2:
-        found.append("set retry_budget on the queue: repeats of the aborted make more conflicts")
-    if kinds.keys() & {"lock_timeout", "deadline"}:
-        found.append("make the transaction smaller: fewer rows, several commits")
-    if not found:
-        found.append("touch this row last, just before the commit")
-    return found
 
 
 def compare(before: Report, after: Report) -> list[Change]:

@@ -20,7 +20,10 @@ from late.errors import StoreError
 from late.schema.engine import reading
 
 FOR_S = 600.0
-MISSING = "this Spanner has no SPANNER_SYS, as the emulator: the logs alone say what was seen"
+MISSING = (
+    "this Spanner has no SPANNER_SYS, as the emulator: the logs alone say what was seen. The "
+    "emulator takes one transaction at a time: what is aborted there says nothing of Spanner"
+)
 _SINCE = "interval_end > timestamp_sub(current_timestamp(), interval 10 minute)"
 _LOCKS = text(f"""
 select row_range_start_key, lock_wait_seconds, sample_lock_requests

@@ -128,8 +128,8 @@ class Transactions:
 
 
 def shown(row: tuple[str, Key]) -> str:
-    """Return a row as Spanner's own statistics write it: `account(7,eu)`."""
-    return f"{row[0]}({','.join(row[1])})"
+    """Return a row as Spanner's own statistics write it, `account(7,eu)`, or else its table."""
+    return f"{row[0]}({','.join(row[1])})" if row[1] else row[0]
 
 
 def rows_of(request: Any) -> Iterator[tuple[str, Key]]:
