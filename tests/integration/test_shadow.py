@@ -84,6 +84,12 @@ def enqueue(app: late.App, name: str, numbers: range, **options: Any) -> list[st
         return [str(app.enqueue(tx, app.tasks[name].call(n, **options))) for n in numbers]
 
 
+def enqueue_all(app: late.App, *names: str) -> None:
+    with connect(app.url) as tx:
+        for name in names:
+            app.enqueue(tx, app.tasks[name].call())
+
+
 def by_name(found: Comparison) -> dict[str, Any]:
     return {each.name: each for each in found.tasks}
 
@@ -226,7 +232,7 @@ async def test_a_version_that_always_fails_does_not_look_sound(tmp_path: Path) -
     real.task(name="charge")(lambda: None)
     new = late.App(url, group="try")
 
-    @new.task(name="charge", retry=late.Retry(base=120, cap=120))
+    @new.task(name="charge", retry=late.Retry(base=120, cap=120, jitter="none"))
     def charge() -> None:
         raise ValueError("the new code knows nothing")
 
@@ -247,6 +253,42 @@ async def test_a_version_that_always_fails_does_not_look_sound(tmp_path: Path) -
     assert found.unended.n + found.unread.n == 20
     assert {(each.shadow, each.real) for each in found.differences} == {("retries", "done")}
     assert all("knows nothing" in each.error for each in found.differences)
+
+
+@pytest.mark.parametrize("queues", [["orders"], None])
+async def test_a_task_that_the_shadow_never_read_is_not_compared(
+    tmp_path: Path, queues: list[str] | None
+) -> None:
+    """It waits for a retry in the real group, and its row was pruned before the shadow was made."""
+    url = sqlite.database(tmp_path / "never.db")
+    app = late.App(url)
+    app.task(name="ship", queue="orders")(lambda: None)
+
+    @app.task(queue="mail", retry=late.Retry(base=600, cap=600, jitter="none"))
+    def mail() -> None:
+        raise ConnectionError
+
+    path = tmp_path / "never.db"
+    with Control(url) as control, sqlite3.connect(path, check_same_thread=False) as database:
+
+        async def fail(count: int) -> None:
+            """Enqueue a mail, let it fail, and prune its row."""
+            parked = "select count(*) from late_timer where reason = 'retry'"
+            enqueue_all(app, "mail", "ship")
+            async with working(app):
+                await until_read(lambda: database.execute(parked).fetchone() == (count,))
+            database.execute("delete from late_task where name = 'mail'")
+            database.commit()
+
+        await fail(1)
+        control.groups.shadow("try", of="default", start="beginning", queues=queues)
+        if queues:
+            await fail(2)
+        new = late.App(url, group="try", strict=False)
+        new.task(name="ship", queue="orders")(lambda: None)
+        enqueue_all(new, "ship")
+        drain(new, timeout_s=120)
+        assert control.groups.compare("try").differences == ()
 
 
 async def test_targets_and_consumers_are_answered_by_a_recorder(tmp_path: Path) -> None:

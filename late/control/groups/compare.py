@@ -81,8 +81,11 @@ def compare(engine: Engine, name: str, *, limit: int = LIMIT) -> Comparison:
     # A failed task that was not among the first ones of its group has failed in both.
     only_ours = [each for task, each in ours.items() if task not in real and task not in there]
     only_real = [each for task, each in real.items() if task not in ours and task not in here]
+    view = lag.groups(engine, name=name)[0]
+    only_real = [each for each in only_real if view.queues is None or each.name[0] in view.queues]
     found = [*_differences(engine, known.of, only_ours, limit, ours=True)]
-    found += _differences(engine, name, only_real, limit - len(found), ours=False)
+    made_us = view.created_at_us or 0
+    found += _differences(engine, name, only_real, limit - len(found), ours=False, since_us=made_us)
     capped = max(len(ours), len(real)) >= LOOK_MAX or len(only_ours) + len(only_real) > limit
     return Comparison(
         shadow=name,
@@ -92,7 +95,7 @@ def compare(engine: Engine, name: str, *, limit: int = LIMIT) -> Comparison:
         tasks=tuple(_tasks(usages[name], usages[known.of], found)),
         differences=tuple(found),
         capped=capped,
-        unread=lag.groups(engine, name=name)[0].lag,
+        unread=view.lag,
         unended=unended,
     )
 
@@ -219,16 +222,27 @@ def _ids(connection: Connection, table: Table, group: str, task_ids: list[str]) 
 
 
 def _differences(
-    engine: Engine, other: str, failed: Iterable[_Failed], limit: int, *, ours: bool
+    engine: Engine,
+    other: str,
+    failed: Iterable[_Failed],
+    limit: int,
+    *,
+    ours: bool,
+    since_us: int = 0,
 ) -> Iterator[TaskDifference]:
-    """Yield those tasks of one group that have ended well in the `other`, up to `limit`."""
+    """Yield those tasks of one group that have ended well in the `other`, up to `limit`.
+
+    Args:
+        since_us: the `other` was made then. An older task whose row is gone may have gone before it
+            was read there, so nothing is said of it.
+    """
     for each in failed:
         if limit <= 0:
             return
         (there,) = tasks.show(engine, each.task_id, group=other).groups
         ended = there.outcome or _ENDED.get(there.state)
-        if ended is None:
-            continue  # it waits there, or is not for that group
+        if ended is None or (there.state == "unknown" and each.created_at_us < since_us):
+            continue  # it waits there, is not for that group, or nobody knows
         limit -= 1
         shadow_state, real = (each.state, ended) if ours else (ended, each.state)
         yield TaskDifference(each.task_id, *each.name, shadow_state, real, each.error)
