@@ -4,18 +4,20 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Callable
+from functools import partial
 from typing import TYPE_CHECKING, Annotated, Any, TypeAlias
 
 import msgspec
 import typer
 
-from late.cli import options, output
+from late.cli import known, options, output, task_ids
 from late.cli.show import errors
 from late.errors import ConfigError
 
 if TYPE_CHECKING:
     from late.control import Control, Filter
     from late.control.views import Moved
+    from late.model.task import TaskId
 
 Select: TypeAlias = "Callable[[Control], Filter]"
 
@@ -174,6 +176,7 @@ def show(
 @_filtered
 def purge(
     select: Select,
+    ids_file: task_ids.File = None,
     limit: Limit = None,
     everything: Everything = False,
     dry_run: options.DryRun = False,
@@ -184,14 +187,12 @@ def purge(
 ) -> None:
     """Delete dead letters for good, the oldest first. Needs a filter or --all."""
     with options.control_of(url_option) as control:
-        which = select(control)
-        _require_filter(which, everything)
+        which, only = _meant(select(control), ids_file, everything)
+        call = partial(control.dead_letters.purge, which, only=only, limit=limit, exact=exact)
         if not dry_run and not yes:
-            counted = _counted(
-                control.dead_letters.purge(which, limit=limit, dry_run=True, exact=exact)
-            )
+            counted = _counted(_found(control, which, call(dry_run=True)))
             options.asked(f"Delete {counted} for good?", f"this deletes {counted} for good")
-        moved = control.dead_letters.purge(which, limit=limit, dry_run=dry_run, exact=exact)
+        moved = _found(control, which, call(dry_run=dry_run))
     report(moved, "deleted", "would delete", json)
 
 
@@ -199,6 +200,7 @@ def purge(
 @_filtered
 def redrive(
     select: Select,
+    ids_file: task_ids.File = None,
     limit: Limit = None,
     everything: Everything = False,
     dry_run: options.DryRun = False,
@@ -215,13 +217,13 @@ def redrive(
     owns their shard; with --rate, spread over time, for which nobody has to stay.
     """
     with options.control_of(url_option) as control:
-        which = select(control)
-        _require_filter(which, everything)
+        which, only = _meant(select(control), ids_file, everything)
         if exact and not dry_run:
             raise ConfigError("--exact is for --dry-run: what is redriven is counted anyway")
         moved = control.dead_letters.redrive(
-            which, limit=limit, dry_run=dry_run, rate=rate, exact=exact
+            which, only=only, limit=limit, dry_run=dry_run, rate=rate, exact=exact
         )
+        _found(control, which, moved)
     report(moved, "redriven", "would redrive", json)
 
 
@@ -248,12 +250,27 @@ def edit(
         output.note("its worker starts it by itself; a redrive before that would do so unedited")
 
 
-def _require_filter(which: Filter, everything: bool) -> None:
+def _meant(
+    which: Filter, ids_file: str | None, everything: bool
+) -> tuple[Filter, list[TaskId] | None]:
+    """Return the filter, and the ids of the file if one is given.
+
+    Raises:
+        ConfigError: neither, and not --all; or --all with one; or a line of the file is no id.
+    """
     filtered = any(value is not None for value in msgspec.structs.astuple(which))
-    if filtered and everything:
+    if (filtered or ids_file is not None) and everything:
         raise ConfigError("give a filter or --all, not both")
-    if not filtered and not everything:
-        raise ConfigError("which dead letters? give a filter (see --help), or --all")
+    if not (filtered or ids_file is not None or everything):
+        raise ConfigError("which dead letters? give a filter (see --help), --ids, or --all")
+    return which, task_ids.read(ids_file) if ids_file is not None else None
+
+
+def _found(control: Control, which: Filter, moved: Moved) -> Moved:
+    """Return what was found. Where that is nothing, refuse a name that nothing tells of."""
+    if not moved.count:
+        known.require(control, queue=which.queue, name=which.name, group=which.group)
+    return moved
 
 
 def _counted(moved: Moved) -> str:

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from late.cli import options, output
+from late.cli import known, options, output
 from late.errors import ConfigError, LateError
 from late.model import queue_settings as values
 from late.model.queue_settings import LOCAL, REMOTE, Kind, QueueSettings
@@ -15,9 +15,6 @@ if TYPE_CHECKING:
     from late.control import Control
     from late.control.queue_deletion import QueueDeletion
     from late.control.queue_settings import SettingsChange
-
-LOOK = 1_000
-"""Tasks of one group and shard that are looked at for the names of queues."""
 
 app = typer.Typer(
     help="All knobs that are set, who turned them, and the way back.",
@@ -77,7 +74,7 @@ def _why_unknown(control: Control, turned: SettingsChange) -> str | None:
                 f"target {name} is new here: no knob of it was set, and the file that LATE_TARGETS "
                 "names does not have it (an app's own code may)"
             )
-        queues = sorted({each.queue for each in control.status.read(limit=LOOK).queues})
+        queues = sorted({each.queue for each in control.status.read(limit=known.LOOK).queues})
     except LateError:  # what was asked is done all the same
         return None
     if name in queues:
@@ -130,26 +127,12 @@ def _refuse_unknown(name: str, url: str | None) -> None:
     Raises:
         ConfigError: nothing tells of it.
     """
-    subject = f"queue:{name}"
     with options.control_of(url) as control:
-        known = (
-            any(each.name == name for each in control.queues.settings("queue"))
-            or any(name == each.queue for each in control.status.read(limit=LOOK).queues)
-            or any(name == each.queue for each in control.schedules.all())
-            or bool(control.audit.entries(subject=subject, limit=1))
-            or _ran_lately(control, name)
-        )
-    if not known:
-        raise ConfigError(
-            f"no queue {name[:128]!r}: it has no task, no knob and no schedule, and none of its "
-            "tasks ran within a day; --force pauses it all the same"
-        )
-
-
-def _ran_lately(control: Control, name: str) -> bool:
-    """Return True if the journal of the last day has a task of this queue, as far as one look."""
-    found = control.status.usage_since(control.now() - 86_400_000_000, {})
-    return any(usage.queue == name for _, usage in found.usage)
+        if not known.is_queue(control, name):
+            raise ConfigError(
+                f"no queue {name[:128]!r}: it has no task, no knob and no schedule, and none of "
+                "its tasks ran within a day; --force pauses it all the same"
+            )
 
 
 def _show(kind: Kind, name: str, url: str | None, json: bool) -> None:

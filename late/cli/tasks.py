@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated, Any, TypeAlias, cast
 
 import typer
 
-from late.cli import options, output
+from late.cli import known, options, output, task_ids
 from late.cli.cancel import due_of
 from late.errors import ConfigError
 
@@ -187,6 +187,7 @@ def cancel(
     select: Select,
     state: CommandedArgument,
     only: Only = None,
+    ids_file: task_ids.File = None,
     limit: Limit = 100_000,
     everything: Everything = False,
     dry_run: options.DryRun = False,
@@ -202,14 +203,14 @@ def cancel(
     from functools import partial
 
     with options.control_of(url_option) as control:
-        which, ids = _meant(select(control), only, everything)
+        which, ids = _meant(select(control), only, ids_file, everything)
         call = partial(
             control.tasks.cancel_all, cast("Commanded", state), which, only=ids, limit=limit
         )
         if not dry_run and not yes:
-            counted = _counted(call(dry_run=True))
+            counted = _counted(_found(control, which, call(dry_run=True)))
             options.asked(f"Cancel {counted}?", f"this cancels {counted}")
-        moved = call(dry_run=dry_run)
+        moved = _found(control, which, call(dry_run=dry_run))
     _report(moved, "asked to cancel", "would cancel", json)
 
 
@@ -219,6 +220,7 @@ def reschedule(
     select: Select,
     state: CommandedArgument,
     only: Only = None,
+    ids_file: task_ids.File = None,
     at: Annotated[
         str | None, typer.Option("--at", metavar="WHEN", help="Such as 2026-05-01T12:00:00Z.")
     ] = None,
@@ -237,28 +239,41 @@ def reschedule(
     """Give all tasks that match another due time: logged, open or parked ones, or all that are
     unfinished. Needs a filter or --all."""
     with options.control_of(url_option) as control:
-        which, ids = _meant(select(control), only, everything)
+        which, ids = _meant(select(control), only, ids_file, everything)
         moved = control.tasks.reschedule_all(
             cast("Commanded", state), which, due_of(control, at, delay), only=ids, rate=rate,
             limit=limit, dry_run=dry_run,
         )  # fmt: skip
+        _found(control, which, moved)
     _report(moved, "asked to reschedule", "would reschedule", json)
 
 
 def _meant(
-    which: TaskFilter, only: list[str] | None, everything: bool
+    which: TaskFilter, only: list[str] | None, ids_file: str | None, everything: bool
 ) -> tuple[TaskFilter, list[TaskId] | None]:
     """Return the filter, or the ids that are meant instead.
 
     Raises:
-        ConfigError: neither, and not --all; or several of these.
+        ConfigError: neither, and not --all; or several of these; or a line of the file is no id.
     """
     from late.control.task_list.model import TaskFilter
 
-    given = [which != TaskFilter(group=which.group), bool(only), everything]
+    by_id = bool(only) or ids_file is not None
+    given = [which != TaskFilter(group=which.group), by_id, everything]
     if sum(given) != 1:
-        raise ConfigError("which tasks? give a filter (see --help), --id, or --all; one of them")
-    return which, cast("list[TaskId]", only) if only else None
+        raise ConfigError(
+            "which tasks? give a filter (see --help), --id or --ids, or --all; one of them"
+        )
+    read = task_ids.read(ids_file) if ids_file is not None else []
+    ids = dict.fromkeys([*cast("list[TaskId]", only or []), *read])
+    return which, list(ids) if by_id else None
+
+
+def _found(control: Control, which: TaskFilter, moved: Moved) -> Moved:
+    """Return what was found. Where that is nothing, refuse a name that nothing tells of."""
+    if not moved.count:
+        known.require(control, queue=which.queue, name=which.name, group=which.group)
+    return moved
 
 
 def _counted(moved: Moved) -> str:

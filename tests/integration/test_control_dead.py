@@ -11,6 +11,7 @@ from sqlalchemy import event
 from late.control import Control, Filter
 from late.control.audit import entries
 from late.control.dead_letters import dry_run as rehearsal
+from late.control.dead_letters import filter as filters
 from late.control.dead_letters import move as moving
 from late.errors import ConfigError, InvalidName, InvalidPayload, InvalidSchedule
 from late.model.ids import new_id
@@ -75,6 +76,9 @@ async def test_every_filter_selects(url: str) -> None:
         Filter(group="audit"): {c},
         Filter(task_id=c.task_id): {c},
         Filter(task_id=new_id(1)): set(),
+        Filter(task_ids=(a.task_id, c.task_id)): {a, c},
+        Filter(task_ids=(a.task_id, c.task_id), queue="a"): {a},
+        Filter(task_ids=(new_id(0), new_id(1))): set(),
         Filter(since_us=2000): {b, c},
         Filter(until_us=2000): {a},
         Filter(since_us=2000, until_us=3000): {b},
@@ -98,6 +102,24 @@ async def test_purge_deletes_only_what_matches(url: str) -> None:
         assert [each.task_id for each in control.dead_letters.find()] == [kept.task_id]
         assert control.dead_letters.purge(Filter(queue="gone")).count == 0
     assert rows(url, "select count(*) from late_timer") == [(0,)]
+
+
+async def test_many_ids_are_moved_in_parts(url: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(filters, "IDS_MAX", 2)
+    ours = made(5)
+    await bury(url, *map(letter, ours))
+    other = record(shard=1)
+    await bury(url, letter(other), shard=1)
+    ids = [each.task_id for each in ours]
+    with Control(url) as control:
+        only = [*ids[:3], other.task_id, new_id(2)]
+        assert control.dead_letters.redrive(Filter(), only=only, dry_run=True).count == 4
+        moved = control.dead_letters.redrive(Filter(), only=only, rate=1.0)
+        assert (moved.count, set(moved.task_ids)) == (4, {*ids[:3], other.task_id})
+        assert {each.task_id for each in control.dead_letters.find()} == set(ids[3:])
+        assert control.dead_letters.purge(Filter(), only=[], limit=1).count == 0
+    due = sorted(row[0] for row in rows(url, "select due_at_us from late_timer"))
+    assert due[-1] - due[0] >= 2_000_000, "the rate goes on over the parts"
 
 
 async def test_redrive_parks_the_whole_task_due_now_with_no_attempt_used(url: str) -> None:

@@ -8,9 +8,11 @@ its overdue timers every few seconds and finds the row there, as it finds any ot
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from functools import partial
 from itertools import islice
 
+import msgspec
 from sqlalchemy import func, select
 
 from late.control.database import Part
@@ -20,6 +22,7 @@ from late.control.dead_letters.move import Mover, oldest
 from late.control.dead_letters.page import DeadLetterPage, read_page, view_of
 from late.control.views import DeadView, Moved
 from late.errors import ConfigError
+from late.model.task import TaskId
 from late.schema.engine import reading, write
 from late.schema.tables import dead
 
@@ -54,6 +57,7 @@ class DeadLetterControl(Part):
         self,
         which: Filter,
         *,
+        only: Sequence[TaskId] | None = None,
         limit: int | None = None,
         dry_run: bool = False,
         exact: bool = False,
@@ -62,13 +66,18 @@ class DeadLetterControl(Part):
 
         It is the only way to lose one, and always on demand. A dry run looks at ten thousand dead
         letters and says whether there were more; an `exact` one counts all.
+
+        Args:
+            only: of those that match, the ones with these ids.
         """
-        return self._move(Mover("dead.purge", which), limit, dry_run=dry_run, exact=exact)
+        mover = Mover("dead.purge", which)
+        return self._move(mover, only, limit, dry_run=dry_run, exact=exact)
 
     def redrive(
         self,
         which: Filter,
         *,
+        only: Sequence[TaskId] | None = None,
         limit: int | None = None,
         dry_run: bool = False,
         rate: float | None = None,
@@ -83,28 +92,50 @@ class DeadLetterControl(Part):
         if rate is not None and not RATE_MIN <= rate <= RATE_MAX:
             raise ConfigError(f"rate {rate:g}: {RATE_MIN:g} to {RATE_MAX:g} a second")
         mover = Mover("dead.redrive", which, rate=rate or 0.0)
-        return self._move(mover, limit, dry_run=dry_run, exact=exact)
+        return self._move(mover, only, limit, dry_run=dry_run, exact=exact)
 
-    def _move(self, mover: Mover, limit: int | None, *, dry_run: bool, exact: bool) -> Moved:
-        which, engine = mover.which, self._database.engine
-        which.check()
+    def _move(
+        self,
+        mover: Mover,
+        only: Sequence[TaskId] | None,
+        limit: int | None,
+        *,
+        dry_run: bool,
+        exact: bool,
+    ) -> Moved:
+        engine, parts = self._database.engine, list(mover.which.among(only))
+        for part in [mover.which, *parts]:
+            part.check()
         if limit is not None:
             _check_limit(limit)
         if dry_run:
-            return preview(engine, which, limit, exact=exact)
+            return _sum([preview(engine, part, limit, exact=exact) for part in parts], limit)
         moved: list[str] = []
-        total = 0
-        # What dies from here on is not meant: a task that fails again at once would otherwise be
-        # redriven without end.
-        now, keys = oldest(engine, which)
-        while limit is None or total < limit:
-            chosen = list(islice(keys, mover.chunk(engine, limit, total)))
-            if not chosen:
-                break
-            ids = write(engine, partial(mover.move, chosen, now, total))
-            total += len(ids)
-            moved += ids[: max(0, IDS_SHOWN - len(moved))]
+        total, from_us = 0, None
+        for part in parts:
+            mine = msgspec.structs.replace(mover, which=part)
+            # What dies from here on is not meant: a task that fails again at once would otherwise
+            # be redriven without end.
+            now, keys = oldest(engine, part)
+            from_us = now if from_us is None else from_us
+            while limit is None or total < limit:
+                chosen = list(islice(keys, mine.chunk(engine, limit, total)))
+                if not chosen:
+                    break
+                ids = write(engine, partial(mine.move, chosen, from_us, total))
+                total += len(ids)
+                moved += ids[: max(0, IDS_SHOWN - len(moved))]
         return Moved(total, False, tuple(moved))
+
+
+def _sum(parts: Sequence[Moved], limit: int | None) -> Moved:
+    """Add up what dry runs of the parts would do."""
+    count = sum(each.count for each in parts)
+    ids = [task_id for each in parts for task_id in each.task_ids]
+    capped = any(each.capped for each in parts)
+    if limit is not None and count >= limit:
+        count, capped = limit, False
+    return Moved(count, True, tuple(ids[: min(count, IDS_SHOWN)]), capped=capped)
 
 
 def _check_limit(limit: int) -> None:

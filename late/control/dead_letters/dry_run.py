@@ -102,7 +102,8 @@ def _legs(which: Filter, shards: list[Shard]) -> Iterator[Select[Any]]:
     for shard in shards:
         leg = select(*columns).where(*_of(shard), *which.keyed().clauses())
         # By an index of their own there is one, and to put it in order may lead along the other.
-        yield leg if which.task_id else leg.order_by(*(dead.c[name] for name in _ORDER))
+        by_id = which.task_id or which.task_ids
+        yield leg if by_id else leg.order_by(*(dead.c[name] for name in _ORDER))
 
 
 def _of(shard: Shard) -> tuple[ColumnElement[bool], ColumnElement[bool]]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 import msgspec
@@ -15,6 +16,8 @@ from late.errors import ConfigError
 from late.model.ids import shard_of
 from late.schema.tables import dead, stage
 
+IDS_MAX = 200
+"""Ids of one filter: fewer than a page of a shard has, so that they need no order."""
 _NAME = re.compile(r"[A-Za-z0-9._:-]{1,128}\Z")
 
 
@@ -51,6 +54,8 @@ class Filter(msgspec.Struct, frozen=True):
     """A text that one of its attempts' errors holds, as it was written."""
     workflow: str | None = None
     """The id of any task of a workflow: all of its dead letters."""
+    task_ids: tuple[str, ...] | None = None
+    """One of these, at most `IDS_MAX`: a purge or a redrive takes more as its `only`."""
 
     def check(self) -> None:
         """Refuse what can match nothing.
@@ -65,7 +70,7 @@ class Filter(msgspec.Struct, frozen=True):
                 raise ConfigError(
                     f"{field} {value[:64]!r}: names are 1 to 128 of letters, digits and . _ : -"
                 )
-        for task_id in (self.task_id, self.workflow):
+        for task_id in (self.task_id, self.workflow, *(self.task_ids or ())):
             if task_id is not None:
                 shard_of(task_id)
         since, until = self.since_us, self.until_us
@@ -90,6 +95,9 @@ class Filter(msgspec.Struct, frozen=True):
             found.append(_Position(of.errors, text) > 0)
         if self.task_id is not None:
             found.append(of.shard_id == shard_of(self.task_id))
+        if self.task_ids is not None:
+            found.append(of.shard_id.in_(sorted(set(map(shard_of, self.task_ids)))))
+            found.append(of.task_id.in_(self.task_ids))
         if self.workflow is not None:
             own = stage.alias("own")
             ours = select(own.c.workflow_id).where(own.c.task_id == self.workflow)
@@ -105,11 +113,21 @@ class Filter(msgspec.Struct, frozen=True):
         """The part of it that one group's rows of one shard have indexes for."""
         return Filter(
             task_id=self.task_id, workflow=self.workflow, since_us=self.since_us,
-            until_us=self.until_us,
+            until_us=self.until_us, task_ids=self.task_ids,
         )  # fmt: skip
+
+    def among(self, only: Sequence[str] | None) -> Iterator[Filter]:
+        """Yield filters that together match what this one does of `only`; None stands for all."""
+        if only is None:
+            yield self
+        for start in range(0, len(only or ()), IDS_MAX):
+            some = tuple((only or ())[start : start + IDS_MAX])
+            yield msgspec.structs.replace(self, task_ids=some)
 
     def reaches(self, name: str, shard_id: int) -> bool:
         """Return True if a (group, shard) can have some that match."""
-        return self.group in (None, name) and (
-            self.task_id is None or shard_of(self.task_id) == shard_id
+        return (
+            self.group in (None, name)
+            and (self.task_id is None or shard_of(self.task_id) == shard_id)
+            and (self.task_ids is None or shard_id in map(shard_of, self.task_ids))
         )

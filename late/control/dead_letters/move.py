@@ -39,7 +39,7 @@ from late.schema.tables import dead, history, timer
 CHUNK = 1_000
 """Rows that one transaction moves: an owner's settlement must never wait long for it."""
 PAGE = 250
-"""Keys of one shard that one statement reads ahead."""
+"""Keys of one shard that one statement reads ahead: more than a filter has ids."""
 NOTED = 500
 """Tasks that one statement looks up in the histories: below what a query may have of parameters."""
 _ORDER = (dead.c.dead_at_us, dead.c.task_id, dead.c.consumer_group)
@@ -75,7 +75,7 @@ def _page(which: Filter, until_us: int, name: Value, shard_id: Value) -> Select[
     mine = dead.c.consumer_group == name, dead.c.shard_id == shard_id, died <= until_us
     page = select(died, task_id).where(*mine, *which.clauses()).limit(PAGE)
     # A task id has an index of its own, and an order may lead the planner along the key.
-    return page if which.task_id else page.order_by(died, task_id)
+    return page if which.task_id or which.task_ids else page.order_by(died, task_id)
 
 
 def _walk(

@@ -15,6 +15,8 @@ from late.web.models.history import HOUR_US, MINUTE_US, Key, Slot, longest
 
 NAMED = 3
 """Workers of one line that are named."""
+SHOWN_MAX = 200
+"""Characters of one value of a change."""
 
 
 Row = tuple[int, int | None, int | None, int | None, float | None]
@@ -158,4 +160,6 @@ def _shown(value: Any) -> str:
         return "on" if value else "off"
     if isinstance(value, float) and math.isfinite(value):
         return f"{value:g}"
-    return value if isinstance(value, str) else msgspec.json.encode(value).decode()
+    text = value if isinstance(value, str) else msgspec.json.encode(value).decode()
+    # A filter may have some hundred ids: the audit has them all.
+    return text if len(text) <= SHOWN_MAX else f"{text[:SHOWN_MAX]}..."
