@@ -215,5 +215,6 @@ def test_what_is_always_aborted_ends_with_one_line(
     assert ended.value.code == 1
     (line,) = capsys.readouterr().err.splitlines()
     assert line.startswith("late: Spanner has aborted the transaction")
+    assert "Run it again; the emulator takes one" in line
     aborts.clear()
     assert seeds(empty) == SEEDS

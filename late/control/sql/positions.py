@@ -118,31 +118,36 @@ def before(
     It is the beginning where no journal reaches back so far.
     """
     places = [(name, shard_id) for name in groups for shard_id in shard_ids]
-    legs = []
-    for name, shard_id in places:
-        of_journal = (settlement.c.consumer_group == name, settlement.c.shard_id == shard_id)
-        # Cursors from before a rebase are those of another database.
-        adopted = select(func.coalesce(func.max(settlement.c.seq), 0)).where(
-            *of_journal, settlement.c.owner == "rebase"
+    # Cursors from before a rebase are those of another database. A statement of its own: Spanner's
+    # emulator would look for the last rebase once more for each row of the journal.
+    rebased = [
+        select(func.coalesce(func.max(settlement.c.seq), 0).label("seq")).where(
+            *_journal(place), settlement.c.owner == "rebase"
         )
-        own = settlement.alias()
-        legs.append(
-            select(own.c.settled_at_us, own.c.cursor)
-            .where(
-                own.c.consumer_group == name,
-                own.c.shard_id == shard_id,
-                own.c.seq > adopted.scalar_subquery(),
-                own.c.settled_at_us < moment_us - MARGIN_US,
-            )
-            .order_by(own.c.seq.desc())
-            .limit(1)
+        for place in places
+    ]
+    adopted = {row.leg: row.seq for row in union_rows(connection, rebased, rows=ROWS // 4)}
+    legs = [
+        select(settlement.c.settled_at_us, settlement.c.cursor)
+        .where(
+            *_journal(place),
+            settlement.c.seq > adopted[leg],
+            settlement.c.settled_at_us < moment_us - MARGIN_US,
         )
+        .order_by(settlement.c.seq.desc())
+        .limit(1)
+        for leg, place in enumerate(places)
+    ]
     best: dict[int, tuple[int, str]] = dict.fromkeys(shard_ids, (0, ""))
     # Where no journal reaches back so far, a leg goes through all of its journal.
     for row in union_rows(connection, legs, rows=ROWS // 4):
         shard_id = places[row.leg][1]
         best[shard_id] = max(best[shard_id], (row.settled_at_us, row.cursor))
     return {shard_id: cursor for shard_id, (_, cursor) in best.items()}
+
+
+def _journal(place: tuple[str, int]) -> tuple[ColumnElement[bool], ColumnElement[bool]]:
+    return settlement.c.consumer_group == place[0], settlement.c.shard_id == place[1]
 
 
 def registered(connection: Connection, name: str | None = None) -> dict[str, Reads]:

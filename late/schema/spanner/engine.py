@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from typing import Any, NoReturn
 
 from google.cloud.spanner_dbapi.connection import (  # type: ignore[import-untyped]
@@ -11,7 +12,7 @@ from sqlalchemy import URL, Engine, create_engine, event
 
 from late.errors import TransactionAborted
 from late.schema.spanner import deadlines
-from late.schema.spanner.address import options_of, place_of
+from late.schema.spanner.address import HOST_VARIABLE, options_of, place_of
 from late.schema.spanner.migrate import open_database
 
 STATEMENT_TIMEOUT_S = 30.0
@@ -50,4 +51,7 @@ def _connect(url: str) -> Driver:
 
 
 def _aborted(*_: Any, **__: Any) -> NoReturn:
-    raise TransactionAborted("Spanner has aborted the transaction: others hold its locks")
+    said = "Spanner has aborted the transaction: others hold its locks. Run it again"
+    if os.environ.get(HOST_VARIABLE):
+        said += "; the emulator takes one transaction at a time, so stop the workers for that"
+    raise TransactionAborted(said)
