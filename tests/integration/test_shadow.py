@@ -448,3 +448,31 @@ def test_findings_leave_a_shadow_out(tmp_path: Path) -> None:
         assert {each.group for each in (*status.queues, *status.shards)} <= {"default"}
         assert "try" not in signals
         assert not [key for key in paces if key[0] == "try"]
+
+
+def test_the_doctor_takes_a_shadow_for_no_group_that_stands_still(tmp_path: Path) -> None:
+    """A finding says that it keeps tasks; what it has parked and who owns it is no fault."""
+    url = sqlite.database(tmp_path / "doctor.db")
+    new = late.App(url, group="try")
+
+    @new.task(name="charge", retry=late.Retry(base=600, cap=600, jitter="none"))
+    def charge() -> None:
+        raise ValueError
+
+    with Control(url) as control, sqlite3.connect(tmp_path / "doctor.db") as database:
+
+        def checks() -> dict[str, tuple[str, str]]:
+            return {each.name: (each.result, each.detail) for each in control.doctor()}
+
+        leases = checks()["leases"]
+        control.groups.shadow("try", of="default", start="beginning")
+        enqueue_all(new, "charge")
+        drain(new, timeout_s=120)
+        database.execute("update late_timer set due_at_us = 1")
+        database.commit()
+        enqueue_all(new, "charge")
+        found = checks()
+    assert found["leases"] == leases
+    assert found["groups"][1].startswith("default (no live worker): ")
+    assert found["timers"][0] == "ok"
+    assert "Nobody works the shadow try" in found["attention"][1]

@@ -27,7 +27,7 @@ from late.model import queue_settings
 from late.model.task import SHARDS_MAX
 from late.model.ticks import fires_at_us
 from late.schema.tables import dead, group, lane, queue, schedule, target, timer, token
-from late.store.common.groups import reads_of
+from late.store.common.groups import is_shadow, reads_of
 
 ROWS = 1_000
 """Rows of one (group, shard) that are looked at."""
@@ -60,12 +60,12 @@ def examine(connection: Connection) -> Iterator[Check]:
 
 
 def _groups(connection: Connection) -> Check:
-    """A group that nobody works keeps the whole log, for ever."""
+    """A group that nobody works keeps the whole log, for ever; of a shadow a finding says so."""
     served = {name for _, groups in live_workers(connection) for name in groups}
     last, logged = journals(connection), survey(connection).logged
     found = []
     for row in connection.execute(select(group).order_by(group.c.name)):
-        if row.name in served and not row.paused:
+        if is_shadow(row.paused) or (row.name in served and not row.paused):
             continue
         reads = reads_of(row.queues, row.from_us, row.replay_us)
         cursors = {

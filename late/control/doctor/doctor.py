@@ -22,6 +22,7 @@ from sqlalchemy import Connection, Engine, func, select
 from late.config import member_name
 from late.control.doctor import configuration, lane_workers
 from late.control.findings.findings import findings
+from late.control.groups.shadow import names_of
 from late.control.lanes import lanes
 from late.control.sql import beyond_cursor
 from late.control.sql.last_settlement import Journal, journals
@@ -192,11 +193,13 @@ def _leases(connection: Connection) -> Iterator[Check]:
     named = select(worker.c.worker_id, worker.c.address).where(worker.c.expires_at_us > now)
     live = {row.worker_id: row.address for row in connection.execute(named)}
     there = survey(connection)
-    used = there.used
-    leases = [row for row in connection.execute(select(lease)) if row.shard_id in used]
+    used, shadows = there.used, names_of(connection)
+    groups = [name for name in groups_of(connection) if name not in shadows]
+    rows = connection.execute(select(lease))
+    leases = [row for row in rows if row.shard_id in used and row.consumer_group in groups]
     held = [row for row in leases if row.owner in live]
     stale = [row for row in leases if row.owner is not None and row.owner not in live]
-    expected = len(used) * len(groups_of(connection))
+    expected = len(used) * len(groups)
     detail = f"{len(live)} live workers hold {len(held)} of {expected} (group, shard)"
     result: Literal["ok", "warning"] = "ok"
     if not live:
@@ -210,7 +213,7 @@ def _leases(connection: Connection) -> Iterator[Check]:
         )
     elif len(held) < expected:
         alone = set(lane_workers.unserved(connection))
-        free = {(name, shard_id) for name in groups_of(connection) for shard_id in used}
+        free = {(name, shard_id) for name in groups for shard_id in used}
         free -= {(row.consumer_group, row.shard_id) for row in held}
         explained = all((there.layout.lane_of(shard_id), name) in alone for name, shard_id in free)
         advice = "See lane workers" if explained else _unowned(live.values())
@@ -310,7 +313,10 @@ def _overdue(connection: Connection) -> Iterator[Check]:
     now = now_us(connection)
     row = connection.execute(
         select(timer.c.consumer_group, timer.c.shard_id, timer.c.due_at_us)
-        .where(timer.c.due_at_us < now - int(OVERDUE_S * 1_000_000))
+        .where(
+            timer.c.due_at_us < now - int(OVERDUE_S * 1_000_000),
+            timer.c.consumer_group.not_in(names_of(connection)),
+        )
         .order_by(timer.c.due_at_us)
         .limit(1)
     ).first()
