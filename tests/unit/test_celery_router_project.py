@@ -14,7 +14,6 @@ import celery
 import celery.result
 import celery.signals
 import pytest
-from celery import _state
 
 import late
 from late.celery import signals
@@ -48,12 +47,6 @@ from shop.celery import router
 @router.task
 def send(n=0): ...
 """
-
-
-@pytest.fixture(autouse=True)
-def forgotten(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Celery gives the tasks of one app to every other one; those of a test end with it."""
-    monkeypatch.setattr(_state, "_on_app_finalizers", set(_state._on_app_finalizers))
 
 
 def job(n: int = 0) -> None:
