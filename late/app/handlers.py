@@ -20,5 +20,5 @@ class Registered(Protocol):
 
 def handlers_of(app: Registered) -> dict[str, str]:
     """Return the handlers as `late.model.handlers` describes them."""
-    tasks = {name: fingerprint(task.shape) for name, task in app.tasks.items()}
+    tasks = {name: fingerprint(task.shape, task.parameters) for name, task in app.tasks.items()}
     return tasks | {ROUTE + queue: UNKNOWN for queue in app.routes}

@@ -63,6 +63,10 @@ class Task(Generic[P, R]):
     it for the id, and a fifth for the encoding of the arguments.
     """
 
+    parameters = ""
+    """A text that belongs to the fingerprint of the arguments, beside their shape."""
+    _test: Callable[[Mapping[str, Any]], None] | None = None
+
     def __init__(
         self,
         app: Enqueuer,
@@ -246,6 +250,16 @@ class Task(Generic[P, R]):
         fields = getattr(self.shape, "__struct_fields__", ())
         return mistakes.arguments(args, kwargs, fields, TaskOptions.__annotations__)
 
+    def test_arguments(self, test: Callable[[Mapping[str, Any]], None], parameters: str) -> None:
+        """Let `test` refuse stored arguments that fit the shape.
+
+        Args:
+            test: raises a DecodeError.
+            parameters: what is another text if it refuses others.
+        """
+        self._test, self.parameters = test, parameters
+        self._plain = None  # The quick way does not test.
+
     def decode(self, record: Record, options: Options | None) -> dict[str, Any]:
         """Return the keyword arguments of a stored task, without the context.
 
@@ -302,9 +316,9 @@ class Task(Generic[P, R]):
         except DecodeError as error:
             error.args = (f"{self.name}{mistakes.parameter(str(error))}: {error}",)
             raise
-        if isinstance(values, dict):
-            return values
-        found = msgspec.structs.asdict(values)
+        found = values if isinstance(values, dict) else msgspec.structs.asdict(values)
+        if self._test is not None:
+            self._test(found)
         return _given(found) if self._has_defaults else found
 
 

@@ -8,6 +8,7 @@ from late.celery import ids
 from late.celery.exceptions import Ignore, Reject, TimeLimitFailure
 from late.celery.exceptions import Retry as Asked
 from late.celery.failures import failure
+from late.celery.parameters import test_arguments
 from late.celery.rates import rate_of
 from late.celery.request import Request
 from late.celery.task import Task, finish
@@ -59,6 +60,8 @@ def register(task: Task, app: Celery) -> None:
         soft_timeout_s=None if soft_s is None else float(soft_s),
         result_ttl=None if ignored else float(conf.result_expires),
     )(handle)
+    if task.is_strict(app):
+        test_arguments(made, task)
     made.passes_result = True  # `_attempt` returns it for a stage, also with ignore_result.
 
 

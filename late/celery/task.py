@@ -102,7 +102,8 @@ class Task:
         return self.bound
 
     @cached_property
-    def _parameters(self) -> inspect.Signature:
+    def call_signature(self) -> inspect.Signature:
+        """The parameters of the function, without the task of `bind=True`."""
         return inspect.signature(self.run)
 
     def AsyncResult(self, task_id: str) -> AsyncResult:
@@ -153,6 +154,10 @@ class Task:
         """
         return self.send(args, kwargs, options)
 
+    def is_strict(self, app: Any) -> bool:
+        """Return whether a call has to fit the function: `typing=`, or that of the app."""
+        return bool(app.strict_typing if self.typing is None else self.typing)
+
     def check(self, args: Any, kwargs: Any) -> None:
         """Refuse arguments that are none, and with `typing` those that the function does not take.
 
@@ -163,8 +168,8 @@ class Task:
             raise TypeError(f"{self.name}: task args must be a list or tuple")
         if kwargs is not None and not isinstance(kwargs, Mapping):
             raise TypeError(f"{self.name}: task keyword arguments must be a mapping")
-        if self.app.strict_typing if self.typing is None else self.typing:
-            self._parameters.bind(*(args or ()), **(kwargs or {}))
+        if self.is_strict(self.app):
+            self.call_signature.bind(*(args or ()), **(kwargs or {}))
 
     def signature(self, args: Any = (), kwargs: Any = None, **options: Any) -> Signature:
         """Return the call as a value. `immutable=True` ignores arguments that are added later."""

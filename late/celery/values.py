@@ -20,6 +20,8 @@ import msgspec
 
 from late.errors import InvalidPayload
 
+FAILED = "late.failed"
+
 
 class Failed(msgspec.Struct, frozen=True):
     """Stands in a stored call for `(request, exc, traceback)` of the task with this id."""
@@ -28,7 +30,7 @@ class Failed(msgspec.Struct, frozen=True):
 
     def __json__(self) -> object:
         """Return the form of a marked value, as `to_json` asks."""
-        return {"__type__": "late.failed", "__value__": self.id}
+        return {"__type__": FAILED, "__value__": self.id}
 
 
 _TYPES: tuple[tuple[type, str, Callable[[Any], Any]], ...] = (
@@ -44,7 +46,7 @@ _READERS: dict[str, Callable[[Any], Any]] = {
     "time": time.fromisoformat,
     "decimal": Decimal,
     "uuid": lambda value: UUID(**value),
-    "late.failed": Failed,
+    FAILED: Failed,
     "bytes": lambda text: text.encode(),
     "base64": lambda text: base64.b64decode(text.encode()),
 }
@@ -78,6 +80,11 @@ def from_json(value: Any) -> Any:
     if read is None:
         raise ValueError(f"unsupported type {str(value['__type__'])[:80]!r}")
     return read(value["__value__"])
+
+
+def marked_as(value: Any, kind: str) -> bool:
+    """Return whether a stored value is marked as one of this type."""
+    return isinstance(value, dict) and value.get("__type__") == kind
 
 
 def _marked(value: object) -> Any:

@@ -28,11 +28,12 @@ _BY_NAME = frozenset({"properties", "mapping", "$defs"})
 _UNORDERED = frozenset({"anyOf", "required", "enum"})
 
 
-def fingerprint(shape: Shape) -> str:
+def fingerprint(shape: Shape, parameters: str = "") -> str:
     """Return eight hexadecimal digits, or `UNKNOWN`.
 
     Args:
         shape: see `late.handler.signature.Signature`.
+        parameters: what else decides on the arguments of a call.
     """
     if not issubclass(shape, msgspec.Struct):
         return UNKNOWN
@@ -42,6 +43,8 @@ def fingerprint(shape: Shape) -> str:
     arguments = classes.pop(root["$ref"])  # The name of the task, which is no part of it.
     by_name_only = set(arguments["properties"]) - set(shape.__match_args__)
     found = [_values(arguments), sorted(by_name_only), _values(classes, names=True)]
+    if parameters:
+        found.append(parameters)
     return hashlib.sha256(_encoded(found)).hexdigest()[:_DIGITS]
 
 
