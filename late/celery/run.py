@@ -15,7 +15,7 @@ from late.celery.task import Task, finish
 from late.celery.values import Failed, from_json, to_json
 from late.errors import SoftTimeLimit, StoreError
 from late.handler.context import Context
-from late.handler.outcomes import ATTEMPTS_MAX, AlreadyDone, Discard, Kept, Retry, Snooze
+from late.handler.outcomes import ATTEMPTS_MAX, AlreadyDone, Discard, Exhausted, Kept, Retry, Snooze
 from late.model.validation import DELAY_S_MAX
 from late.payload.values import result as encoded
 
@@ -82,7 +82,15 @@ def _attempt(task: Task, context: Context, args: list[Any], kwargs: dict[str, An
         soft_time_limit=soft_s,
     )
     options = context.own.options
-    is_stage = options is not None and options.stage
+    try:
+        return _value(task, request, is_stage=options is not None and options.stage)
+    except Exception as error:
+        if request.exhausted:
+            raise Exhausted from error
+        raise
+
+
+def _value(task: Task, request: Request, *, is_stage: bool) -> Any:
     try:
         value = to_json(finish(task, request))
     except Asked as asked:

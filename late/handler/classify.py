@@ -18,10 +18,11 @@ from typing import Protocol
 import msgspec
 
 from late.errors import DatabaseReplaced, DecodeError, SoftTimeLimit
-from late.handler.outcomes import AlreadyDone, Discard, Kept, Nack, Retry, Signal, Snooze
+from late.handler.outcomes import AlreadyDone, Discard, Exhausted, Kept, Nack, Retry, Signal, Snooze
 from late.model.task import Counts, Kind
 
 ERROR_BYTES_MAX = 4096
+ATTEMPTS_EXHAUSTED = "attempts_exhausted"
 _MESSAGE_CHARS_MAX = 2048
 _FRAMES_MAX = 6
 _INNERMOST = 2
@@ -91,6 +92,11 @@ def raised(error: BaseException, rule: RetryRule | None, scrub: Scrub | None = N
     """
     if isinstance(error, Refused):
         return error.verdict
+    if isinstance(error, Exhausted) and error.__cause__ is not None:
+        last = raised(error.__cause__, rule, scrub)
+        if last.kind != "failed" or isinstance(error.__cause__, Signal):
+            return last
+        return msgspec.structs.replace(last, retryable=False, reason=ATTEMPTS_EXHAUSTED)
     if isinstance(error, Signal):
         text = describe(error, scrub) if error.__cause__ is not None else None
         return _signalled(error, text)

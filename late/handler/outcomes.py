@@ -165,6 +165,13 @@ class AlreadyDone(Signal):
     """
 
 
+class Exhausted(Signal):
+    """End the task as a dead letter: the code that repeats it has used up its attempts.
+
+    Raised from the last error, whose text the dead letter has.
+    """
+
+
 class Nack(Signal):
     """Refuse the task on this worker.
 

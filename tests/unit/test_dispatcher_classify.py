@@ -6,9 +6,9 @@ from typing import Any
 
 import pytest
 
-from late.errors import DecodeError
+from late.errors import DatabaseReplaced, DecodeError
 from late.handler.classify import DONE, ERROR_BYTES_MAX, Verdict, clean, describe, raised, returned
-from late.handler.outcomes import Discard, Nack, Retry, Snooze
+from late.handler.outcomes import Discard, Exhausted, Nack, Retry, Snooze
 
 
 def boom() -> None:
@@ -38,6 +38,19 @@ def caught(fn: Any) -> BaseException:
 def test_a_signal_means_the_same_raised_and_returned(signal: Any, verdict: Verdict) -> None:
     assert returned(signal) == verdict
     assert raised(signal, Retry(give_up_on=Exception)) == verdict
+
+
+@pytest.mark.parametrize(
+    "last", [Discard("obsolete"), Retry(after_s=2), Snooze(60), DatabaseReplaced("moved")]
+)
+def test_what_is_no_failure_counts_also_where_attempts_are_exhausted(last: Exception) -> None:
+    exhausted = Exhausted()
+    exhausted.__cause__ = last
+    assert raised(exhausted, Retry()) == raised(last, Retry())
+    exhausted.__cause__ = ValueError("bad amount")
+    assert raised(exhausted, Retry()) == Verdict(
+        "failed", "ValueError: bad amount", "attempts_exhausted", retryable=False
+    )
 
 
 def test_any_other_return_value_is_done() -> None:
