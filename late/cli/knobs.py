@@ -285,7 +285,9 @@ def knobs(
         return
     with options.control_of(url_option) as control:
         if history:
-            entries = control.audit.entries(limit=limit)
+            entries = control.audit.entries(limit=limit + 1)  # One more says that there are more.
+            more = len(entries) > limit
+            entries = entries[:limit]
         else:
             found = control.queues.settings()
     if history:
@@ -295,6 +297,8 @@ def knobs(
             for e in entries
         ]
         output.listed(json, {"changes": entries}, "Changes", columns, changes)
+        if more:
+            output.note(f"the latest {limit}; there are more: --limit shows them")
         return
     rows = [
         (each.kind, each.name, field, _text(value), output.moment(each.updated_at_us))

@@ -28,6 +28,17 @@ def test_turn_look_and_take_back(cli: Cli) -> None:
     assert cli.fine("knobs", "--json").json == {"knobs": []}
 
 
+def test_the_history_says_that_there_is_more(cli: Cli) -> None:
+    for rate in (1, 2, 3):
+        cli.fine("queue", "set", "payments", f"rate={rate}")
+    for limit, more in (("2", True), ("3", False)):
+        told = cli.fine("knobs", "--history", "--limit", limit)
+        assert told.out.count("queue.set") == int(limit)
+        assert (f"the latest {limit}; there are more" in told.err) is more
+    as_json = cli.fine("knobs", "--history", "--limit", "2", "--json")
+    assert len(as_json.json["changes"]) == 2
+
+
 def test_pause_resume_and_show(cli: Cli) -> None:
     cli.fine("enqueue", "charge", "--queue", "payments")
     cli.fine("queue", "pause", "payments")
