@@ -116,21 +116,28 @@ class QueueControl(Part):
 
         return write(self._database.engine, change)
 
-    def first_rates(self, rates: Mapping[str, float]) -> None:
+    def first_rates(self, rates: Mapping[str, float]) -> dict[str, float | None]:
         """Set the rate of each queue that has no settings at all.
+
+        Returns:
+            The rate of each queue that has settings with another one; None is no rate.
 
         Raises:
             InvalidName, InvalidPolicy: nothing was changed.
         """
 
-        def change(connection: Connection) -> None:
+        def change(connection: Connection) -> dict[str, float | None]:
+            others: dict[str, float | None] = {}
             for name, rate in sorted(rates.items()):
                 before = locked(connection, "queue", name)
                 after = queue_settings.changed(before, {"rate": rate}, "queue")
                 if before == QueueSettings():
                     _put(connection, "queue", name, before, after, "queue.set")
+                elif before.rate != after.rate:
+                    others[name] = before.rate
+            return others
 
-        write(self._database.engine, change)
+        return write(self._database.engine, change)
 
     def rollback(self, audit_id: str) -> SettingsChange:
         """Undo one change: set its settings to the values that they had before it.

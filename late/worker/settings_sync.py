@@ -40,6 +40,10 @@ logger = logging.getLogger("late.settings")
 EVERY_S = 2.0
 """The pause between two reads while no heartbeat tells of a change. By then, or by the next
 heartbeat, a change by an operator or a deploy is seen."""
+_OTHER_RATE = (
+    "queue %s has %s, and rate_limit= in the code is %g tasks a second: the queue's settings count;"
+    " for that of the code run `late queue set %s rate=%g`"
+)
 _DOUBLE = (
     "schedule %r runs its task at the times of the schedule %r, which is not in this app: give it"
     " the name of that one, or remove that one with `late schedule remove`"
@@ -138,7 +142,10 @@ class SettingsSync:
             for pair in await in_thread(lambda: control.schedules.doubles(declared)):
                 logger.warning(_DOUBLE, *pair)
         if rates:
-            await in_thread(lambda: control.queues.first_rates(rates))
+            others = await in_thread(lambda: control.queues.first_rates(rates))
+            for name, rate in others.items():
+                kept = "no rate" if rate is None else f"rate={rate:g}"
+                logger.warning(_OTHER_RATE, name, kept, rates[name], name, rates[name])
         self._on_settings(await in_thread(control.queues.live))
         self._lanes(layout)
 

@@ -58,14 +58,27 @@ def test_an_id_of_the_caller_can_be_revoked(app: celery.Celery) -> None:
     assert result.state == "REVOKED"
 
 
-async def test_a_worker_sets_a_rate_where_the_queue_has_no_settings(app: celery.Celery) -> None:
+async def test_a_worker_sets_a_rate_where_the_queue_has_no_settings(
+    app: celery.Celery, caplog: pytest.LogCaptureFixture
+) -> None:
     limited = app.task(name="limited", rate_limit="6000/m")(lambda: None)
     kept = app.task(name="kept", rate_limit="5/s")(lambda: None)
     with Control(app.late_app.url) as control:
         control.queues.change("queue", app.queue_of(kept), {"paused": True})
+        former = app.task(name="former", rate_limit="20/s")(lambda: None)
+        same = app.task(name="same", rate_limit="2/s")(lambda: None)
+        # What a worker with former code has set counts as well.
+        control.queues.first_rates({app.queue_of(former): 10.0, app.queue_of(same): 2.0})
         result = call(app, limited)
         async with working(app.late_app):
             await until(result.ready)
         live = control.queues.live().queues
     assert live[app.queue_of(limited)].rate == 100.0
     assert live[app.queue_of(kept)].rate is None, "what an operator has set stays as it is"
+    assert live[app.queue_of(former)].rate == 10.0
+    told = [each.getMessage() for each in caplog.records if "rate_limit=" in each.msg]
+    assert [each.partition(", and")[0] for each in told] == [
+        "queue default.former has rate=10", "queue default.kept has no rate",
+    ]  # fmt: skip
+    assert "in the code is 20 tasks a second" in told[0]
+    assert "`late queue set default.former rate=20`" in told[0]
