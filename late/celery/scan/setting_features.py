@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from late.celery.scan.verdict import BEAT, BROKER, REMOTE, Feature
 
-_LEAKS = "`process_memory_mb` replaces a worker whose handlers leak"
+_LEAKS = "`process_memory_mb` replaces a worker that leaks; children of `process=True` count"
 
 SETTINGS: dict[str, Feature] = {
     "task_always_eager": Feature("same"),
