@@ -22,6 +22,12 @@ def sql(
     prefix: Annotated[
         str, typer.Option("--prefix", help="The beginning of the roles' names.")
     ] = "late_",
+    stats: Annotated[
+        bool,
+        typer.Option(
+            "--stats/--no-stats", help="Grant operators the sight of all sessions of the server."
+        ),
+    ] = True,
 ) -> None:
     """Print the statements for PostgreSQL that make the roles; it connects to nothing.
 
@@ -30,4 +36,4 @@ def sql(
     """
     from late.schema.roles import script
 
-    typer.echo(script(schema=schema, prefix=prefix), nl=False)
+    typer.echo(script(schema=schema, prefix=prefix, stats=stats), nl=False)

@@ -71,6 +71,7 @@ def _as_json(control: Control, text: str) -> None:
             "now_us": seen.status.now_us,
             "figures": model.tiles,
             "attention": model.attention,
+            "unseen": model.unseen,
             "workers": seen.status.workers,
             "queues": [q for q in seen.status.queues if text.lower() in q.queue.lower()],
         }
@@ -171,6 +172,8 @@ def frame(
     if trouble:
         parts.append(Text(f"{trouble} What you see is {shape.age(age_s)} old.", "bold red"))
     parts += [_tiles(model), *_flow(points), *_attention(model, whole=whole)]
+    if model.unseen:
+        parts.append(Text(model.unseen, "dim", overflow="fold"))
     rows = [row for row in queues.rows(seen) if text.lower() in row.status.queue.lower()]
     rows.sort(key=lambda row: -(row.status.depth.n + row.status.in_flight.n))
     room = max(1, height - len(parts) - 4)

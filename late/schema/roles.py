@@ -47,10 +47,14 @@ _SHOWN = {
 }
 
 
-def script(*, schema: str = "public", prefix: str = "late_") -> str:
+def script(*, schema: str = "public", prefix: str = "late_", stats: bool = True) -> str:
     """Return statements that make the roles and grant their rights; the tables' owner runs them.
 
     They may be run again, and must be run after a migration: rights are granted on each table.
+
+    Args:
+        stats: let operators see who has an old transaction, and with it the statements of all
+            sessions of the server.
 
     Raises:
         ConfigError: `schema` or `prefix` is not a plain lower-case name.
@@ -72,6 +76,7 @@ def script(*, schema: str = "public", prefix: str = "late_") -> str:
         _worker(name["worker"]),
         _viewer(name["viewer"]),
         _operator(name["operator"]),
+        *([_sessions(name["operator"])] if stats else []),
         "COMMIT;",
     ]
     return "\n".join(lines) + "\n"
@@ -160,4 +165,19 @@ GRANT SELECT, UPDATE (wrapped, dropped_at_us) ON late_subject_key TO {role};
 GRANT SELECT, DELETE, INSERT ({INSERTED}) ON late_task TO {role};
 GRANT SELECT, INSERT ON late_audit TO {role};
 {_functions(role)}
+"""
+
+
+def _sessions(role: str) -> str:
+    # Before PostgreSQL 16 whoever may create roles may grant it, since then a superuser, or who has
+    # it with the admin option. The other rights do not wait for that.
+    return f"""-- They see as well since when a session of another role has a transaction open.
+DO $$ BEGIN
+  IF NOT pg_has_role('{role}', 'pg_read_all_stats', 'USAGE') THEN
+    GRANT pg_read_all_stats TO {role};
+  END IF;
+EXCEPTION WHEN insufficient_privilege THEN
+  RAISE WARNING 'old transactions stay hidden from {role}, until a superuser runs:'
+    ' GRANT pg_read_all_stats TO {role};';
+END $$;
 """

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import asyncio
 import secrets
+import time
 from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing
 from typing import Any
 
@@ -16,15 +18,18 @@ import late
 from late.cli import main
 from late.contrib.fastapi import lifespan
 from late.control import Control, Filter
+from late.control.status import old_transactions
 from late.control.views import Check
 from late.errors import ConfigError
 from late.model.ids import new_id
 from late.outbox import connect
-from late.schema.roles import ROLES, script
+from late.schema.roles import ROLES, _sessions, script
 from late.testing import drain
+from late.web.models.overview import Overview, overview
 from tests.servers import drop_database, migrated_database, postgres_url
 
 PREFIX = f"late_t{secrets.token_hex(4)}_"
+PATIENCE_S = 60.0
 As = Callable[[str], str]
 
 
@@ -341,3 +346,81 @@ def test_the_doctor_says_what_a_role_lacks_that_may_not_notify(owner: str, as_: 
         connection.execute(found.detail.split("Run: ")[1])
         connection.execute("alter function late_wake() owner to current_user")
     assert notices().result == "ok"
+
+
+def test_who_may_not_see_the_transactions_of_others_is_told_so(
+    owner: str, as_: As, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(old_transactions, "OLD_S", 0.0)
+
+    def checked(role: str) -> Check:
+        with Control(as_(role)) as control:
+            [found] = [check for check in control.doctor() if check.name == "transactions"]
+        return found
+
+    def seen(role: str) -> Overview:
+        with Control(as_(role)) as control:
+            return overview(control.look())
+
+    with closing(_connect(owner)) as connection:
+        well = checked("worker")
+        assert (well.result, "sessions of other roles are hidden: " in well.detail) == ("ok", True)
+        connection.execute("begin")
+        connection.execute("insert into late_audit values ('a', 1, 'me', 'a', 's')")
+        assert checked("worker") == Check(
+            "transactions",
+            "warning",
+            "open transactions of other roles that have written: 1, and this login may not see for "
+            f"how long: "
+            f"{old_transactions.GRANT}",
+        )
+        assert seen("viewer").unseen.endswith(f"not be named: {old_transactions.GRANT}.")
+        assert "has a transaction open" in checked("operator").detail
+        model = seen("operator")
+        assert model.unseen == ""
+        assert any("has a transaction open" in each.what for each in model.attention)
+        connection.execute("rollback")
+
+
+def test_who_waits_for_a_lock_is_named_by_a_login_that_may_not_see_queries(
+    owner: str, as_: As
+) -> None:
+    server = f"{owner}{'&' if '?' in owner else '?'}application_name=late"
+    with closing(_connect(owner)) as holder, closing(_connect(server)) as waiting:
+        if waiting.info.server_version < 140_000:
+            pytest.skip("PostgreSQL 13 does not say since when a lock is waited for")
+        holder.execute("begin")
+        holder.execute("lock table late_dead")
+        with ThreadPoolExecutor(1) as thread, Control(as_("viewer")) as control:
+            future = thread.submit(waiting.execute, "select count(*) from late_dead")
+            try:
+                until = time.monotonic() + PATIENCE_S
+                while not any(each.waits_s > 0 for each in control.status.sessions().holders):
+                    assert time.monotonic() < until
+            finally:
+                holder.execute("rollback")
+            future.result()
+
+
+def test_the_script_goes_on_where_it_may_not_let_operators_see_others(
+    owner: str, as_: As, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """An owner without the right to grant it is told the statement that a superuser runs."""
+    role, told = f"{PREFIX}viewer", list[str]()
+    with closing(_connect(owner)) as connection:
+        connection.execute(f"revoke pg_read_all_stats from {PREFIX}operator")
+        connection.add_notice_handler(lambda each: told.append(each.message_primary or ""))
+        connection.execute(f"set role {role}")
+        connection.execute(_sessions(f"{PREFIX}operator"))
+        assert told == [
+            f"old transactions stay hidden from {PREFIX}operator, until a superuser runs:"
+            f" GRANT pg_read_all_stats TO {PREFIX}operator;"
+        ]
+        connection.execute("reset role")
+        connection.execute(told[0].split("runs: ")[1])
+        connection.execute(f"set role {role}")
+        connection.execute(_sessions(f"{PREFIX}operator"))
+        assert len(told) == 1, "it has the right by now"
+    with pytest.raises(SystemExit):
+        main(["roles", "sql", "--no-stats"])
+    assert "pg_read_all_stats" not in capsys.readouterr().out

@@ -387,10 +387,11 @@ def test_what_could_not_be_read_is_not_taken_for_nothing() -> None:
     look = msgspec.structs.replace(seen(workers=()), partial=True, reports=(stalled(),))
     found = [each.what for each in findings(look)]
     assert found == ["The database does not answer", "1 of 1 workers stand still"]
-    holder = LockHolder(4711, "migration", "idle", 180.0, "late_task", 4, 120.0)
+    holder = LockHolder(4711, "migration", "idle", 180.0, "late_task", 4, waits_s=0.0)
     cause, *effects = findings(msgspec.structs.replace(look, holders=(holder,)))
     assert [each.what for each in effects] == ["The tables of late are locked", found[1]]
     assert {each.command for each in effects} == {cause.command}
+    assert "4 sessions of late wait for it. What helps" in cause.detail, "for how long is hidden"
 
 
 def test_workers_that_no_list_of_members_has_are_the_cause_of_shards_without_an_owner() -> None:

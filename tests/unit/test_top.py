@@ -86,7 +86,7 @@ def test_one_look_goes_into_a_pipe(cli: Cli) -> None:
 def test_one_look_for_programs(cli: Cli) -> None:
     insert(cli.url, task(0, queue="mail"), task(1, queue="post"))
     found = json.loads(cli.fine("top", "--json", "--queue", "ma").out)
-    assert found.keys() == {"now_us", "figures", "attention", "workers", "queues"}
+    assert found.keys() == {"now_us", "figures", "attention", "unseen", "workers", "queues"}
     assert found["attention"][0]["what"] == "No worker is alive"
     assert found["attention"][0]["command"] == "late worker MODULE:APP"
     assert [each["queue"] for each in found["queues"]] == ["mail"]

@@ -23,10 +23,11 @@ STATEMENT_MAX = 300
 KEY_WAIT_MS = 100
 """The time that the look for a row's key waits for a lock."""
 HIDDEN = (
-    "statements of other roles are hidden from this one, and with them their tags: grant pg_monitor"
+    "statements of other roles are hidden from this one, and with them their tags: grant "
+    "pg_read_all_stats"
 )
 
-# `waitstart` came with PostgreSQL 14, and a role that is no member of pg_monitor does not see
+# `waitstart` came with PostgreSQL 14, and a role without pg_read_all_stats does not see
 # `query_start` of others: then a wait is new at each look. Who waits for a row has the lock on the
 # row itself, or waits for it as well: from it come relation and ctid, as the wait itself is for a
 # transaction.

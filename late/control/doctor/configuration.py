@@ -20,7 +20,7 @@ from late.control.sql.last_settlement import Journal, journals
 from late.control.sql.rows import now_us, seconds
 from late.control.sql.shards import survey
 from late.control.status import old_transactions
-from late.control.status.old_transactions import OLD_S
+from late.control.status.old_transactions import GRANT, OLD_S, Hidden
 from late.control.views import Check
 from late.errors import InvalidPolicy
 from late.model import queue_settings
@@ -215,7 +215,7 @@ def _transactions(connection: Connection) -> Check:
     """Check for old open transactions: the log cannot be pruned past them."""
     old = old_transactions.found(connection)
     if not old:
-        return Check("transactions", "ok", f"none that writes is older than {OLD_S:.0f} s")
+        return _hidden(old_transactions.hidden(connection))
     row = old[0]
     who = f"{row.application or 'a session'} of {row.user}, {row.state}"
     return Check(
@@ -223,6 +223,20 @@ def _transactions(connection: Connection) -> Check:
         f"process {row.pid} ({who}) has a transaction open for {row.open_s:,.0f} s: the log cannot "
         "be pruned past it, and a resize waits for it. Set idle_in_transaction_session_timeout",
     )  # fmt: skip
+
+
+def _hidden(of: Hidden) -> Check:
+    """No old transaction is seen: say whether all could be seen."""
+    if of.writing:
+        return Check(
+            "transactions", "warning",
+            f"open transactions of other roles that have written: {of.writing}, and this login may "
+            f"not see for how long: {GRANT}",
+        )  # fmt: skip
+    detail = f"none that writes is older than {OLD_S:.0f} s"
+    if of.sessions:
+        detail += f"; sessions of other roles are hidden: {of.sessions}, none of which writes now"
+    return Check("transactions", "ok", detail)
 
 
 _SETTINGS = {

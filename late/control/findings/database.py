@@ -47,7 +47,7 @@ def _cure(of: LockHolder | OldTransaction) -> tuple[str, str]:
 
 def _old(seen: Snapshot) -> Iterator[Finding]:
     """Yield transactions that have been open for long, but for those that hold a lock."""
-    told = {holder.pid for holder in seen.holders if holder.waits_s >= WAITS_S}
+    told = {holder.pid for holder in _lasting(seen)}
     for each in seen.transactions:
         if each.pid in told:
             continue
@@ -60,15 +60,19 @@ def _old(seen: Snapshot) -> Iterator[Finding]:
         yield Finding("warn", what, text, "", command)
 
 
+def _lasting(seen: Snapshot) -> list[LockHolder]:
+    """Return those whose locks are waited for long. Where the tables could not be read this look
+    has waited too, even if the server hides for how long others do."""
+    return [each for each in seen.holders if seen.partial or each.waits_s >= WAITS_S]
+
+
 def _holders(seen: Snapshot) -> Iterator[Finding]:
-    for holder in seen.holders:
-        if holder.waits_s < WAITS_S:
-            continue
+    for holder in _lasting(seen):
         opened = "" if holder.open_s is None else f", its transaction open for {age(holder.open_s)}"
         what = f"Process {holder.pid} of the database holds a lock on {holder.table or 'rows'}"
         text = (
-            f"It is {_session(holder)}{opened}. {holder.waiting} sessions of late wait for it, the "
-            f"longest for {age(holder.waits_s)}."
+            f"It is {_session(holder)}{opened}. {holder.waiting} sessions of late wait for it"
+            + (f", the longest for {age(holder.waits_s)}." if holder.waits_s else ".")
         )
         cure, command = _cure(holder)
         yield Finding("bad", what, text + cure, "", command)

@@ -1,8 +1,8 @@
 """Find who holds a lock that sessions of `late` wait for, and old transactions: PostgreSQL only.
 
 It reads the server's own views and none of `late`'s tables, so it answers while somebody holds
-these. Without the rights of `pg_monitor` the state of other roles' sessions is hidden, their number
-is not.
+these. Without the rights of `pg_read_all_stats` the state of other roles' sessions is hidden, their
+number is not.
 """
 
 from __future__ import annotations
@@ -11,15 +11,17 @@ import msgspec
 from sqlalchemy import Engine, text
 
 from late.control.status import old_transactions
-from late.control.status.old_transactions import OldTransaction
+from late.control.status.old_transactions import Hidden, OldTransaction
 from late.schema.engine import reading, shown
 
 # `pg_blocking_pids` takes locks of the server for a moment, so it is asked for those who wait only.
 # A session that waits for a row waits for its writer's transaction, which names no table.
+# `waitstart` came with PostgreSQL 14 and is never hidden, as `query_start` may be.
 _SESSIONS = text(f"""
 with waiting as (
   select l.pid, c.relname,
-         coalesce(extract(epoch from clock_timestamp() - a.query_start), 0)::float8 as waits_s
+         coalesce(extract(epoch from clock_timestamp() - coalesce(
+             (to_jsonb(l) ->> 'waitstart')::timestamptz, a.query_start)), 0)::float8 as waits_s
     from pg_locks l
     join pg_stat_activity a on a.pid = l.pid
     left join pg_class c on c.oid = l.relation
@@ -72,14 +74,17 @@ class Sessions(msgspec.Struct, frozen=True):
     """Others wait for them; the longest wait first."""
     old: tuple[OldTransaction, ...] = ()
     """Their transactions have written and are old; the oldest first."""
+    hidden: Hidden = Hidden()
+    """Those that this login may not look at, so that they are not in `old`."""
 
 
 def sessions(engine: Engine) -> Sessions:
-    """Return who holds up sessions of `late`, and who has an old transaction, by one statement."""
+    """Return who holds up sessions of `late`, and who has an old transaction."""
     if engine.dialect.name != "postgresql":
         return Sessions()
     with reading(engine) as connection:
         rows = connection.execute(_SESSIONS, old_transactions.bounds()).all()
+        unseen = old_transactions.hidden(connection)
     where = shown(engine.url._replace(password=None).render_as_string(hide_password=False))
     return Sessions(
         tuple(LockHolder(**row._mapping, database=where) for row in rows if row.waiting),
@@ -88,4 +93,5 @@ def sessions(engine: Engine) -> Sessions:
             for row in rows
             if not row.waiting
         ),
+        unseen,
     )

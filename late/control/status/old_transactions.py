@@ -1,6 +1,7 @@
 """Find old transactions of the database that have written: PostgreSQL only.
 
-It reads the server's own views. Without the rights of `pg_monitor` those of other roles are hidden.
+It reads the server's own views. Without the rights of `pg_read_all_stats` the server shows that a
+session of another role has written, and not since when: such sessions are counted.
 """
 
 from __future__ import annotations
@@ -21,6 +22,14 @@ select pid, coalesce(application_name, '') as application, coalesce(usename, '')
    and backend_type = 'client backend'
  order by xact_start limit :most
 """
+HIDDEN = """
+select count(*) as sessions, count(backend_xid) as writing
+  from pg_stat_activity
+ where datname = current_database() and usesysid is not null
+   and query = '<insufficient privilege>'
+"""
+GRANT = "grant pg_read_all_stats to this login, as late roles sql does to late_operator"
+"""The cure for a login that may not see the sessions of others."""
 
 
 class OldTransaction(msgspec.Struct, frozen=True):
@@ -38,6 +47,14 @@ class OldTransaction(msgspec.Struct, frozen=True):
     """The address of the database, without a password."""
 
 
+class Hidden(msgspec.Struct, frozen=True):
+    """The number of sessions whose times this login may not see."""
+
+    sessions: int = 0
+    writing: int = 0
+    """Those that have written and have not ended: nothing tells how old they are."""
+
+
 def bounds() -> dict[str, float]:
     """Return the parameters of `OPEN`."""
     return {"old_s": OLD_S, "most": MOST}
@@ -47,3 +64,8 @@ def found(connection: Connection) -> list[OldTransaction]:
     """Return the transactions that are older than `OLD_S`, the oldest first, without the address of
     the database. The connection is one of PostgreSQL."""
     return [OldTransaction(**row._mapping) for row in connection.execute(text(OPEN), bounds())]
+
+
+def hidden(connection: Connection) -> Hidden:
+    """Count the sessions that this login may not look at. The connection is one of PostgreSQL."""
+    return Hidden(**connection.execute(text(HIDDEN)).one()._mapping)

@@ -47,6 +47,8 @@ class Snapshot(msgspec.Struct, frozen=True):
     """Sessions of the database that others wait for."""
     transactions: tuple[OldTransaction, ...] = ()
     """Transactions that have written and are old."""
+    hidden_sessions: int = 0
+    """Sessions of the database whose transactions this login may not see."""
     conflicts: Conflicts = NOTHING
     """The transactions in each other's way, as workers report them."""
     live_conflicts: Conflicts = NOTHING
@@ -84,7 +86,12 @@ def look(
         if not holders:
             raise
         return _partial(control, holders)
-    return msgspec.structs.replace(seen, holders=sessions.holders, transactions=sessions.old)
+    return msgspec.structs.replace(
+        seen,
+        holders=sessions.holders,
+        transactions=sessions.old,
+        hidden_sessions=sessions.hidden.sessions,
+    )
 
 
 def _whole(control: Control, limit: int) -> Snapshot:

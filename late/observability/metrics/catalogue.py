@@ -312,7 +312,8 @@ _look("database", "late_database_wal_bytes_total", "Write-ahead log of the whole
 _look("database", "late_database_temp_bytes_total", "Spilt to the disk by queries.")
 _look("database", "late_database_deadlocks_total", "Deadlocks that the server has ended.")
 _look("database", "late_database_oldest_transaction_seconds", "Age of the oldest open transaction: "
-      "it holds up vacuum, and on PostgreSQL the tail.")  # fmt: skip
+      "it holds up vacuum, and on PostgreSQL the tail. Without pg_read_all_stats only those of the "
+      "same login count.")  # fmt: skip
 _look("database", "late_database_replica_lag_seconds", "How far the slowest replica is behind.")
 _look("database", "late_database_dead_rows", "Rows of `late`'s tables that wait for vacuum.")
 _look("database", "late_database_disk_free_bytes", "Free on the disk of a database in a file.",

@@ -13,6 +13,7 @@ import msgspec
 from late.control.findings.findings import failing, findings
 from late.control.findings.model import Finding, Level
 from late.control.findings.workers import standing, unheard
+from late.control.status.old_transactions import GRANT
 from late.control.status.snapshot import Snapshot
 from late.control.views import Count, QueueStatus
 from late.observability.alerts.rules import FRESHNESS_S
@@ -48,6 +49,8 @@ class Overview(msgspec.Struct, frozen=True):
     """A sentence on the tasks that wait and how fast they end; empty if none waits."""
     still: bool
     """True if something waits and nothing has ended in the last minute."""
+    unseen: str = ""
+    """A sentence on what this login to the database may not see; empty if it sees all."""
 
 
 def overview(seen: Snapshot, *, most: int | None = SHOWN) -> Overview:
@@ -64,7 +67,17 @@ def overview(seen: Snapshot, *, most: int | None = SHOWN) -> Overview:
         busiest=tuple(busiest[:BUSIEST]),
         backlog=_backlog(seen),
         still=_still(seen),
+        unseen=_unseen(seen),
     )
+
+
+def _unseen(seen: Snapshot) -> str:
+    """Say that a finding may be missing, as the database does not show all."""
+    n = seen.hidden_sessions
+    if not n:
+        return ""
+    many = f"{n} sessions of other roles" if n > 1 else "1 session of another role"
+    return f"Old transactions of {many} would not be named: {GRANT}."
 
 
 def _waiting(seen: Snapshot) -> Count:
