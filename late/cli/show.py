@@ -81,7 +81,7 @@ def _runs(control: Control, task_id: str) -> dict[str, str]:
     parked, until its end is settled."""
     found: dict[str, str] = {}
     for each in control.reports.all():
-        told = each.report if each.fresh else None
+        told = each.report if each.running else None
         for run in () if told is None else (*told.stuck, *told.runs):
             if run.task_id == task_id:
                 where = run.where or each.report.address

@@ -121,6 +121,11 @@ class Reported(msgspec.Struct, frozen=True):
         """True if it may own shards as well: others have the tasks of one that died or stalls."""
         return self.fresh and self.live
 
+    @property
+    def running(self) -> bool:
+        """True if its process runs: by its heartbeat, or by its own word while it stalls."""
+        return self.fresh and (self.live or bool(self.report.stalled))
+
 
 class UnhandledTasks(msgspec.Struct, frozen=True):
     """Parked tasks of one name that no live worker could run when they were last tried."""

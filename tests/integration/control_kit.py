@@ -33,6 +33,17 @@ def execute(url: str, statement: str, **values: Any) -> None:
         engine.dispose()
 
 
+def add_worker(url: str, name: str = "w1") -> None:
+    """Insert the row of a worker that is alive."""
+    execute(
+        url,
+        "insert into late_worker (worker_id, expires_at_us, started_at_us, address,"
+        " consumer_groups, capacity, version) values (:name, :until, 0, 'host:1', '[]', 1, '0')",
+        name=name,
+        until=2**60,
+    )
+
+
 def rows(url: str, statement: str, **values: Any) -> list[Any]:
     engine = make_engine(url)
     try:

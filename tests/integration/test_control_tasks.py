@@ -23,7 +23,7 @@ from late.schema.tables import history, timer
 from late.store import open_store
 from late.store.base import cursor_within
 from tests.conformance.kit import dead, open_of, own, parked, read_all, task
-from tests.integration.control_kit import insert, rows, transaction
+from tests.integration.control_kit import add_worker, insert, rows, transaction
 
 SECOND = 1_000_000
 SHARDS = (0, 1, 5)
@@ -195,11 +195,14 @@ async def test_what_runs_is_what_the_workers_last_told(url: str) -> None:
         trace = "4bf9" * 8
         run = Run("default", "mail", "send", new_id(3), now - 9 * SECOND, 2, trace=trace)
         out = Run("default", "pay", "charge", new_id(1), now - 90 * SECOND, 1, "consumer c1")
+        gone = Run("default", "pay", "charge", new_id(2), now - 90 * SECOND)
         other = Run("audit", "pay", "charge", new_id(1), now - 90 * SECOND)
-        for worker_id, runs in (("w1", (run, other)), ("w2", (out,))):
+        for worker_id, runs in (("w1", (run, other)), ("w2", (out,)), ("gone", (gone,))):
             control.reports.write(
                 WorkerReport(worker_id, f"{worker_id}:1", every_s=15.0, runs=runs)
             )
+        for name in ("w1", "w2"):
+            add_worker(url, name)
         found = list(every(control, "running", limit=1))
         assert [(each.task_id, each.attempts, each.worker) for each in found] == [
             (out.task_id, 1, "consumer c1"), (run.task_id, 2, "w1:1"),
@@ -216,7 +219,8 @@ def test_show_says_where_a_task_runs(
     parked_one = scene[1][2].task_id
     with Control(url) as control:
         run = Run("default", "q0", "n2", parked_one, control.now() - 9 * SECOND, 2)
-        told = WorkerReport("w1", "w1:1", every_s=15.0, runs=(run,))
+        told = WorkerReport("w7", "w1:1", every_s=15.0, runs=(run,))
+        add_worker(url, "w7")
         for report in (told, msgspec.structs.replace(told, runs=(), stuck=(run,))):
             control.reports.write(report)
             show(parked_one, url, payload=False, everywhere=False, json=False)

@@ -9,6 +9,7 @@ from late.control.status.snapshot import look
 from late.model.access.rights import Caller, Right
 from late.model.worker_report import LimitedKey, WorkerReport
 from late.web.access.rules import narrowed
+from tests.integration.control_kit import add_worker
 from tests.unit.cli_kit import Cli
 from tests.unit.web_kit import HOSTILE, page
 
@@ -19,6 +20,7 @@ KEYS = (
 
 
 def tell(control: Control) -> None:
+    add_worker(control.url)
     control.reports.write(WorkerReport("w1", "host:1", ("default",), 15.0, limited_keys=KEYS))
 
 

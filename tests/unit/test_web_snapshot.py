@@ -41,6 +41,9 @@ class Database:
     def sessions(self) -> Sessions:
         return Sessions()
 
+    def deaths(self) -> tuple[()]:
+        return ()
+
     def disk(self) -> None:
         return None
 

@@ -21,7 +21,7 @@ def find(seen: Snapshot) -> Iterator[Finding]:
         yield _full(seen.disk, unheard=workers.unheard(seen))
     for each in seen.reports:
         off_s = each.report.clock_off_s
-        if each.fresh and off_s:
+        if each.running and off_s:
             way = "behind" if off_s > 0 else "ahead of"
             text = (
                 f"It is {age(abs(off_s))} {way} the database's. What is due follows the database,"

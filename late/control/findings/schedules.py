@@ -83,7 +83,7 @@ def _times(told: ScheduleSlips, seen: Snapshot) -> str:
         parts.append(
             f"It fires {f'at {told.rule}' if every is None else f'every {age(every / 1e6)}'}"
         )
-    runs = [run for each in seen.reports if each.fresh for run in each.report.runs]
+    runs = [run for each in seen.reports if each.running for run in each.report.runs]
     began = [run.since_us for run in runs if told.open_task_id and run.task_id == told.open_task_id]
     if began and not _held_up(told):
         ran_s = max(0.0, (seen.status.now_us - max(began)) / 1e6)

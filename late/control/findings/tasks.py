@@ -65,7 +65,7 @@ def _silent(seen: Snapshot) -> Iterator[tuple[str, Finding]]:
     else by what they have had for long; each with its queue."""
     passed: Counter[tuple[str, str]] = Counter()
     for each in seen.reports:
-        for told in each.report.silent if each.fresh else ():
+        for told in each.report.silent if each.running else ():
             passed[told.consumer, told.queue] += told.unanswered
     for (consumer, queue), times in sorted(passed.items()):
         text = (
@@ -75,7 +75,7 @@ def _silent(seen: Snapshot) -> Iterator[tuple[str, Finding]]:
         yield queue, _silent_one(consumer, queue, text, "bad")
     runs: dict[tuple[str, str], list[Run]] = {}
     for each in seen.reports:
-        for run in each.report.runs if each.fresh else ():
+        for run in each.report.runs if each.running else ():
             if run.where.startswith(CONSUMER):
                 runs.setdefault((run.where.removeprefix(CONSUMER), run.queue), []).append(run)
     for (consumer, queue), found in sorted(runs.items()):

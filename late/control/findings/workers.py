@@ -6,11 +6,13 @@ of live workers has it. Its own report tells that the process lives.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from bisect import bisect_left
+from collections.abc import Iterator, Sequence, Set
 from urllib.parse import quote
 
 from late.control.findings.model import Finding
 from late.control.findings.phrases import age, count
+from late.control.status.deaths import Death
 from late.control.status.snapshot import Snapshot
 from late.control.views import Count, Reported, ShardStatus
 from late.model.worker_report import Block, Run
@@ -25,6 +27,8 @@ FREES = (
     "What helps: make this handler a `def`, which runs in a thread, or await what waits there"
     " (asyncio.to_thread)."
 )
+REPLACED_US = 60_000_000
+"""A worker that joined so long before a death counted is taken for the one in its place."""
 NAMED = 3
 """Workers, or tasks, that a finding names; the others are counted."""
 DUTIES = {
@@ -106,7 +110,39 @@ def find(seen: Snapshot) -> Iterator[Finding]:
                 f" {age(quiet[0].age_s)} ago: its process may live."
             )
         yield Finding("bad", "No worker is alive", text, "workers", "late worker MODULE:APP")
+    yield from _dead(seen, {each.report.worker_id for each in still})
     yield from reported(seen)
+
+
+def _dead(seen: Snapshot, still: Set[str]) -> Iterator[Finding]:
+    """Yield the workers that died and that nobody has replaced, if others are alive; those that
+    stand still by their own word are named as such."""
+    left = sorted(each.started_at_us for each in seen.status.workers)
+    gone: list[Death] = []
+    for each in sorted(seen.deaths, key=lambda death: death.at_us):
+        if each.worker_id in still:
+            continue
+        # Its process ended before its last heartbeat ceased to count.
+        joined = bisect_left(left, each.at_us - REPLACED_US)
+        if joined < len(left):
+            del left[joined]
+        else:
+            gone.append(each)
+    if not gone or not seen.status.workers:
+        return
+    latest = max(each.at_us for each in gone)
+    many = f"{len(gone)} workers" if len(gone) > 1 else f"Worker {gone[0].address}"
+    names = ", ".join(each.address for each in gone[:NAMED])
+    more = f" and {len(gone) - NAMED} more" if len(gone) > NAMED else ""
+    which = f"{names}{more}. " if len(gone) > 1 else ""
+    alive = len(seen.status.workers)
+    text = (
+        f"{which}The last heartbeat ceased to count"
+        f" {age(max(0.0, (seen.status.now_us - latest) / 1e6))} ago, and no worker has joined"
+        f" since. Others take its shards over; {alive} {'are' if alive > 1 else 'is'} alive. The"
+        " process ended, stands still, or does not reach the database: its log says which."
+    )
+    yield Finding("warn", f"{many} stopped answering", text, "workers", "late status", latest)
 
 
 def reported(seen: Snapshot) -> Iterator[Finding]:
@@ -125,9 +161,9 @@ def reported(seen: Snapshot) -> Iterator[Finding]:
         yield Finding("bad", what, text, _link(runs) if runs else "workers", _look(runs, still[0]),
                       min(began, default=None), _groups(still))  # fmt: skip
     for each in seen.reports:
-        if each.fresh and each.report.stuck and not each.report.stalled:
+        if each.working and each.report.stuck and not each.report.stalled:
             yield _stuck(each, seen.status.now_us)
-        if each.live and each.fresh and each.report.blocked and not each.report.stalled:
+        if each.working and each.report.blocked and not each.report.stalled:
             yield _blocked(each, each.report.blocked, seen.status.now_us)
 
 
@@ -190,8 +226,13 @@ def _groups(reports: Sequence[Reported]) -> frozenset[str]:
     return frozenset(group for each in reports for group in each.report.groups)
 
 
-def _look(runs: list[Run] | tuple[Run, ...], each: Reported) -> str:
-    return _show(runs[0].task_id if runs else "", each)
+def _look(runs: Sequence[Run], each: Reported) -> str:
+    return _show(_oldest(runs).task_id if runs else "", each)
+
+
+def _oldest(runs: Sequence[Run]) -> Run:
+    """Return the run that a finding names first."""
+    return min(runs, key=lambda run: run.since_us)
 
 
 def _show(task_id: str, each: Reported) -> str:
@@ -201,8 +242,8 @@ def _show(task_id: str, each: Reported) -> str:
     return f"py-spy dump --pid {pid}"
 
 
-def _link(runs: list[Run] | tuple[Run, ...]) -> str:
-    return _tasks(runs[0].task_id)
+def _link(runs: Sequence[Run]) -> str:
+    return _tasks(_oldest(runs).task_id)
 
 
 def _tasks(task_id: str) -> str:

@@ -11,6 +11,7 @@ import msgspec
 
 from late.autoscaler.keda.demand import Signals
 from late.control.analyze.reported import NOTHING, Conflicts, conflicts
+from late.control.status.deaths import Death
 from late.control.status.disk import Disk
 from late.control.status.locks import LockHolder
 from late.control.status.old_transactions import OldTransaction
@@ -43,6 +44,8 @@ class Snapshot(msgspec.Struct, frozen=True):
     """Signals by (group, queue), of those that have tasks."""
     reports: tuple[Reported, ...] = ()
     """The reports of workers of the last ten minutes, the latest first."""
+    deaths: tuple[Death, ...] = ()
+    """The workers that died in the last ten minutes, the latest first."""
     holders: tuple[LockHolder, ...] = ()
     """Sessions of the database that others wait for."""
     transactions: tuple[OldTransaction, ...] = ()
@@ -106,7 +109,7 @@ def _whole(control: Control, limit: int) -> Snapshot:
     return Snapshot(
         status, signals, groups, settings.queues, settings.targets, paces, told,
         conflicts=conflicts(told), live_conflicts=conflicts(each for each in told if each.live),
-        disk=control.status.disk(),
+        deaths=control.status.deaths(), disk=control.status.disk(),
         write_locked=not status.workers and control.status.write_locked(),
     )  # fmt: skip
 

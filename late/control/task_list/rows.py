@@ -126,7 +126,7 @@ def running(connection: Connection, which: TaskFilter) -> list[ListedTask]:
     """Return what the workers of the group report as running, the oldest first."""
     found: dict[str, ListedTask] = {}
     for each in reports(connection):
-        if not each.fresh:
+        if not each.running:
             continue
         for run in each.report.runs:
             if run.group != which.group or run.task_id in found:  # The latest report counts.

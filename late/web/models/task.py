@@ -87,7 +87,7 @@ def lives(task: TaskView, now_us: int = 0, reports: Iterable[Reported] = ()) -> 
     """
     running: dict[str, dict[str, Run]] = {}
     for each in reports:
-        for run in (*each.report.runs, *each.report.stuck) if each.fresh else ():
+        for run in (*each.report.runs, *each.report.stuck) if each.running else ():
             if run.task_id == task.task_id:
                 running.setdefault(run.group, {})[each.report.address] = run
     return [_life(task, each, now_us, running.get(each.group, {})) for each in task.groups]
