@@ -291,9 +291,19 @@ def knobs(
         else:
             found = control.queues.settings()
     if history:
+        from late.control.audit import shortened
+
         columns = ("when", "who", "what", "of", "before", "after", "id")
         changes = [
-            (output.moment(e.at_us), e.actor, e.action, e.subject, e.before, e.after, e.audit_id)
+            (
+                output.moment(e.at_us),
+                e.actor,
+                e.action,
+                e.subject,
+                e.before,
+                shortened(e.after),
+                e.audit_id,
+            )
             for e in entries
         ]
         output.listed(json, {"changes": entries}, "Changes", columns, changes)

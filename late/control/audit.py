@@ -28,6 +28,7 @@ SESSIONS_MS = 26 * 3_600_000
 """The longest session, and an hour for clocks that differ."""
 CLOCKS_MS = 3_600_000
 """A producer's clock may be ahead of an operator's by so much."""
+NAMED = 3
 _acting: ContextVar[str | None] = ContextVar("late_actor", default=None)
 
 
@@ -127,6 +128,30 @@ def entries(
     if action is not None:
         query = query.where(audit.c.action == action)
     return [Entry(**row._mapping) for row in connection.execute(query)]
+
+
+def shortened(text: str | None) -> str | None:
+    """Return a value of an entry as people read it: of many ids the first, and the number of the
+    others."""
+    if text is None or 'ids"' not in text:
+        return text
+    try:
+        fields = msgspec.json.decode(text)
+    except msgspec.MsgspecError:  # an operator may insert a row by SQL
+        return text
+    if not isinstance(fields, dict):
+        return text
+    which = fields.get("filter")
+    for of, name in ((fields, "ids"), (which if isinstance(which, dict) else {}, "task_ids")):
+        if isinstance(of.get(name), list):
+            of[name] = named(of[name])
+    return _json(fields)
+
+
+def named(values: list[Any]) -> str:
+    """Name the first three, and say how many more there are."""
+    more = len(values) - NAMED
+    return ", ".join(map(str, values[:NAMED])) + (f" and {more:,} more" if more > 0 else "")
 
 
 def _first_id(since_ms: int) -> str:

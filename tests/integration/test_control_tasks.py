@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterator
 
 import msgspec
@@ -303,8 +304,13 @@ async def test_all_that_match_are_cancelled_and_rescheduled(
         assert moved.count == 2 * len(SHARDS)
         assert len(commands(url)) == 3 + 6
         assert control.tasks.cancel_all("logged", TaskFilter(queue="q1"), limit=4).capped
-        only = [TaskId(scene[0][2].task_id)]
+        only = [TaskId(scene[shard][2].task_id) for shard in SHARDS]
         assert control.tasks.cancel_all("parked", TaskFilter(), only=only).task_ids == tuple(only)
+        said = [json.loads(each.after or "") for each in control.audit.entries(limit=2)]
+        assert sorted(said, key=lambda each: -each["count"]) == [
+            {"count": 2, "state": "parked", "ids": only[:2]},
+            {"count": 1, "state": "parked", "ids": only[2:]},
+        ]
         for state in ("dead", "done", "running"):
             with pytest.raises(ConfigError):
                 control.tasks.cancel_all(state, TaskFilter())  # type: ignore[arg-type]

@@ -11,7 +11,7 @@ import msgspec
 import pytest
 
 from late.control import Control
-from late.control.audit import acting
+from late.control.audit import acting, shortened
 from late.control.status.changes import Change
 from late.control.status.usage import Key, UsageRead
 from late.errors import StoreUnavailable
@@ -100,6 +100,43 @@ def test_changes_are_told_to_those_who_may_see_them() -> None:
     ours = charts.marks(changes, sees_all=False, sees=lambda queue: queue == "shop")
     assert [mark.kind for mark in ours] == ["change", "join", "death"]
     assert ours[2].text == "Worker died: w9 (version 1.1)"
+
+
+def test_the_parts_of_one_command_are_one_line() -> None:
+    def part(n: int, second: int, by: str = "olga", **more: Any) -> Change:
+        after = msgspec.json.encode({"count": n, "state": "unfinished"} | more).decode()
+        at_us = NOW_US + second * 1_000_000
+        return Change(at_us, "change", "tasks:default", "tasks.cancel", by, after=after)
+
+    found = charts.marks(
+        [
+            part(1, 0, ids=["c"]), part(500, -1, by="eve", filter={"queue": "mail"}),
+            part(2, -2, ids=["a", "b"]), part(2, -3, ids=["x", "y"]),
+            part(7, -4, by="eve", filter={"queue": "mail"}), part(9, -400, ids=["z"]),
+            part(1, -500, by="eve", filter={"group": "g", "task_ids": ["t"]}),
+            part(3, -501, by="eve", filter={"group": "g", "task_ids": ["p", "q", "r"]}),
+        ],
+        sees_all=True, sees=lambda queue: True,
+    )  # fmt: skip
+    cancel = "tasks.cancel default: count"
+    assert [mark.text for mark in found] == [
+        f"{cancel} 5, state unfinished, ids x, y, a and 2 more, by olga",
+        f'{cancel} 507, state unfinished, filter {{"queue":"mail"}}, by eve',
+        f'{cancel} 9, state unfinished, ids ["z"], by olga',
+        f'{cancel} 4, state unfinished, filter {{"group":"g"}}, ids p, q, r and 1 more, by eve',
+    ]
+    assert found[0].at_us == NOW_US - 3_000_000, "its begin"
+
+
+def test_many_ids_of_the_audit_are_shortened_for_people() -> None:
+    assert shortened(None) is None
+    assert shortened('{"rate":1.0}') == '{"rate":1.0}'
+    assert shortened('{"count":5,"ids":["a","b","c","d","e"]}') == (
+        '{"count":5,"ids":"a, b, c and 2 more"}'
+    )
+    assert shortened('{"filter":{"task_ids":["a","b","c","d"]}}') == (
+        '{"filter":{"task_ids":"a, b, c and 1 more"}}'
+    )
 
 
 class Journal:

@@ -116,7 +116,9 @@ def _command(
     if last_us is not None and is_too_far_ahead(last_us):
         raise InvalidSchedule("the last due time is more than 366 days ahead")
     if not dry_run:
-        said = {"state": state, "filter": _given(which), "rate": rate, "at_us": due_at_us}
+        # Ids that were given are not looked for, so no filter chose them.
+        given = _given(which) if only is None else None
+        said = {"state": state, "filter": given, "rate": rate, "at_us": due_at_us}
         for start in range(0, len(commands), CHUNK):
             write(engine, partial(_append, kind, commands[start : start + CHUNK], said))
     return Moved(len(ids), dry_run, shown, capped=capped, names=names)
@@ -163,6 +165,8 @@ def _append(
 ) -> None:
     outbox.insert(connection, [command.row() for command in commands])
     after = {"count": len(commands)} | {k: v for k, v in said.items() if v is not None}
+    if "filter" not in after:
+        after["ids"] = [command.task_id for command in commands]
     subject = f"tasks:{commands[0].group}"
     audit.record(connection, action=f"tasks.{kind}", subject=subject, after=after)
 

@@ -9,6 +9,7 @@ from urllib.parse import quote
 
 import msgspec
 
+from late.control.audit import named
 from late.control.status.changes import Change
 from late.web.formats import age
 from late.web.models.history import HOUR_US, MINUTE_US, Key, Slot, longest
@@ -104,13 +105,49 @@ def marks(
     """
     found: list[Mark] = []
     workers: dict[tuple[str, int], list[Change]] = {}
-    for each in changes:
+    for each in _joined(changes):
         if each.kind != "change":
             workers.setdefault((each.kind, each.at_us // MINUTE_US), []).append(each)
         elif sees_all or (each.subject.startswith("queue:") and sees(each.subject[6:])):
             found.append(_act(each))
     found += [_of_workers(kind, some, sees_all) for (kind, _), some in workers.items()]
     return tuple(sorted(found, key=lambda mark: -mark.at_us))
+
+
+def _joined(changes: Iterable[Change]) -> list[Change]:
+    """Put the parts of one command together, the latest first: each few hundred of its tasks have a
+    row of the audit."""
+    found: list[Change] = []
+    parts: dict[tuple[str, str, str, bytes], int] = {}
+    for each in changes:
+        count, ids, others = _command(each.after)
+        if count is None:
+            found.append(each)
+            continue
+        key = (each.what, each.subject, each.by, msgspec.json.encode(others, order="sorted"))
+        place = parts.get(key)
+        if place is not None and found[place].at_us - each.at_us < MINUTE_US:
+            late = _fields(found[place].after)
+            count, ids = count + late["count"], [*ids, *late.get("ids", ())]
+        else:
+            place = parts[key] = len(found)
+            found.append(each)
+        whole = {"count": count, **others, **({"ids": ids} if ids else {})}
+        found[place] = msgspec.structs.replace(each, after=msgspec.json.encode(whole).decode())
+    return found
+
+
+def _command(after: str | None) -> tuple[int | None, list[Any], dict[str, Any]]:
+    """Return the count of a command, the ids that were given, and what else was; None if the row is
+    of no command to tasks."""
+    fields = dict(_fields(after))
+    count, ids, which = fields.pop("count", None), fields.pop("ids", []), fields.get("filter")
+    if not isinstance(count, int) or not isinstance(ids, list):
+        return None, [], fields
+    if isinstance(which, dict) and isinstance(which.get("task_ids"), list):
+        ids = which["task_ids"]
+        fields["filter"] = {name: value for name, value in which.items() if name != "task_ids"}
+    return count, ids, fields
 
 
 def _of_workers(kind: str, some: Sequence[Change], with_address: bool) -> Mark:
@@ -160,6 +197,8 @@ def _shown(value: Any) -> str:
         return "on" if value else "off"
     if isinstance(value, float) and math.isfinite(value):
         return f"{value:g}"
+    if isinstance(value, list) and len(value) > NAMED:
+        return named(value)
     text = value if isinstance(value, str) else msgspec.json.encode(value).decode()
     # A filter may have some hundred ids: the audit has them all.
     return text if len(text) <= SHOWN_MAX else f"{text[:SHOWN_MAX]}..."
