@@ -13,7 +13,7 @@ from typing import Any
 import msgspec
 from sqlalchemy import Connection, Engine, RowMapping, delete, insert, select, update
 
-from late.control import audit
+from late.control import audit, schedule_changes
 from late.control import backfill as backfills
 from late.control.database import Part, on_engine
 from late.control.schedule_rows import (
@@ -38,7 +38,7 @@ from late.schema.tables import schedule
 class ScheduleControl(Part):
     """Recurring tasks. See `Control` for what all methods raise."""
 
-    def sync(self, specs: Sequence[Schedule]) -> list[str]:
+    def sync(self, specs: Sequence[Schedule], *, by: str | None = None) -> list[str]:
         """Insert missing schedules, update changed ones, and return the names that were written.
 
         A schedule keeps its shard for ever, as a task does. Its next due time is computed again,
@@ -47,6 +47,9 @@ class ScheduleControl(Part):
 
         A schedule that is stored under a former name of its task keeps that name, so that no tick
         is fired under both: see `as_stored`.
+
+        Args:
+            by: the worker whose code declares them, for the audit, which has what was written.
 
         Raises:
             ConfigError: a name is declared twice.
@@ -71,7 +74,7 @@ class ScheduleControl(Part):
             ):
                 return []
         ordered = sorted(specs, key=lambda spec: spec.name)
-        return write(self._database.engine, lambda connection: _sync(connection, ordered))
+        return write(self._database.engine, lambda connection: _sync(connection, ordered, by))
 
     def all(self, shards: Collection[int] | None = None) -> list[Schedule]:
         """Read the schedules of these shards, or all when None, ascending by name."""
@@ -207,7 +210,7 @@ def _names(specs: Sequence[Schedule]) -> list[str]:
     return [each.name for spec in specs for each in (spec, *spec.former)]
 
 
-def _sync(connection: Connection, specs: Sequence[Schedule]) -> list[str]:
+def _sync(connection: Connection, specs: Sequence[Schedule], by: str | None) -> list[str]:
     written = []
     known = stored(connection, _names(specs), lock=True)
     # The clock is read after the lock. Every settled tick was due before this time, so a due time
@@ -220,12 +223,16 @@ def _sync(connection: Connection, specs: Sequence[Schedule]) -> list[str]:
             if _insert(connection, spec, now):
                 written.append(spec.name)
                 put_jitter(connection, spec.name, spec.jitter_us)
+                new = {"rule": spec.rule, "zone": spec.zone, "queue": spec.queue}
+                schedule_changes.record(connection, spec, None, new, 0, by=by, at_us=now)
             continue
         changed = _changes(spec, row)
         if not changed and not moves:
             continue
         if moves:  # `updated_at_us`, which workers follow, changes below
             put_jitter(connection, spec.name, spec.jitter_us)
+        jitter_us = had.get(spec.name, 0)
+        schedule_changes.record(connection, spec, row, changed, jitter_us, by=by, at_us=now)
         if {"rule", "zone", "anchor_us"} & changed.keys():
             anchor = spec.anchor_us or now
             changed["anchor_us"] = anchor

@@ -118,6 +118,7 @@ class SettingsSync:
         groups: Sequence[str],
         rates: Mapping[str, float],
         lanes: Sequence[str] = (),
+        name: str | None = None,
     ) -> None:
         """Check that the `groups` and `lanes` exist, declare the code's recurring tasks and the
         first `rates` of its queues, read the settings.
@@ -138,7 +139,7 @@ class SettingsSync:
                 known = ", ".join(sorted(lane.name for lane in layout.lanes)) or "none"
                 raise ConfigError(f"no lane {name!r}; known: {known}")
         if declared and self._on_schedules is not None:
-            await in_thread(lambda: control.schedules.sync(declared))
+            await in_thread(lambda: control.schedules.sync(declared, by=name))
             for pair in await in_thread(lambda: control.schedules.doubles(declared)):
                 logger.warning(_DOUBLE, *pair)
         if rates:

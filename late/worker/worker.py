@@ -370,8 +370,8 @@ class Worker:
             await open_resources(self._closing, self.app.span, stop, health)
             await self.dispatchers.start()
             rates = {} if self.shadow.on else self.app.first_rates
-            lanes = settings.lane_names
-            await self.settings_sync.open(self.app.schedules, self.groups, rates, lanes)
+            lanes, name = settings.lane_names, self.address
+            await self.settings_sync.open(self.app.schedules, self.groups, rates, lanes, name)
         except BaseException:
             await self.dispatchers.stop(0.0)
             await self._close()

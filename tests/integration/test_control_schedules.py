@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import threading
 
 import msgspec
@@ -12,6 +13,7 @@ from late.errors import ConfigError, InvalidCron
 from late.model.task import Schedule
 from late.store import open_store
 from late.store.base import Tick
+from late.web.models import last_hour
 from tests.conformance.kit import own, read_all, task
 from tests.integration.control_kit import execute, rows
 
@@ -76,6 +78,35 @@ def test_sync_updates_what_changed_and_keeps_what_operators_decided(url: str) ->
         assert control.now() < (found.next_due_at_us or 0)
         # What is no longer declared stays: another service may have declared it.
         assert [schedule.name for schedule in control.schedules.all()] == ["nightly", "often"]
+
+
+def test_a_declaration_that_changes_a_schedule_is_in_the_audit(url: str) -> None:
+    with Control(url) as control:
+
+        def said() -> tuple[str, object, object]:
+            [last] = control.audit.entries(subject="schedule:nightly", limit=1)
+            assert last.action == "schedule.declare"
+            return (last.actor, json.loads(last.before or "null"), json.loads(last.after or "null"))
+
+        control.schedules.sync([NIGHTLY], by="host:1")
+        made = {"rule": NIGHTLY.rule, "zone": NIGHTLY.zone, "queue": NIGHTLY.queue}
+        assert said() == ("host:1", None, made)
+        often = changed(NIGHTLY, rule="30 4 * * *", payload=b"secret", jitter_us=60_000_000)
+        for spec in (NIGHTLY, often, often, often):  # an old worker, then new ones
+            control.schedules.sync([spec], by="host:2")
+        assert said() == (
+            "host:2",
+            {"rule": NIGHTLY.rule, "payload_bytes": len(NIGHTLY.payload), "jitter_us": 0},
+            {"rule": "30 4 * * *", "payload_bytes": 6, "jitter_us": 60_000_000},
+        )
+        assert len(control.audit.entries(subject="schedule:nightly")) == 2
+        [mark] = last_hour.marks(
+            [each for each in control.status.changes_since(0) if each.before],
+            sees_all=True, sees=lambda _: True,
+        )  # fmt: skip
+        assert f"schedule.declare nightly: rule {NIGHTLY.rule} → 30 4 * * *" in mark.text
+        control.schedules.sync([changed(often, options='{"tags":["a"]}', jitter_us=0)])
+        assert said()[2] == {"options": {"tags": ["a"]}, "jitter_us": 0}
 
 
 def test_schedules_of_some_shards(url: str) -> None:
@@ -186,7 +217,9 @@ def test_remove_forgets_and_unknown_names_are_refused(url: str) -> None:
         control.schedules.remove("nightly")
         assert [s.name for s in control.schedules.all()] == ["often"]
         done = [entry.action for entry in control.audit.entries(subject="schedule:nightly")]
-        assert sorted(done) == [f"schedule.{w}" for w in ("pause", "remove", "resume", "run")]
+        assert sorted(done) == [
+            f"schedule.{w}" for w in ("declare", "pause", "remove", "resume", "run")
+        ]
         for call in (
             control.schedules.remove,
             control.schedules.pause,

@@ -117,6 +117,8 @@ async def test_a_schedule_run_by_hand_and_the_workers_in_status(url: str) -> Non
         with Control(url) as control:
             (schedule,) = control.schedules.all()
             assert (schedule.name, schedule.zone) == ("yearly", "Asia/Tokyo")
+            [told] = control.audit.entries(subject="schedule:yearly")
+            assert (told.action, told.actor) == ("schedule.declare", worker.address)
             control.schedules.run("yearly")
             async with asyncio.timeout(120):
                 await ran.wait()
