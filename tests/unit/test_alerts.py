@@ -152,6 +152,14 @@ def test_the_cause_pages_and_not_only_its_symptoms() -> None:
     assert {each.name for each in ALERTS if each.severity == "page"} >= causes
 
 
+def test_counts_of_an_increase_are_whole() -> None:
+    """Prometheus extends an increase to the borders of its time, so it is a fraction."""
+    counted = [each for each in ALERTS if "increase(" in each.expr and "$value" in each.summary]
+    assert counted
+    for each in counted:
+        assert "printf `%.0f`" in each.summary or "humanizeDuration" in each.summary, each.name
+
+
 def test_terraform_gets_a_module() -> None:
     files = terraform.files(rules(QUEUES))
     made: dict[str, Any] = hcl2.loads(files["main.tf"])  # type: ignore[assignment]
@@ -161,6 +169,7 @@ def test_terraform_gets_a_module() -> None:
     assert len(set(names)) == len(names)
     assert files["main.tf"].count("condition_prometheus_query_language") == len(rules(QUEUES))
     assert '"page/team-pay"' in files["main.tf"]
+    assert "{{" not in files["main.tf"], "Google does not know Prometheus' placeholders"
     durations = {int(text) for text in re.findall(r'duration += "(\d+)s"', files["main.tf"])}
     assert all(duration % 30 == 0 for duration in durations), "Google takes no other"
 

@@ -134,7 +134,7 @@ ALERTS: tuple[Alert, ...] = (
     Alert("LateConsumersSilent", "ticket",
           "sum by (queue) (increase(late_consumers_unanswered_total[5m])) > 3", "0m",
           "Consumers of {{ $labels.queue }} take tasks and let their time pass: "
-          "{{ $value | humanize }} in five minutes."),
+          "{{ $value | printf `%.0f` }} in five minutes."),
     Alert("LateDiskNearlyFull", "page",
           "min(late_database_disk_free_bytes) < 10 * 2 ^ 30 and "
           "min(late_database_disk_free_bytes / late_database_disk_bytes) < 0.1", "1m",
@@ -178,8 +178,8 @@ ALERTS: tuple[Alert, ...] = (
     Alert("LateTicksSlip", "ticket",
           "sum by (schedule) (increase(late_ticks_skipped_total[30m])) > 1 or "
           "sum by (schedule) (increase(late_ticks_late_total[30m])) > 1", "0m",
-          "{{ $value | humanize }} ticks of the schedule {{ $labels.schedule }} were left out or "
-          "late within half an hour."),
+          "{{ $value | printf `%.0f` }} ticks of the schedule {{ $labels.schedule }} were left out "
+          "or late within half an hour."),
     Alert("LateSchedulesDisabled", "ticket",
           # Not `increase`: a series that begins at one has no increase.
           "sum by (schedule) (late_schedules_disabled_total) > 0", "0m",

@@ -6,6 +6,7 @@ Source: hashicorp/terraform-provider-google, `google_monitoring_alert_policy`.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable
 
 import msgspec
@@ -15,6 +16,8 @@ from late.observability.alerts.rules import Rule
 HEAD = """# Made by `late alerts render --format terraform`: change the knobs of a queue (owner,
 # severity, objective_s) or the options of the command, and not this file.
 """
+_LABEL = re.compile(r"\{\{ \$labels\.([a-z_]+) \}\}")
+_VALUE = re.compile(r"\{\{ \$value[^}]*\}\}")
 
 VARIABLES = (
     HEAD
@@ -109,9 +112,6 @@ def _seconds(hold: str) -> int:
 
 def _plain(summary: str) -> str:
     """Remove Prometheus' placeholders, which Google does not know."""
-    for word in ("group", "queue", "task", "scope", "limited", "target", "instance", "component",
-                 "schedule", "controller"):  # fmt: skip
-        summary = summary.replace(f"{{{{ $labels.{word} }}}}", f"${{metric.label.{word}}}")
-    return summary.replace("{{ $value | humanizeDuration }}", "too long").replace(
-        "{{ $value }}", "some"
-    )
+    summary = _LABEL.sub(r"${metric.label.\1}", summary)
+    summary = summary.replace("{{ $value | humanizeDuration }}", "too long")
+    return _VALUE.sub("some", summary)
