@@ -28,7 +28,7 @@ Made by `python scripts/metrics_doc.py` from `late/observability/metrics/catalog
 |---|---|---|
 | `late worker --health-port N` | `/metrics` there | its own, and as maintainer the database's |
 | `late worker --processes N --health-port N` | `/metrics` there | of all its workers, and its own |
-| `late serve` | `/metrics` of its HTTP port | the same |
+| `late serve` with the role `api` | `/metrics` of its HTTP port | the same |
 | `late autoscale run --metrics-port N` | `/metrics` there | its own |
 | `late metrics --port N` | `/metrics` there | the database's; it needs no worker |
 

@@ -120,7 +120,8 @@ def rebase(
     """Adopt a restored or cloned copy of a database: its unsettled tasks WILL run here.
 
     Workers refuse such a copy, because a copy for testing must not send a second mail. Stop every
-    worker of this database first, and make sure that the original is gone or shall not run.
+    worker of this database first, and make sure that the original is gone or shall not run. On
+    PostgreSQL it takes the tables' owner.
     """
     import asyncio
 

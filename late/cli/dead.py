@@ -224,7 +224,13 @@ def redrive(
             which, only=only, limit=limit, dry_run=dry_run, rate=rate, exact=exact
         )
         _found(control, which, moved)
+        killers = _killers(control, which, only, moved) if dry_run or which.reason else 0
     report(moved, "redriven", "would redrive", json)
+    if killers and not json:
+        output.note(
+            f"under {killers:,} of them workers died (killed_worker): mend their code first, or"
+            " they may kill others"
+        )
 
 
 @app.command("edit")
@@ -264,6 +270,19 @@ def _meant(
     if not (filtered or ids_file is not None or everything):
         raise ConfigError("which dead letters? give a filter (see --help), --ids, or --all")
     return which, task_ids.read(ids_file) if ids_file is not None else None
+
+
+def _killers(control: Control, which: Filter, only: list[TaskId] | None, moved: Moved) -> int:
+    """Count those under which workers died, as far as it costs no look of its own to send them
+    back: of a dry run, and where the filter names them."""
+    from late.model.task import KILLED_WORKER
+
+    if which.reason == KILLED_WORKER or not moved.count:
+        return moved.count
+    if which.reason is not None:
+        return 0
+    which = msgspec.structs.replace(which, reason=KILLED_WORKER)
+    return control.dead_letters.redrive(which, only=only, dry_run=True).count
 
 
 def _found(control: Control, which: Filter, moved: Moved) -> Moved:

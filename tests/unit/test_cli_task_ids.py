@@ -5,6 +5,7 @@ from __future__ import annotations
 import io
 from pathlib import Path
 
+import msgspec
 import pytest
 
 from late.cli import task_ids
@@ -56,6 +57,17 @@ def test_dead_letters_of_a_file_are_redriven_or_purged(
     with Control(cli.url) as control:
         found = [each.after for each in control.audit.entries(subject="dead:*")]
     assert any(ids[4] in (after or "") for after in found), "the audit has the ids"
+
+
+def test_a_redrive_says_under_how_many_workers_died(cli: Cli) -> None:
+    letters = [dead(record(position=n + 1, name="mail")) for n in range(3)]
+    killer = msgspec.structs.replace(letters[0], reason="killed_worker")
+    bury(cli.url, killer, *letters[1:])
+    words = ("dead", "redrive", "--name", "mail")
+    warning = "under 1 of them workers died (killed_worker)"
+    assert warning in cli.fine(*words, "--dry-run").err
+    assert warning not in cli.fine(*words, "--reason", "failed", "--dry-run").err
+    assert warning in cli.fine(*words, "--reason", "killed_worker").err
 
 
 def test_a_file_that_is_no_list_of_ids_is_refused(
