@@ -223,7 +223,8 @@ def redrive(
         moved = control.dead_letters.redrive(
             which, only=only, limit=limit, dry_run=dry_run, rate=rate, exact=exact
         )
-        _found(control, which, moved)
+        if not moved.count:
+            known.require(control, queue=which.queue, name=which.name, group=which.group)
         killers = _killers(control, which, only, moved) if dry_run or which.reason else 0
     report(moved, "redriven", "would redrive", json)
     if killers and not json:

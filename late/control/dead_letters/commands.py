@@ -103,7 +103,8 @@ class DeadLetterControl(Part):
         dry_run: bool,
         exact: bool,
     ) -> Moved:
-        engine, parts = self._database.engine, list(mover.which.among(only))
+        engine = self._database.engine
+        parts = [mover.which] if only is None else list(mover.which.among(only))
         for part in [mover.which, *parts]:
             part.check()
         if limit is not None:

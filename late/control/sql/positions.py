@@ -131,7 +131,7 @@ def before(
         select(settlement.c.settled_at_us, settlement.c.cursor)
         .where(
             *_journal(place),
-            settlement.c.seq > adopted[leg],
+            settlement.c.seq > adopted.get(leg, 0),
             settlement.c.settled_at_us < moment_us - MARGIN_US,
         )
         .order_by(settlement.c.seq.desc())
