@@ -49,6 +49,7 @@ from late.web.snapshot import Snapshot, point_of
 
 NOW_US = 1_800_000_000_000_000
 WORKER = WorkerStatus("w1", "h:1", ("default",), 1.0, "1", NOW_US, 4.0, 1)
+OWNER = ": the arguments do not fit, or the owner of its shard has none (late show ID)."
 PACE = Signals(backlog=100, age_s=1.0, rate=20.0, busy_s=0.5, workers=1, shards=1)
 
 
@@ -89,13 +90,9 @@ def whats(found: Snapshot) -> list[tuple[str, str]]:
 
 @pytest.mark.parametrize(
     ("handlers", "says"),
-    [
-        (None, ""),
-        (0, " No live workers have a handler."),
-        (1, " 1 live worker has a handler."),
-        (2, " 2 live workers have a handler."),
-    ],
-)
+    [(None, ""), (0, " No live workers have a handler."),
+     (1, f" 1 live worker has a handler{OWNER}"), (2, f" 2 live workers have a handler{OWNER}")],
+)  # fmt: skip
 def test_tasks_that_no_worker_can_run_are_named_with_their_number_and_age(
     handlers: int | None, says: str
 ) -> None:
@@ -104,7 +101,8 @@ def test_tasks_that_no_worker_can_run_are_named_with_their_number_and_age(
     status = msgspec.structs.replace(found.status, unhandled=(tasks,))
     [line] = overview.overview(msgspec.structs.replace(found, status=status)).attention
     assert (line.level, line.what) == ("bad", "No worker of default can run app.report")
-    assert line.detail == "40 of queue mail wait, the first for 2.1 min." + says
+    assert line.detail == f"40 of queue mail wait, the first for 2.1 min.{says}"
+    assert line.command.startswith("late tasks list" if handlers else "late check")
 
 
 def test_all_is_well_where_all_is_well() -> None:

@@ -115,8 +115,10 @@ def _unhandled(seen: Snapshot) -> Iterator[Finding]:
         text = f"{count(of.waiting)} of queue {of.queue} wait, the first for {age(of.since_s)}."
         text += _able(of.handlers)
         link = "tasks?state=parked&reason=unknown&name=" + quote(of.task, safe="")
-        yield Finding("bad", f"No worker of {of.group} can run {of.task}", text, link,
-                      "late check MODULE:APP")  # fmt: skip
+        command = "late check MODULE:APP"
+        if of.handlers:
+            command = f"late tasks list parked --reason unknown --name {of.task}"
+        yield Finding("bad", f"No worker of {of.group} can run {of.task}", text, link, command)
 
 
 def _able(handlers: int | None) -> str:
@@ -124,7 +126,9 @@ def _able(handlers: int | None) -> str:
     if handlers is None:
         return ""
     words = "worker has" if handlers == 1 else "workers have"
-    return f" {handlers or 'No'} live {words} a handler."
+    # What shares a transaction, or is of a batch, is given to no other worker.
+    why = ": the arguments do not fit, or the owner of its shard has none (late show ID)"
+    return f" {handlers or 'No'} live {words} a handler{why if handlers else ''}."
 
 
 def _of_group(group: GroupView, seen: Snapshot, cause: Finding | None) -> Iterator[Finding]:
