@@ -70,10 +70,10 @@ async def test_changes_are_acts_and_workers_that_came_or_died(url: str) -> None:
         execute(url, "update late_worker set started_at_us = :past, expires_at_us = :at"
                 " where worker_id = 'gone'", past=past, at=now - 1)  # fmt: skip
         execute(url, "update late_audit set at_us = :past where subject = 'queue:old'", past=past)
-        assert [each.worker_id for each in control.status.deaths()] == ["gone"]
+        assert [each.worker_id for each in control.reports.all_and_deaths()[1]] == ["gone"]
         execute(url, "update late_worker set expires_at_us = :at where worker_id = 'leaving'",
                 at=now - 2)  # fmt: skip
-        assert [each.worker_id for each in control.status.deaths()] == ["gone"]
+        assert [each.worker_id for each in control.reports.all_and_deaths()[1]] == ["gone"]
         execute(url, "delete from late_worker where worker_id = 'leaving'")
         found = control.status.changes_since(now - 3_600_000_000)
         assert sorted((each.kind, each.subject) for each in found) == [

@@ -8,8 +8,8 @@ import msgspec
 import pytest
 
 from late.control.findings.findings import findings
-from late.control.status.deaths import Death
 from late.control.status.snapshot import Snapshot
+from late.control.views import Death
 from late.model.worker_report import SilentConsumer
 from tests.unit.test_findings import OUT, STUCK, TASK, reported, stalled, with_reports
 from tests.unit.test_web_views import NOW_US, WORKER, seen

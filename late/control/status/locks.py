@@ -14,6 +14,9 @@ from late.control.status import old_transactions
 from late.control.status.old_transactions import Hidden, OldTransaction
 from late.schema.engine import reading, shown
 
+_HIDDEN = -1
+"""Stands for a number of waiting sessions in the row with the numbers of hidden ones."""
+
 # `pg_blocking_pids` takes locks of the server for a moment, so it is asked for those who wait only.
 # A session that waits for a row waits for its writer's transaction, which names no table.
 # `waitstart` came with PostgreSQL 14 and is never hidden, as `query_start` may be.
@@ -42,6 +45,8 @@ with waiting as (
   order by waits_s desc limit 20)
 union all
 (select o.*, null, 0, 0 from ({old_transactions.OPEN}) o)
+union all
+(select h.sessions, '', '', '', h.writing, null, {_HIDDEN}, 0 from ({old_transactions.HIDDEN}) h)
 """)
 
 
@@ -84,14 +89,13 @@ def sessions(engine: Engine) -> Sessions:
         return Sessions()
     with reading(engine) as connection:
         rows = connection.execute(_SESSIONS, old_transactions.bounds()).all()
-        unseen = old_transactions.hidden(connection)
     where = shown(engine.url._replace(password=None).render_as_string(hide_password=False))
     return Sessions(
-        tuple(LockHolder(**row._mapping, database=where) for row in rows if row.waiting),
+        tuple(LockHolder(**row._mapping, database=where) for row in rows if row.waiting > 0),
         tuple(
             OldTransaction(row.pid, row.application, row.user, row.state, row.open_s, where)
             for row in rows
-            if not row.waiting
+            if row.waiting == 0
         ),
-        unseen,
+        *[Hidden(row.pid, int(row.open_s)) for row in rows if row.waiting == _HIDDEN],
     )

@@ -17,7 +17,6 @@ from late.control.past.moment import moment_of
 from late.control.simulation import simulation
 from late.control.status import (
     changes,
-    deaths,
     disk,
     locks,
     objectives,
@@ -143,4 +142,3 @@ class StatusControl(Part):
     simulate = on_engine(simulation.simulate)
     usage_since = on_engine(usage.usage_since)
     changes_since = on_engine(changes.changes_since)
-    deaths = on_engine(deaths.deaths)

@@ -11,12 +11,11 @@ import msgspec
 
 from late.autoscaler.keda.demand import Signals
 from late.control.analyze.reported import NOTHING, Conflicts, conflicts
-from late.control.status.deaths import Death
 from late.control.status.disk import Disk
 from late.control.status.locks import LockHolder
 from late.control.status.old_transactions import OldTransaction
 from late.control.status.replication import Freshness
-from late.control.views import GroupView, Reported, Status
+from late.control.views import Death, GroupView, Reported, Status
 from late.errors import StoreError
 from late.model.queue_settings import QueueSettings
 from late.schema.version import SCHEMA_VERSION
@@ -98,7 +97,7 @@ def look(
 
 
 def _whole(control: Control, limit: int) -> Snapshot:
-    settings, told = control.queues.live(), control.reports.all()
+    settings, (told, deaths) = control.queues.live(), control.reports.all_and_deaths()
     status, signals, paces = control.status.detailed(
         limit=limit, settings=settings.queues, told=told, groups=settings.groups
     )
@@ -109,7 +108,7 @@ def _whole(control: Control, limit: int) -> Snapshot:
     return Snapshot(
         status, signals, groups, settings.queues, settings.targets, paces, told,
         conflicts=conflicts(told), live_conflicts=conflicts(each for each in told if each.live),
-        deaths=control.status.deaths(), disk=control.status.disk(),
+        deaths=deaths, disk=control.status.disk(),
         write_locked=not status.workers and control.status.write_locked(),
     )  # fmt: skip
 
