@@ -6,9 +6,9 @@ from sqlalchemy import Connection, delete, insert, literal, select, union_all, u
 
 from late.control.database import Part
 from late.control.sql.rows import now_us, seconds
-from late.control.views import Death, Reported
+from late.control.views import Reported
 from late.model import worker_report as report
-from late.model.worker_report import WorkerReport
+from late.model.worker_report import Death, WorkerReport
 from late.schema.engine import reading, write
 from late.schema.tables import worker, worker_report
 

@@ -127,15 +127,6 @@ class Reported(msgspec.Struct, frozen=True):
         return self.fresh and (self.live or bool(self.report.stalled))
 
 
-class Death(msgspec.Struct, frozen=True):
-    """A worker that died: its process is gone, stands still, or is cut off from the database."""
-
-    worker_id: str
-    address: str
-    at_us: int
-    """The time at which its last heartbeat ceased to count."""
-
-
 class UnhandledTasks(msgspec.Struct, frozen=True):
     """Parked tasks of one name that no live worker could run when they were last tried."""
 

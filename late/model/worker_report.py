@@ -303,6 +303,15 @@ class WorkerReport(msgspec.Struct, frozen=True, omit_defaults=True):
 _decoder = msgspec.json.Decoder(WorkerReport)
 
 
+class Death(msgspec.Struct, frozen=True):
+    """A worker that died: its process is gone, stands still, or is cut off from the database."""
+
+    worker_id: str
+    address: str
+    at_us: int
+    """The time at which its last heartbeat ceased to count."""
+
+
 def encode(report: WorkerReport) -> str:
     """Return the text of its row."""
     return msgspec.json.encode(report).decode()

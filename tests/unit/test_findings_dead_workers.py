@@ -9,8 +9,7 @@ import pytest
 
 from late.control.findings.findings import findings
 from late.control.status.snapshot import Snapshot
-from late.control.views import Death
-from late.model.worker_report import SilentConsumer
+from late.model.worker_report import Death, SilentConsumer
 from tests.unit.test_findings import OUT, STUCK, TASK, reported, stalled, with_reports
 from tests.unit.test_web_views import NOW_US, WORKER, seen
 

@@ -13,8 +13,8 @@ from urllib.parse import quote
 from late.control.findings.model import Finding
 from late.control.findings.phrases import age, count
 from late.control.status.snapshot import Snapshot
-from late.control.views import Count, Death, Reported, ShardStatus
-from late.model.worker_report import Block, Run
+from late.control.views import Count, Reported, ShardStatus
+from late.model.worker_report import Block, Death, Run
 from late.tailer.placement import lanes_of
 
 ENDS = "What helps: end this process; others take its shards over, and these tasks run again."

@@ -15,9 +15,10 @@ from late.control.status.disk import Disk
 from late.control.status.locks import LockHolder
 from late.control.status.old_transactions import OldTransaction
 from late.control.status.replication import Freshness
-from late.control.views import Death, GroupView, Reported, Status
+from late.control.views import GroupView, Reported, Status
 from late.errors import StoreError
 from late.model.queue_settings import QueueSettings
+from late.model.worker_report import Death
 from late.schema.version import SCHEMA_VERSION
 
 if TYPE_CHECKING:
