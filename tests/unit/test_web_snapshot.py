@@ -41,8 +41,8 @@ class Database:
     def sessions(self) -> Sessions:
         return Sessions()
 
-    def deaths(self) -> tuple[()]:
-        return ()
+    def all_and_deaths(self) -> tuple[tuple[()], tuple[()]]:
+        return (), ()
 
     def disk(self) -> None:
         return None
