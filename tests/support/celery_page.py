@@ -27,7 +27,7 @@ REASONS = (
     (r"test_class_based_task_retried", "the task is registered after the worker has started"),
     (r"test_pool_acquire_timeout|redis_result_backend", "the broker's pool; the backend on Redis"),
     (r"test_task_replacement", "`replace` is a workflow"),
-    (r"test_tasks::test_fail$|stores_failure|test_wrong_arguments",
+    (r"test_tasks::test_fail$|test_task_failed$|stores_failure|test_wrong_arguments",
      "a result that failed raises `TaskEnded`, not the task's own error"),
     (r"unpickleable", "an error is kept as one line of text, and pickled nowhere"),
     (r"test_tasks::test_retry$", "a task that waits for its retry is `PENDING`"),
