@@ -4,7 +4,8 @@
 
 Bytes and rows do not depend on the processor: a second run, which may be longer and of a machine
 with other work, brings them, and processor times stay those of the first. A store that no run has
-measured keeps its figures. A test compares file and writer.
+measured keeps its figures, and so does a figure that the run was too short for. A test compares
+file and writer.
 """
 
 from __future__ import annotations
@@ -18,7 +19,7 @@ from typing import Any
 
 import msgspec
 
-from bench.steady.figures import fit, with_bytes
+from bench.steady.figures import filled, fit, with_bytes
 from late.model.size.estimate import RateFigures, StoreFigures
 
 ROOT = Path(__file__).resolve().parent.parent
@@ -68,6 +69,10 @@ def main(arguments: Sequence[str]) -> int:
             store: with_bytes(one, of_bytes[store]) if store in of_bytes else one
             for store, one in found.items()
         }
+    found = {
+        store: filled(one, FIGURES[store]) if store in FIGURES else one
+        for store, one in found.items()
+    }
     FILE.write_text(formatted(source(FIGURES | found)))
     print(f"set: {', '.join(sorted(found)) or 'nothing'}")
     return 0

@@ -36,9 +36,10 @@ URL_VARIABLE = "LATE_TEST_POSTGRES_URL"
 BOUNCER_VARIABLE = "LATE_TEST_PGBOUNCER_URL"
 """Without a database: what the tests use of that PostgreSQL then goes through this."""
 COCKROACH_VARIABLE = "LATE_TEST_COCKROACH_URL"
-FAST = {"fsync": "off"}
+FAST = {"fsync": "off", "authentication_timeout": "10s"}
 """No test crashes the machine, and a killed server keeps what it has written. The tests of crashes
-start servers of their own."""
+start servers of their own. A connection that is given up in its beginning holds up DROP DATABASE
+for the time-out of its authentication, a minute by default: all workers stood still for it."""
 IN_CI = os.environ.get("CI", "").lower() in ("1", "true")
 
 _started: PostgresServer | None = None

@@ -72,16 +72,36 @@ def with_bytes(figures: StoreFigures, measured: StoreFigures) -> StoreFigures:
     def taken(one: RateFigures | None, other: RateFigures | None) -> RateFigures | None:
         return one if one is None or other is None else _with(one, other, RATE_BYTES)
 
-    def near(rate: float) -> RateFigures | None:
-        return next((each for each in measured.rates if abs(each.rate - rate) < rate / 10), None)
-
     return msgspec.structs.replace(
         _with(figures, measured, BYTES),
         measured=f"{figures.measured}; bytes {measured.measured[:10]}",
-        rates=tuple(taken(one, near(one.rate)) or one for one in figures.rates),
+        rates=tuple(taken(one, _near(measured, one.rate)) or one for one in figures.rates),
         delayed=taken(figures.delayed, measured.delayed),
         retried=taken(figures.retried, measured.retried),
     )
+
+
+def filled(figures: StoreFigures, before: StoreFigures) -> StoreFigures:
+    """Return `figures`, with those of `before` where this run could not tell: a short one has too
+    few rows for their bytes."""
+
+    def full(one: Any, other: Any) -> Any:
+        if one is None or other is None:
+            return one or other
+        lacking = [name for name in one.__struct_fields__ if getattr(one, name) is None]
+        return _with(one, other, lacking)
+
+    return msgspec.structs.replace(
+        full(figures, before),
+        rates=tuple(full(one, _near(before, one.rate)) for one in figures.rates),
+        delayed=full(figures.delayed, before.delayed),
+        retried=full(figures.retried, before.retried),
+    )
+
+
+def _near(figures: StoreFigures, rate: float) -> RateFigures | None:
+    """Return the figures of about that rate, if it was measured."""
+    return next((each for each in figures.rates if abs(each.rate - rate) < rate / 10), None)
 
 
 def _with(one: Any, other: Any, names: Sequence[str]) -> Any:

@@ -218,6 +218,18 @@ class Row(NamedTuple):
     name: str = "late"
     blocker_name: str = "shop"
     idle: bool = True
+    begun_s: float | None = None
+
+
+def test_a_wait_whose_samples_arrive_late_is_one_wait() -> None:
+    sampler = postgres.Sampler(lambda *_: "account(id=7)")
+    for now, waited_s in ((10.0, 0.1), (10.4, 0.2), (10.5, 0.5)):
+        row = Row(1, 9, "update account", "select 1", waited_s, begun_s=1_000.0)
+        sampler.take([row], now, 0.1)
+    row = Row(1, 9, "update account", "select 1", 0.1, begun_s=1_000.6)
+    sampler.take([row], 10.6, 0.1)
+    [found] = sampler.waits
+    assert found.count == 2
 
 
 def test_samples_of_one_wait_are_one_wait_and_blame_who_does_not_wait() -> None:

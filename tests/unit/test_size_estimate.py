@@ -12,7 +12,7 @@ import msgspec
 import pytest
 
 from bench.steady import check
-from bench.steady.figures import fit, with_bytes
+from bench.steady.figures import filled, fit, with_bytes
 from late.errors import ConfigError
 from late.model.size.estimate import (
     DAY_S,
@@ -361,6 +361,28 @@ def test_another_run_brings_bytes_and_rows_and_no_times() -> None:
             time.worker_cpu_us,
             time.server_cpu_us,
         )
+
+
+def test_a_figure_that_a_short_run_lacks_stays_as_it_was() -> None:
+    (before,) = fit(REPORT).values()
+    short = [run(100) | {"journal_bytes_per_row": None, "worker_cpu_us": 900.0}]
+    place = REPORT["places"][0] | {"steady": short, "shapes": []}
+    (found,) = fit(REPORT | {"places": [place]}).values()
+    assert found.rates[0].journal_row_bytes is None
+    full = filled(found, before)
+    assert full.rates[0].journal_row_bytes == before.rates[0].journal_row_bytes == 300.0
+    assert full.rates[0].worker_cpu_us == found.rates[0].worker_cpu_us
+    assert full.delayed == before.delayed
+
+
+@pytest.mark.parametrize("store", ["postgresql", "sqlite"])
+def test_the_kept_figures_have_the_bytes_of_the_journal(store: str) -> None:
+    found = estimate(Load(rate=100), FIGURES[store])
+    longer = estimate(Load(rate=100, journal_s=365 * 86_400), FIGURES[store])
+    assert found.journal_bytes_per_day
+    assert found.journal_bytes_kept is not None
+    assert longer.journal_bytes_kept is not None
+    assert longer.journal_bytes_kept > found.journal_bytes_kept > 0
 
 
 def test_a_run_that_is_as_its_constants_say_passes_the_check() -> None:

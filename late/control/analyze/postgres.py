@@ -36,6 +36,8 @@ select w.pid, b.pid as blocker, a.query, b.query as blocking, a.application_name
        b.application_name as blocker_name, b.state like 'idle in transaction%' as idle,
        coalesce(extract(epoch from clock_timestamp() - coalesce(
            (to_jsonb(w) ->> 'waitstart')::timestamptz, a.query_start))::float8, 0) as waited_s,
+       extract(epoch from coalesce(
+           (to_jsonb(w) ->> 'waitstart')::timestamptz, a.query_start))::float8 as begun_s,
        coalesce(t.relation, w.relation)::regclass::text as relation,
        coalesce(t.page, w.page) as page, coalesce(t.tuple, w.tuple) as number
   from pg_locks w
@@ -87,8 +89,9 @@ class Sampler:
         for pid, several in by_waiter.items():
             # Who waits itself is not the cause, unless all do: then it is a deadlock.
             causes = [row for row in several if row.blocker not in waiting] or several
-            # Two samples of one wait must agree on its begin, so it is not taken more exactly.
-            begun = self._begin_of(pid, now - causes[0].waited_s)
+            # By the server's clock: here an answer may be late, and one wait would become two.
+            told = causes[0].begun_s
+            begun = self._begin_of(pid, now - causes[0].waited_s if told is None else told)
             for row in causes:
                 lost_s = min(step_s, max(row.waited_s, 0.0)) / len(causes)
                 self._add(row, begun, lost_s)
@@ -96,6 +99,8 @@ class Sampler:
             del self._begun[pid]
 
     def _begin_of(self, pid: int, begun: float) -> float:
+        """Return when a wait began. Its lock says so a moment after the statement's begin, which
+        stands for it until then."""
         known = self._begun.get(pid)
         if known is None or abs(known - begun) > PAUSE_S / 2:
             self._begun[pid] = known = begun
