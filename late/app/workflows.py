@@ -100,8 +100,12 @@ def chord(parts: Sequence[Part], then: Call | Then) -> Chain:
     """Run `parts` side by side, and `then` when all are done: `chain(group(*parts), then)`.
 
     Raises:
-        InvalidTask: see `chain`.
+        InvalidTask: `parts` is one call and no list of them; see `chain`.
     """
+    if isinstance(parts, Call | Then | Chain | Group):
+        raise InvalidTask(
+            "chord() takes a list of tasks and the one behind them: chord([a.call(1)], b.call())"
+        )
     return chain(group(*parts), then)
 
 

@@ -294,6 +294,8 @@ def test_what_is_no_workflow_is_refused(app: late.App) -> None:
         late.chain()
     with pytest.raises(InvalidTask, match=r"takes task\.call"):
         late.group(add)  # type: ignore[arg-type]
+    with pytest.raises(InvalidTask, match="takes a list of tasks"):
+        late.chord(add.call(1, 2), add.call(1, 2))  # type: ignore[arg-type]
     with pytest.raises(InvalidTask, match=r"has no late\.RESULT"):
         add.then(1, 2)
     with pytest.raises(InvalidPayload, match="two"):
