@@ -214,10 +214,9 @@ def _judged(value: object, keep: bool) -> Verdict:
     Raises:
         DecodeError: the value is to be kept, and is not JSON or too large.
     """
-    if isinstance(value, Signal):
-        return returned(value)
-    if not keep or value is None:
-        return DONE
+    verdict = returned(value)
+    if not keep or value is None or isinstance(value, Signal) or verdict is not DONE:
+        return verdict
     return Verdict("done", result=payloads.result(value))
 
 

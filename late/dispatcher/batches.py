@@ -18,7 +18,7 @@ from typing import Any, Protocol
 from late.dispatcher.dispatcher import Dispatcher
 from late.dispatcher.local.threads import Threads
 from late.handler.batch import Batch, Item
-from late.handler.classify import RetryRule
+from late.handler.classify import RetryRule, check_ran
 from late.handler.context import AsyncContext
 from late.model.task import BATCH_POOL, Options, Outcome, Policy, Record
 
@@ -139,7 +139,7 @@ class BatchHandler:
         batch = Batch(call.items, shadow=call.shadow)
         try:
             if self._async:
-                await self._call(batch)
+                check_ran(await self._call(batch))
             else:
                 await self._in_thread(batch)
         except asyncio.CancelledError:
@@ -153,7 +153,7 @@ class BatchHandler:
         ends by itself."""
         work = asyncio.ensure_future(self._threads.run(lambda: self._call(batch)))
         try:
-            await asyncio.shield(work)
+            check_ran(await asyncio.shield(work))
         except asyncio.CancelledError:
             await asyncio.wait([work])
             work.result()  # what was done counts, however late

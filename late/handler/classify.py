@@ -8,9 +8,10 @@ payload: frames are named by file, line and function, never with their variables
 
 from __future__ import annotations
 
+import asyncio
 import re
 import sysconfig
-from collections.abc import Callable, Iterator
+from collections.abc import AsyncGenerator, Callable, Coroutine, Generator, Iterator
 from traceback import walk_tb
 from types import TracebackType
 from typing import Protocol
@@ -82,7 +83,36 @@ def returned(value: object) -> Verdict:
         return value
     if isinstance(value, Signal):
         return _signalled(value, None)
+    if isinstance(value, _UNRUN):
+        return _not_run(value)
     return DONE
+
+
+_UNRUN = (Coroutine, Generator, AsyncGenerator, asyncio.Future)
+
+
+def _not_run(value: object) -> Verdict:
+    """Return the verdict on a handler whose body is in what it returned, and did not run. The next
+    attempt would return the same."""
+    if isinstance(value, Coroutine | Generator):
+        value.close()  # Python would warn of it, without the task's name.
+    text = (
+        f"the handler returned a {type(value).__name__}, which nobody runs: let a decorator of an"
+        " `async def` be `async` too, or give it to App(wrap=); await what the handler calls; do"
+        " not yield"
+    )
+    return Verdict("dead", error=text, reason="invalid_result")
+
+
+def check_ran(value: object) -> None:
+    """Look at what a handler has returned whose value counts for nothing.
+
+    Raises:
+        DecodeError: `invalid_result`: it is what the handler was to run.
+    """
+    if isinstance(value, _UNRUN):
+        verdict = _not_run(value)
+        raise DecodeError(str(verdict.error), reason="invalid_result")
 
 
 def raised(error: BaseException, rule: RetryRule | None, scrub: Scrub | None = None) -> Verdict:

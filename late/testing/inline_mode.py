@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import inspect
 import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
@@ -14,7 +13,7 @@ import msgspec
 from late.app.app import App, Call, Task
 from late.errors import KeyConflict, UnknownTask
 from late.handler.batch import Batch
-from late.handler.classify import returned
+from late.handler.classify import check_ran, returned
 from late.handler.context import AsyncContext, Context
 from late.handler.outcomes import AlreadyDone, Discard, Kept, Signal
 from late.handler.shared_context import SharedAsyncContext, SharedContext
@@ -88,7 +87,7 @@ class Box:
             count = _counted(count, limit, current)
             with self._judged(current) as end:
                 result = self._start(current, in_loop=False)
-                end(_settle(asyncio.run(_await(result)) if inspect.iscoroutine(result) else result))
+                end(_settle(asyncio.run(_await(result)) if self._waits(current) else result))
         return count
 
     async def run_async(self, *, limit: int = LIMIT) -> int:
@@ -98,8 +97,12 @@ class Box:
             count = _counted(count, limit, current)
             with self._judged(current) as end:
                 result = self._start(current, in_loop=True)
-                end(_settle(await result if inspect.iscoroutine(result) else result))
+                end(_settle(await result if self._waits(current) else result))
         return count
+
+    def _waits(self, current: Captured) -> bool:
+        """Return whether its handler is awaited, as a worker does it: not whatever can be."""
+        return self._app.tasks[current.name].is_async
 
     def capture(self, calls: Sequence[Call], rows: Sequence[NewTask]) -> list[TaskId]:
         """Take the rows that the app would insert. Unique keys stay taken until the box is gone."""
@@ -264,7 +267,7 @@ def _alone(task: Task[Any, Any], value: Any) -> Any:
     batch = Batch.of(value)
 
     async def call() -> None:
-        await task.fn(batch)
+        check_ran(await task.fn(batch))
         check()
 
     def check() -> None:
@@ -273,7 +276,7 @@ def _alone(task: Task[Any, Any], value: Any) -> Any:
 
     if task.is_async:
         return call()
-    task.fn(batch)
+    check_ran(task.fn(batch))
     check()
     return None
 
@@ -330,6 +333,7 @@ def _settle(result: Any) -> bytes | None:
         return result.result
     if isinstance(result, Signal):
         raise result
+    check_ran(result)
     return None
 
 
