@@ -30,6 +30,10 @@ class Conflict(ConfigError):
     """An operator's command that does not fit what is there now, such as a name that is taken."""
 
 
+class SecondBlock(ConfigError):
+    """A handler has opened a second block of `ctx.once()`. No retry would run it."""
+
+
 class TaskError(LateError):
     """The task that was asked for cannot be accepted or read."""
 

@@ -18,7 +18,7 @@ from typing import Protocol
 
 import msgspec
 
-from late.errors import DatabaseReplaced, DecodeError, SoftTimeLimit
+from late.errors import DatabaseReplaced, DecodeError, SecondBlock, SoftTimeLimit
 from late.handler.outcomes import AlreadyDone, Discard, Exhausted, Kept, Nack, Retry, Signal, Snooze
 from late.model.task import Counts, Kind
 
@@ -138,6 +138,8 @@ def raised(error: BaseException, rule: RetryRule | None, scrub: Scrub | None = N
         return Verdict("snooze", error=text, after_us=REPLACED_US)
     if isinstance(error, SoftTimeLimit):
         return Verdict("failed", error=text, overloaded=True)
+    if isinstance(error, SecondBlock):  # The next attempt finds its first block done, and ends so.
+        return Verdict("failed", error=text, retryable=False)
     return Verdict("failed", error=text, retryable=_retryable(error, rule))
 
 

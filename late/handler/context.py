@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING, Any, Protocol, overload
 import msgspec
 
 from late import events
-from late.errors import ConfigError, DispatchError, SoftTimeLimit
+from late.errors import ConfigError, DispatchError, SecondBlock, SoftTimeLimit
 from late.handler import counts
 from late.handler.awaited import Awaited
 from late.handler.classify import returned
@@ -284,8 +284,9 @@ class _Attempt:
     def _once_more(self) -> None:
         """Refuse a second block in one attempt: it would count as done and never run."""
         if self._once_done:
-            raise ConfigError(
-                f"{self.name}: a task has one block of once(), and this attempt has committed it"
+            raise SecondBlock(
+                f"{self.name}: a task has one block of once(), and this attempt has committed it:"
+                " put both into one block, or make two tasks"
             )
 
     def _may_claim(self, tx: object) -> bool:

@@ -76,6 +76,26 @@ def test_it_is_a_dead_letter_that_says_so(kind: str, tmp_path: Path) -> None:
     assert "nobody runs" in letter.errors[-1].error
 
 
+def test_a_second_block_is_no_done_task(tmp_path: Path) -> None:
+    app = late.App(f"sqlite:///{tmp_path}/a.db")
+    migrate.upgrade(app.url)
+
+    @app.task(retry=late.Retry(max_attempts=3, base=0.01))
+    def two(ctx: late.Context) -> None:
+        with ctx.once() as tx:
+            tx.execute("create table effect (n integer)")
+        with ctx.once() as tx:
+            tx.execute("insert into effect values (2)")
+
+    with connect(app.url) as tx:
+        two.enqueue(tx)
+    assert drain(app) == {"dead": 1}
+    with Control(app.url) as control:
+        [letter] = control.dead_letters.find()
+    assert [each.attempt for each in letter.errors] == [1]
+    assert "SecondBlock: two: a task has one block of once()" in letter.errors[0].error
+
+
 @pytest.mark.filterwarnings("error")
 @pytest.mark.parametrize("kind", ["a decorator", "its coroutine", "a context", "a batch"])
 def test_a_box_raises_it(kind: str) -> None:
