@@ -17,6 +17,7 @@ from late.errors import SchemaMismatch, StoreRefused, StoreUnavailable
 from late.model.task import Cursor, OpenTask, ShardId, TaskId
 from late.schema import migrate
 from late.store.base import Settlement, SettleResult, WorkerInfo, cursor_within
+from late.store.postgres.connection import ConnectionPool, connect, conninfo_of
 from late.store.postgres.store import PostgresStore
 from late.testing.servers.postgres import PostgresServer, find_binaries
 from tests import servers
@@ -176,6 +177,55 @@ async def test_after_a_fail_over_nothing_in_memory_is_trusted(server: PostgresSe
                 await call()
     await store.close()
     await (await open_store(url)).close()
+
+
+async def test_connections_that_outlive_a_fail_over_settle_and_read_nothing(
+    server: PostgresServer,
+) -> None:
+    """A pooler keeps them, and leads them to the new primary, which numbers the last transactions
+    anew: tasks that commit there would count as read."""
+    url = migrated(server)
+    store = await open_store(url)
+    await store.heartbeat(WorkerInfo("w1", "h:1", ("default",)), 60)
+    (lease,) = await store.acquire("w1", [("default", SHARD)])
+    standby = PostgresServer(settings=ASYNC, initdb=False)
+    try:
+        standby.clone_of(server)
+        with producer(url) as connection:
+            for _ in range(300):
+                connection.execute("select pg_current_xact_id()")
+        (page,) = await store.read({SHARD: Cursor("")}, 100)
+        server.stop()
+        standby.start()
+        standby.run("pg_ctl", "promote", "--wait", "--pgdata", str(standby.data))
+        at = standby.url_of(url.rpartition("/")[2])
+
+        async def outlive(pool: ConnectionPool) -> None:
+            await pool._drop_idle()
+            pool._idle.append(await connect(conninfo_of(at)))
+
+        await outlive(store._pools.settling)
+        ahead = Settlement(
+            settlement_id="s-1",
+            group="default",
+            shard_id=SHARD,
+            seq=lease.seq + 1,
+            epoch=lease.epoch,
+            owner="w1",
+            cursor=page.cursor,
+            open=(),
+        )
+        assert await store.settle([ahead]) == [SettleResult.FENCED]
+        for burnt in (0, 400):  # After those the number alone would say nothing.
+            with producer(at) as connection:
+                for _ in range(burnt):
+                    connection.execute("select pg_current_xact_id()")
+            await outlive(store._pools.reading)
+            with pytest.raises(StoreRefused, match="restart this worker"):
+                await store.read({SHARD: page.cursor}, 100)
+        await store.close()
+    finally:
+        standby.close()
 
 
 # --- copies --------------------------------------------------------------------------------------

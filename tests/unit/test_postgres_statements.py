@@ -22,6 +22,7 @@ from late.store.postgres.tail import (
     _caught_up,
     _flushed,
 )
+from late.store.postgres.timeline import Timeline
 from tests.conformance.kit import parked, record
 
 
@@ -98,11 +99,11 @@ async def test_an_empty_page_is_left_out_rather_than_flushed_but_now_and_then(
     records: int, since_s: float
 ) -> None:
     connection: Any = Answering(True)
-    tail = PostgresTail(durable=True)
+    tail = PostgresTail(durable=True, timeline=Timeline())
     tail._advanced_at = time.monotonic() - since_s if since_s else time.monotonic() + 3_600
     pages = [Page(ShardId(0), [record(0)] * records, Cursor(""), "", False, 0)]
 
-    frame = TailFrame("9:9:", "0/10", durable=False, now_us=0)
+    frame = TailFrame("9:9:", "0/10", durable=False, timeline="00000001", now_us=0)
     found = await tail._durable_pages(connection, pages, frame, waits=True)
 
     flushed = records > 0 or since_s > 0

@@ -21,6 +21,7 @@ from late.model.task import Cursor
 from late.schema import version
 from late.store.postgres import cursor as postgres_cursor
 from late.store.postgres.connection import Connection, allow_plans, rows_of
+from late.store.postgres.timeline import Timeline
 
 VERSION_MIN = 130000
 
@@ -116,11 +117,12 @@ class PostgresGuard:
         deployment: the name that `late_meta` must have under `deployment`: physical clones keep
             the system identifier, and only this tells them apart. With None, the first connection
             decides, and later ones must find the same.
+        timeline: of this process; the tail looks at the same one.
     """
 
-    def __init__(self, deployment: str | None = None) -> None:
+    def __init__(self, deployment: str | None = None, timeline: Timeline | None = None) -> None:
         self._deployment = deployment
-        self._timeline: str | None = None
+        self._timeline = timeline or Timeline()
 
     async def __call__(self, connection: Connection) -> None:
         """Check one connection.
@@ -135,13 +137,7 @@ class PostgresGuard:
                 f"database {state.database!r} belongs to deployment {found!r} and not to "
                 f"{self._deployment!r}: check the URL"
             )
-        # A promoted standby may lack the last commits, and gives their transaction ids again. The
-        # journal went back together with the log; the memory of this process did not.
-        if self._timeline not in (None, state.timeline):
-            raise StoreRefused(
-                f"database {state.database!r} failed over (timeline {self._timeline} to "
-                f"{state.timeline}): restart this worker, it must read its checkpoints again"
-            )
+        self._timeline.check(state.timeline, state.database)
         await _check_copy(connection, state)
         for mark in state.marks.items() - state.meta.items():  # all are equal, or missing
             await connection.execute(_ADOPT, mark)
@@ -151,7 +147,6 @@ class PostgresGuard:
         if state.pid == connection.info.backend_pid:
             allow_plans(connection)
         self._deployment = found
-        self._timeline = state.timeline
 
 
 async def _check_copy(connection: Connection, state: ServerState) -> None:

@@ -22,6 +22,7 @@ from late.store.common.suspects import suspects_of
 from late.store.postgres import stages
 from late.store.postgres import statements as sql
 from late.store.postgres.connection import Connection
+from late.store.postgres.cursor import parse
 from late.store.postgres.membership import change_row
 from late.store.postgres.settlement_rows import (
     EndedKey,
@@ -114,7 +115,9 @@ def statements_of(settlements: Sequence[Settlement]) -> Iterator[Statement]:
     Settlements do not touch each other's rows, and within one the deletes of timers still come
     before the inserts.
     """
-    journal = [JournalRow(*journal_values(each)) for each in settlements]
+    journal = [
+        JournalRow(str(parse(each.cursor).xmax), *journal_values(each)) for each in settlements
+    ]
     yield sql.SETTLE, [_encode(journal).decode()]
     yield from carried_of(settlements)
     for settlement in settlements:

@@ -15,6 +15,8 @@ from late.store.common.columns import carried
 class JournalRow(msgspec.Struct):
     """A row of the journal, as `sql.SETTLE` takes it."""
 
+    reached: str
+    """The transaction that the server had reached when the cursor was made."""
     consumer_group: str
     shard_id: int
     seq: int

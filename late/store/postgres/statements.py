@@ -34,7 +34,10 @@ _L_RECORD = f"l.shard_id, l.xid, l.task_id::text, {_L_BODY}, l.created_at_us"
 # `pg_visible_in_snapshot` holds back those that the later one sees in addition. The other order,
 # rows first, loses the rows that commit between the two. And it must not run in a transaction that
 # has an xid: the later rows of that transaction would count as seen.
-_FRAME = f"s.cur::text, s.ins::text, pg_current_wal_flush_lsn() >= s.ins, {NOW}"
+_FRAME = (
+    "s.cur::text, s.ins::text, pg_current_wal_flush_lsn() >= s.ins,"
+    f" left(pg_walfile_name(s.ins), 8), {NOW}"
+)
 _SNAPSHOT = """
   from (select pg_current_snapshot() as cur,
                case when not pg_is_in_recovery() then pg_current_wal_insert_lsn() end as ins
@@ -141,19 +144,22 @@ select {_T_PARKED} from late_timer t
 # Two owners cannot both insert the same seq. The primary key alone would not do: retention removes
 # old rows, and a zombie that slept that long would find its next seq free again. So a row must
 # also follow the last one; one that does not gets no owner, and NOT NULL fails the transaction
-# without a further round trip. The rows come as one JSON text: ten arrays, which
-# psycopg writes in Python, took a tenth of a busy worker's time.
+# without a further round trip. Nor does one whose cursor is ahead of the server's counter: after
+# the promotion of a standby that lacks the last commits, what it numbers anew would count as read.
+# The rows come as one JSON text: ten arrays, which psycopg writes in Python, took a tenth of a busy
+# worker's time.
 SETTLE = f"""
 insert into late_settlement (consumer_group, shard_id, seq, settlement_id, epoch, owner, cursor,
                              open, usage, settled_at_us, suspects)
 select u.consumer_group, u.shard_id, u.seq, u.settlement_id, u.epoch,
        case when u.seq = 1 + coalesce((select p.seq from late_settlement p
               where p.consumer_group = u.consumer_group and p.shard_id = u.shard_id
-              order by p.seq desc limit 1), 0) then u.owner end,
+              order by p.seq desc limit 1), 0) and u.reached <= n.xmax then u.owner end,
        u.cursor, u.open, u.usage, {NOW}, u.suspects
   from json_to_recordset(%s::json) u (consumer_group text, shard_id smallint, seq bigint,
        settlement_id text, epoch bigint, owner text, cursor text, open text, usage text,
-       suspects text)
+       suspects text, reached xid8),
+       (select pg_snapshot_xmax(pg_current_snapshot()) as xmax offset 0) n
 """
 SETTLEMENT_ID = (
     "select settlement_id from late_settlement"

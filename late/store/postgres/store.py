@@ -40,6 +40,7 @@ from late.store.postgres.membership import PostgresFleet
 from late.store.postgres.prune import PostgresPruner
 from late.store.postgres.rebase import rebase
 from late.store.postgres.tail import PostgresTail
+from late.store.postgres.timeline import Timeline
 
 FEATURES = Features(
     # Two transactions that commit one after the other may have xids the other way round.
@@ -87,8 +88,9 @@ class PostgresStore:
     ) -> None:
         self._conninfo = conninfo_of(url)
         make = partial(connect, self._conninfo)
-        self._pools = StorePools(make, connections, PostgresGuard(deployment))
-        self._tail = PostgresTail(durable=durable)
+        timeline = Timeline()
+        self._pools = StorePools(make, connections, PostgresGuard(deployment, timeline))
+        self._tail = PostgresTail(durable=durable, timeline=timeline)
         self._pruner: Pruner = PostgresPruner(self._pools.working, Compactor())
         self._fleet = PostgresFleet()
 

@@ -23,6 +23,7 @@ from late.store.postgres.connection import CALL_TIMEOUT_S, Connection
 from late.store.postgres.cursor import LAST_ID, PostgresWindow, parse, parse_snapshot
 from late.store.postgres.disk_gate import DiskGate
 from late.store.postgres.kept_plans import KeptPlans
+from late.store.postgres.timeline import Timeline
 
 CHUNK = 1_000
 """The number of rows turned into records before the event loop has its turn."""
@@ -44,6 +45,7 @@ class TailFrame(msgspec.Struct, frozen=True):
     """The WAL position up to which a flush makes durable all that `snapshot` sees."""
     durable: bool
     """It was flushed already: the usual case if all commits are synchronous."""
+    timeline: str
     now_us: int
 
 
@@ -54,10 +56,12 @@ class PostgresTail:
         durable: return no task whose commit is not on disk, and no place that a crash of the
             server can undo unnoticed (`disk_gate.py`). Otherwise a task that was committed with
             `synchronous_commit = off` may run, and be gone after a crash.
+        timeline: what the guard of connections has seen; each read compares.
     """
 
-    def __init__(self, *, durable: bool) -> None:
+    def __init__(self, *, durable: bool, timeline: Timeline) -> None:
         self._durable = durable
+        self._timeline = timeline
         self._advanced_at = 0.0
         self._looks = False
         """True if the last read returned few records or none: the next one probably does too, and
@@ -71,7 +75,7 @@ class PostgresTail:
         """Read one page per shard; shards with nothing new may be left out.
 
         Raises:
-            StoreRefused: the server turned out to be a standby.
+            StoreRefused: the server turned out to be a standby, or one that was promoted since.
             PlaceInDoubt: it has crashed since.
         """
         if self._durable:
@@ -82,6 +86,7 @@ class PostgresTail:
             prepare = await self._plans.look(connection)
             try:
                 frame, pages, waits = await _look(connection, windows, limit, prepare=prepare)
+                self._check(connection, frame)
             except LockNotAvailable:
                 if not prepare:
                     raise
@@ -89,10 +94,14 @@ class PostgresTail:
         if pages is None:
             await self._plans.read(connection)
             frame = frame or await _frame(connection)
+            self._check(connection, frame)
             pages, waits = await _read_windows(connection, windows, frame, limit)
         self._looks = sum([len(page.records) for page in pages]) <= LOOK_ROWS
         assert frame is not None
         return await self._durable_pages(connection, pages, frame, waits=waits)
+
+    def _check(self, connection: Connection, frame: TailFrame) -> None:
+        self._timeline.check(frame.timeline, connection.info.dbname)
 
     async def _durable_pages(
         self, connection: Connection, pages: list[Page], frame: TailFrame, *, waits: bool
@@ -116,6 +125,9 @@ class PostgresTail:
         return pages
 
 
+_FRAME_COLUMNS = len(TailFrame.__struct_fields__)
+
+
 async def _frame(connection: Connection) -> TailFrame:
     cursor = await connection.execute(sql.FRAME)
     return _frame_of(await cursor.fetchone())
@@ -124,7 +136,7 @@ async def _frame(connection: Connection) -> TailFrame:
 def _frame_of(row: Any) -> TailFrame:
     if row is None:
         raise StoreRefused("the server is a standby now: connect to the primary")
-    return TailFrame(*row[:4])
+    return TailFrame(*row[:_FRAME_COLUMNS])
 
 
 def _caught_up(windows: Windows) -> bool:
@@ -157,8 +169,8 @@ async def _look(
         return frame, None, False
     records: dict[ShardId, list[Record]] = {shard_id: [] for shard_id in windows}
     for row in rows:
-        if row[4] is not None:
-            records[row[4]].append(Record(*row[4:-1]))
+        if row[_FRAME_COLUMNS] is not None:
+            records[row[_FRAME_COLUMNS]].append(Record(*row[_FRAME_COLUMNS:-1]))
     pages = _pages(records, prev, frame.snapshot, limit, frame.now_us)
     return frame, pages, any(row[-1] for row in rows)
 
