@@ -34,6 +34,9 @@ def make(parsed: URL) -> Engine:
     def start(*_: Any) -> None:
         deadlines.start(STATEMENT_TIMEOUT_S)
 
+    # What the dialect asks past its cursors, such as `has_table`, would have what is left of an
+    # earlier call's time: a thread begins with the context of its caller.
+    event.listen(engine, "checkout", lambda *_: deadlines.start())
     for moment in ("before_cursor_execute", "commit", "rollback"):
         event.listen(engine, moment, start)
     return engine
