@@ -233,6 +233,14 @@ async def test_children_that_cannot_start_hand_the_attempts_back(
     assert "ModuleNotFoundError" in (outcomes[0].error or "")
 
 
+async def test_attempts_wait_for_a_child_while_others_are_killed(tmp_path: Path) -> None:
+    """Children that attempts kill did start: nothing is handed back, and what is sound runs."""
+    killers = [attempt("end_badly", how="kill") for _ in range(5)]
+    async with rig(*ALL, process_workers=1) as it:
+        outcomes = await it.run(*killers, attempt("whoami", path=str(tmp_path / "pid")))
+    assert sorted(o.kind for o in outcomes) == ["died"] * 5 + ["done"]
+
+
 async def test_a_handler_that_a_child_could_not_find_is_refused_at_start() -> None:
     def local() -> None:
         pass

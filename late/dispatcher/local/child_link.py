@@ -41,7 +41,7 @@ class Child:
         self._writer: asyncio.StreamWriter | None = None
         self.ready: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         self.gone: asyncio.Future[None] = asyncio.get_running_loop().create_future()
-        self.served = 0
+        self.begun = self.served = 0
 
     @property
     def alive(self) -> bool:
@@ -57,6 +57,7 @@ class Child:
         assert self._reply is None
         self._reply = asyncio.get_running_loop().create_future()
         self._beat = beat
+        self.begun += 1
         try:
             self._writer.write(frame(message))
             verdict = await self._reply

@@ -36,7 +36,10 @@ START_S_MAX = 60.0
 START_FAILURES_MAX = 3
 """After so many failed starts in a row, attempts are handed back instead of waiting."""
 BACKOFF_S = (0.1, 5.0)
-"""First and longest wait before a child that failed is replaced."""
+"""First and longest wait before a child that could not start is replaced."""
+DEATH_BACKOFF_S = (0.05, 1.0)
+"""The same for a child that died under its first attempt. Each task may kill three, so that these
+deaths are bounded; the tasks that wait for a child are most likely sound."""
 
 
 class Processes:
@@ -58,9 +61,10 @@ class Processes:
         self._children: set[Child] = set()
         self._free: deque[Child] = deque()
         self._changed = asyncio.Condition()
-        first_s, longest_s = BACKOFF_S
-        self._backoff = Backoff(random.Random(), base_s=2 * first_s, cap_s=longest_s)
-        """Counts the children in a row that went away without having finished anything."""
+        self._starts = _backoff(*BACKOFF_S)
+        """Counts the children in a row that went away before they were given an attempt."""
+        self._deaths = _backoff(*DEATH_BACKOFF_S)
+        """Counts the children in a row that died under their first attempt."""
         self._failure = ""
         self._keepers: list[asyncio.Task[None]] = []
 
@@ -110,7 +114,7 @@ class Processes:
                 exit_code=child.process.exitcode,
             )
             return Verdict("died", error=str(died))
-        self._backoff.reset()
+        self._deaths.reset()
         await self._put(child)
         if verdict.error is not None and self._scrub is not None:
             verdict = Verdict(
@@ -129,12 +133,13 @@ class Processes:
                 raise Refused(
                     Verdict("not_capable", error=clean(self._failure), reason="no_process")
                 )
+            self._starts.reset()
             return self._free.popleft()
 
     def _decided(self) -> bool:
         while self._free and not self._free[0].alive:
             self._free.popleft()
-        return bool(self._free) or self._backoff.failures >= START_FAILURES_MAX
+        return bool(self._free) or self._starts.failures >= START_FAILURES_MAX
 
     async def _put(self, child: Child) -> None:
         async with self._changed:
@@ -143,7 +148,8 @@ class Processes:
 
     async def _keep(self) -> None:
         """Keep one child alive, for ever. A child that served is replaced at once, one that did
-        not after a growing, jittered wait: a broken deployment must not become a fork storm."""
+        not after a growing, jittered wait: a broken deployment must not become a fork storm.
+        What an attempt killed did start: those who wait for a child go on waiting."""
         while True:
             child = await self._spawn()
             self._children.add(child)
@@ -159,11 +165,13 @@ class Processes:
                 child.kill()
                 await asyncio.shield(life)
                 self._children.discard(child)
-            if not child.served:
+            if child.begun and not child.served:
+                await asyncio.sleep(self._deaths.next_s())
+            elif not child.served:
                 await self._back_off()
 
     async def _back_off(self) -> None:
-        wait_s = self._backoff.next_s()
+        wait_s = self._starts.next_s()
         async with self._changed:
             self._changed.notify_all()
         await asyncio.sleep(wait_s)
@@ -190,6 +198,10 @@ class Processes:
     def _kill(self) -> None:
         for child in self._children:
             child.kill()
+
+
+def _backoff(first_s: float, longest_s: float) -> Backoff:
+    return Backoff(random.Random(), base_s=2 * first_s, cap_s=longest_s)
 
 
 def _start(process: SpawnProcess) -> None:
