@@ -16,6 +16,7 @@ from collections.abc import Callable, Mapping
 from typing import Any, Protocol
 
 from late.dispatcher.dispatcher import Dispatcher
+from late.dispatcher.local.slot import Slot
 from late.dispatcher.local.threads import Threads
 from late.handler.batch import Batch, Item
 from late.handler.classify import RetryRule, check_ran
@@ -53,6 +54,7 @@ class _Gathering:
 
     def __init__(self) -> None:
         self.items: list[Item[Any]] = []
+        self.slots: list[Slot] = []
         self.shadow = False
         self.waiting = 0
         """The number of attempts that still wait for its end."""
@@ -92,6 +94,8 @@ class BatchHandler:
         call = self._join(mine, alone=context.attempt > 1)
         call.shadow = context.shadow  # A worker serves shadows alone, or none.
         assert call.run is not None
+        if isinstance(context._slot, Slot):  # A test may run one without a pool.
+            call.slots.append(context._slot)
         call.waiting += 1
         try:
             # Shielded: one attempt that is ended must not end the call of the others.
@@ -136,6 +140,8 @@ class BatchHandler:
             pass
         if self._open is call:
             self._open = None
+        for slot in call.slots:
+            slot.share = len(call.items)
         batch = Batch(call.items, shadow=call.shadow)
         try:
             if self._async:

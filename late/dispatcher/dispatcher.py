@@ -344,13 +344,13 @@ class Dispatcher:
         return raised(error, bound.rule if bound is not None else None, self._scrub)
 
     def _report(self, slot: Slot, verdict: Verdict) -> None:
-        """Queue the outcome of a handler that has returned, unless it was settled before, and free
-        the slot."""
+        """Free the slot of a handler that has returned; queue its outcome unless it is settled."""
         if slot.settled:
             self.late_results += 1
         else:
             assert slot.attempt is not None
-            self._finished.add(slot.attempt, verdict, slot.started_us, slot.begun)
+            add = self._finished.add
+            add(slot.attempt, verdict, slot.started_us, slot.begun, share=slot.share)
         if slot.stuck:
             slot.retired = self.stuck.ended(slot)
         slot.clear()
@@ -363,7 +363,7 @@ class Dispatcher:
         """Queue the outcome of what runs on. Its thread may not have come to `started_us`."""
         assert slot.attempt is not None
         started_us = self._now_us() - int((monotonic() - slot.begun) * 1_000_000)
-        self._finished.add(slot.attempt, verdict, started_us, slot.begun)
+        self._finished.add(slot.attempt, verdict, started_us, slot.begun, share=slot.share)
 
     def _give_back(self, attempts: Sequence[Attempt]) -> None:
         """Return attempts that will not start: nothing is lost and no attempt is used up."""

@@ -73,14 +73,16 @@ class OutcomeBuffer:
         started_us: int,
         begun: float,
         ended: float | None = None,
+        share: int = 1,
     ) -> None:
-        """Add the outcome of `attempt`. `begun` and `ended` are monotonic; None: it ends now."""
+        """Add the outcome of `attempt`. `begun` and `ended` are monotonic; None: it ends now.
+        `share` attempts have run in one call, and each bears its part of the time."""
         self.added_at = now = monotonic()
         if not self._due and self._loop is not None:
             self._due = True
             self.turn_ends = now + TURN_S
             self._loop.call_soon(self._end_turn)
-        busy_us = int(((ended or now) - begun) * 1_000_000)
+        busy_us = int(((ended or now) - begun) * 1_000_000) // share
         if verdict is DONE:
             self._batch.append(Outcome(attempt, "done", started_us, busy_us, self._target))
             return

@@ -200,6 +200,26 @@ async def test_a_stop_interrupts_what_does_not_end() -> None:
     assert ran.kinds() == {"interrupted": 3}
 
 
+async def test_the_time_of_a_call_is_divided_among_its_items() -> None:
+    async def slow(batch: Batch[int]) -> None:
+        await asyncio.sleep(0.5)
+
+    ran = Ran()
+    await run(app_of(slow, batch=4), ran, 1, 2, 3, 4)
+    # Four times the call's own time would be two seconds.
+    assert 500_000 <= sum(each.busy_us for each in ran.outcomes.values()) + 4 < 1_500_000
+
+
+async def test_the_time_until_a_time_out_is_divided_too() -> None:
+    async def hangs(batch: Batch[int]) -> None:
+        await asyncio.sleep(60)
+
+    ran = Ran()
+    await run(app_of(hangs, batch=4, timeout_s=0.5), ran, 1, 2, 3, 4)
+    assert ran.kinds() == {"failed": 4}
+    assert sum(each.busy_us for each in ran.outcomes.values()) < 1_500_000
+
+
 def test_inline_runs_a_batch_of_one() -> None:
     app, seen = late.App("sqlite:///unused.db"), []
 

@@ -61,6 +61,7 @@ class Slot:
         "number",
         "retired",
         "settled",
+        "share",
         "soft_call",
         "soft_due",
         "soft_raised",
@@ -86,6 +87,8 @@ class Slot:
         self.attempt: Attempt | None = None
         self.bound: Bound | None = None
         self.started_us = 0
+        self.share = 1
+        """The attempts that run in one call together, and divide its time among them."""
         self.begun = 0.0
         self.deadline = inf
         """Monotonic. Invariant: infinite while no handler is running."""
@@ -115,6 +118,7 @@ class Slot:
         """Free the slot, after the handler has returned."""
         self.attempt = None
         self.deadline = inf
+        self.share = 1
         self.soft_due = False
         self.soft_raised = False
         self.soft_call = None
