@@ -8,9 +8,10 @@ import typer
 
 from late.cli import options, output
 from late.cli.dead import report
-from late.cli.show import stages
+from late.cli.show import errors, stages
 
 if TYPE_CHECKING:
+    from late.control.views import TaskView
     from late.control.workflows import State, WorkflowPage, WorkflowStages, WorkflowView
 
 app = typer.Typer(
@@ -18,6 +19,9 @@ app = typer.Typer(
     no_args_is_help=True,
     rich_markup_mode=None,
 )
+PARKED = "parked"
+WAITS_SHOWN = 5
+"""Of so many parked tasks of a workflow it is said why they are: each is looked up by itself."""
 AnyTask = Annotated[
     str, typer.Argument(metavar="ID", help="The id of any of its tasks.", show_default=False)
 ]
@@ -80,10 +84,13 @@ def _row(page: WorkflowPage, each: WorkflowView) -> tuple[object, ...]:
 def show(task_id: AnyTask, url_option: options.Url = None, json: options.Json = False) -> None:
     """Show a workflow, each task below those that it waits for. Exit code 1 if there is none.
 
-    The errors of those that are dead: late dead list --workflow ID.
+    Of up to five parked tasks the reason and the last error are told, such as arguments that do not
+    fit. The errors of those that are dead: late dead list --workflow ID.
     """
     with options.control_of(url_option) as control:
         found = _known(control.workflows.show(task_id), task_id)
+        parked = [each for each in found.stages if each.state == PARKED]
+        waits = [] if json else [control.tasks.show(each.task_id) for each in parked[:WAITS_SHOWN]]
     if json:
         output.as_json(found)
         return
@@ -97,6 +104,19 @@ def show(task_id: AnyTask, url_option: options.Url = None, json: options.Json = 
         ]
     )
     stages(found.stages)
+    for task in waits:
+        _waits(task)
+    if len(parked) > len(waits):
+        output.note(f"{len(parked) - len(waits):,} parked tasks more: late show ID")
+
+
+def _waits(task: TaskView) -> None:
+    """Print why a stage is parked, with its last error."""
+    for group in task.groups:
+        if group.state == PARKED:
+            until = "" if group.due_at_us is None else f" until {output.moment(group.due_at_us)}"
+            typer.echo(f"\n{task.name} {task.task_id} is parked{until}: {group.reason}")
+            errors(group.errors[-1:])
 
 
 @app.command("cancel")

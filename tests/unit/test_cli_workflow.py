@@ -101,6 +101,26 @@ def test_one_workflow_as_a_whole(cli: Cli) -> None:
     assert over.err == "note: it has ended, so this will change nothing\n"
 
 
+def test_a_stage_that_cannot_read_its_result_says_so(cli: Cli) -> None:
+    app = late.App(cli.url)
+
+    @app.task(result_ttl=60)
+    def count(number: int) -> str:
+        return "many"
+
+    @app.task
+    def add(number: int) -> None: ...
+
+    with connect(app.url) as tx:
+        ids = app.enqueue_workflow(tx, late.chain(count.call(1), add.then(late.RESULT)))
+    drain(app)
+    shown = cli.fine("workflow", "show", ids[0]).out
+    assert f"1  parked         add  after 0  {ids[1]}\n" in shown
+    assert f"add {ids[1]} is parked until " in shown
+    assert ": unknown\n  attempt 1  " in shown
+    assert "Expected `int`, got `str` - at `$.number`" in shown
+
+
 def test_a_cancel_of_all_of_it(cli: Cli) -> None:
     app = app_of(cli)
     ids = put(app, "ship")
