@@ -61,6 +61,13 @@ class Gap(msgspec.Struct, frozen=True):
     from_us: int
     to_us: int
 
+    def said(self) -> str:
+        """Name the settlements and the times around them."""
+        return (
+            f"settlements {self.first:,}..{self.last:,} of {self.group}/{self.shard_id},"
+            f" between {shown(self.from_us)} and {shown(self.to_us)}"
+        )
+
 
 class File(msgspec.Struct, frozen=True):
     """`path` is relative to the lake; times are those of its rows, both included."""
@@ -96,8 +103,11 @@ class Manifest(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
             and (to_us is None or each.from_us < to_us)
         ]
 
-    def covers(self, from_us: int, to_us: int | None) -> None:
+    def covers(self, from_us: int, to_us: int | None, *, accept_gaps: bool = False) -> None:
         """Refuse a range of which the lake misses something.
+
+        Args:
+            accept_gaps: pass over the gaps that an export has remembered.
 
         Raises:
             JournalPruned: with the journal and the times.
@@ -108,12 +118,11 @@ class Manifest(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
                     f"the lake has {each.group}/{each.shard_id} from {shown(each.first_us)} on:"
                     f" what was before was pruned; the range begins at {shown(from_us)}"
                 )
-        for gap in self.gaps:
+        for gap in () if accept_gaps else self.gaps:
             if gap.to_us >= from_us and (to_us is None or gap.from_us < to_us):
                 raise JournalPruned(
-                    f"settlements {gap.first:,}..{gap.last:,} of {gap.group}/{gap.shard_id},"
-                    f" between {shown(gap.from_us)} and {shown(gap.to_us)}, were pruned before an"
-                    " export"
+                    f"{gap.said()}, were pruned before an export. Report on the time before or"
+                    " after, or have cost, impact or close pass over it with --accept-gaps"
                 )
 
 

@@ -178,7 +178,8 @@ def _behind(
     if gaps is None:
         raise JournalPruned(
             f"settlements {known + 1:,}..{first - 1:,} of {group}/{shard_id} are gone from the"
-            " journal: retention took them before they were exported"
+            " journal: retention took them before they were exported; late lake export"
+            " --accept-gaps goes on without them, and remembers the gap"
         )
     gaps.append(Stretch(group, shard_id, known + 1, first - 1))
     return first

@@ -64,23 +64,28 @@ class Source:
     lake: Path | None = None
     usage: Path | str | None = None
     engine: Engine = "auto"
+    accept_gaps: bool = False
+    """Pass over what was pruned before an export to the lake; `said` names it."""
 
     def said(self, until_us: int | None = None) -> str:
-        """Name the source. A lake alone says where it ends, if that is before `until_us`."""
+        """Name the source. A lake says what it lacks, and alone where it ends, if that is before
+        `until_us`."""
         if self.usage is not None:
             return f"the files {self.usage}"
         if self.lake is None:
             return "the database"
-        if self.url is not None:
-            return f"the lake {self.lake} and the database behind it"
         from late_spark import lake
 
-        # Days after its end look like days without work; whoever reads the report has to know.
         manifest = lake.load(self.lake)
+        lacks = [each.said() for each in manifest.gaps] if manifest and self.accept_gaps else []
+        without = f" WITHOUT {'; '.join(lacks[:5])} ({len(lacks):,} gaps)" if lacks else ""
+        if self.url is not None:
+            return f"the lake {self.lake} and the database behind it{without}"
+        # Days after its end look like days without work; whoever reads the report has to know.
         ends = max((each.last_us for each in manifest.journals), default=0) if manifest else 0
         if until_us is not None and ends >= until_us:
-            return f"the lake {self.lake}"
-        return f"the lake {self.lake}, which ends at {calendar.iso(ends)}"
+            return f"the lake {self.lake}{without}"
+        return f"the lake {self.lake}, which ends at {calendar.iso(ends)}{without}"
 
     def check(self, days: Calendar) -> Found:
         """Look at what there is of a range; see `look`."""
@@ -112,7 +117,7 @@ def look(source: Source, from_us: int | None, to_us: int) -> Found:
     if manifest is None:
         raise ConfigError(f"--lake {source.lake} is no lake: late lake export {source.lake}")
     if from_us is not None:
-        manifest.covers(from_us, to_us)
+        manifest.covers(from_us, to_us, accept_gaps=source.accept_gaps)
     chosen = manifest.within(from_us, to_us)
     files = tuple(source.lake.absolute() / each.path for each in chosen)
     size = sum(each.size_bytes for each in chosen)

@@ -15,6 +15,7 @@ from late_spark.bounds import Bounds
 from late_spark.export import export
 from late_spark.frames import USAGE
 from late_spark.parts import JournalPruned
+from late_spark.place import Source, look
 from late_spark.source_options import known_of, known_text
 from pyspark.sql import SparkSession
 
@@ -192,6 +193,12 @@ def test_what_was_pruned_before_it_was_exported_is_named(file_url: str, folder: 
     manifest.covers(START_US, START_US + SECOND)
     with pytest.raises(JournalPruned, match=r"settlements 3\.\.4 of default/0, between 2026"):
         manifest.covers(START_US, None)
+    with pytest.raises(JournalPruned, match="with --accept-gaps"):
+        look(Source(lake=folder), START_US, START_US + DAY)
+    accepted = Source(lake=folder, accept_gaps=True)
+    assert look(accepted, START_US, START_US + DAY).files
+    assert "WITHOUT settlements 3..4 of default/0, between 2026-" in accepted.said()
+    assert "WITHOUT" not in Source(lake=folder).said()
 
 
 def test_a_lake_that_begins_within_the_range_is_refused(file_url: str, folder: Path) -> None:

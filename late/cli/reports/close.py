@@ -10,6 +10,7 @@ import typer
 
 from late.cli import options, output
 from late.cli.reports.options import (
+    AcceptGaps,
     Bills,
     By,
     Engine,
@@ -62,6 +63,7 @@ def close(
     owners: OwnersFile = None,
     tz: Zone = None,
     engine: Engine = "auto",
+    accept_gaps: AcceptGaps = False,
     force: options.Force = False,
     json: options.Json = False,
 ) -> None:  # fmt: skip
@@ -73,7 +75,7 @@ def close(
     """
     question = asked(
         month, month, prices, out, url=url, usage=usage, lake=lake, bill=bill, metrics=metrics,
-        owners=owners, tz=tz, engine=engine, force=force,
+        owners=owners, tz=tz, engine=engine, accept_gaps=accept_gaps, force=force,
     )  # fmt: skip
     from late_spark import values
     from late_spark.close import command

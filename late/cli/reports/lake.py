@@ -34,7 +34,7 @@ def export(
     accept_gaps: Annotated[
         bool,
         typer.Option("--accept-gaps", help="Go on where settlements were pruned before they were "
-                     "exported; reports of that time will refuse."),
+                     "exported; reports of that time refuse without --accept-gaps."),
     ] = False,
     url_option: Url = None,
     json: Json = False,

@@ -62,6 +62,10 @@ Zone = Annotated[
     str | None, typer.Option("--tz", metavar="ZONE", help="Days and months of this time zone; "
                              "else the price book's.", show_default=False),
 ]  # fmt: skip
+AcceptGaps = Annotated[
+    bool, typer.Option("--accept-gaps", help="Pass over what was pruned before it came into the "
+                       "lake: its work counts for nobody. The report names it."),
+]  # fmt: skip
 By = Annotated[
     str, typer.Option("--by", metavar="NAMES", help="Some of owner, queue, task, group, tenant, "
                       "line, driver, region, day, month; separated by commas."),
@@ -81,6 +85,7 @@ def asked(
     owners: OwnersFile = None,
     tz: Zone = None,
     engine: Engine = "auto",
+    accept_gaps: AcceptGaps = False,
     force: options.Force = False,
 ) -> Any:
     """Make a `late_spark.commands.Asked` of the options that all reports share.
@@ -107,7 +112,7 @@ def asked(
     else:
         # A lake is enough by itself; a database in the environment is not added unasked.
         url = url if lake and not url else options.url_of(url)
-        source = Source(url=url, lake=lake, engine=chosen)
+        source = Source(url=url, lake=lake, engine=chosen, accept_gaps=accept_gaps)
     return Asked(
         source=source, from_=from_, to=to, prices=prices, out=out, tz=tz, bills=bill or (),
         metrics=metrics or (), owners=owners, force=force, say=say,
