@@ -21,7 +21,7 @@ app = typer.Typer(
 )
 PARKED = "parked"
 WAITS_SHOWN = 5
-"""Of so many parked tasks of a workflow it is said why they are: each is looked up by itself."""
+"""The parked tasks that a workflow says the reason of: each is looked up by itself."""
 AnyTask = Annotated[
     str, typer.Argument(metavar="ID", help="The id of any of its tasks.", show_default=False)
 ]

@@ -62,10 +62,28 @@ def encode(value: Any) -> Any:
     if not is_model(kind):
         why = f"objects of type {kind.__name__} have no form in JSON"
         raise TypeError(getattr(value, "late_refusal", why))  # Some say what is to be done.
-    plain = value.model_dump(mode="json", by_alias=True, round_trip=True)
+    try:
+        plain = value.model_dump(mode="json", by_alias=True, round_trip=True)
+    except UnicodeDecodeError:
+        raise ValueError(_bytes(value)) from None
     if decode(kind, plain).model_dump() != value.model_dump():
         raise ValueError(f"a model {kind.__name__} cannot be read back from its JSON unchanged")
     return plain
+
+
+def _bytes(value: Any) -> str:
+    """Say which field of a model has bytes that pydantic's default cannot write, and what helps."""
+    where = ""
+    for name in type(value).model_fields:
+        try:
+            value.model_dump(mode="json", include={name})
+        except UnicodeDecodeError:
+            where = f".{name}"
+            break
+    return (
+        f"{type(value).__name__}{where} has bytes that are no UTF-8: give the model"
+        " model_config = ConfigDict(ser_json_bytes='base64', val_json_bytes='base64')"
+    )
 
 
 def decode(kind: Any, plain: Any) -> Any:

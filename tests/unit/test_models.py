@@ -209,3 +209,29 @@ def test_the_fingerprint_has_the_fields_of_a_model() -> None:
     two = pydantic.create_model("M", a=(str, "1"))
     made = [fingerprint(msgspec.defstruct("t", [("m", each)])) for each in (one, one, two)]
     assert made[0] == made[1] != made[2]
+
+
+class Page(pydantic.BaseModel):
+    number: int
+    image: bytes
+
+
+class Scan(Page):
+    model_config = pydantic.ConfigDict(ser_json_bytes="base64", val_json_bytes="base64")
+
+
+def test_bytes_of_a_model_are_as_it_says_or_refused_by_field() -> None:
+    app = late.App("sqlite:///unused.db")
+
+    @app.task
+    def read(page: Page) -> None: ...
+
+    @app.task
+    def scan(page: Scan) -> None: ...
+
+    with pytest.raises(
+        late.InvalidPayload, match=r"Page\.image .* UTF-8: .*ser_json_bytes='base64'"
+    ):
+        read.call(Page(number=1, image=b"\xff"))
+    call = scan.call(Scan(number=1, image=b"abc\xff"))
+    assert call.payload == b'{"page":{"number":1,"image":"YWJj_w=="}}'
