@@ -16,7 +16,7 @@ import msgspec
 import pytest
 
 from late.model.ids import new_id
-from late.model.task import TaskId
+from late.model.task import ShardId, TaskId
 from late.model.workflow import CANCEL, STARTED, WAITING, Stage, StageEnd, changes
 from late.outbox import connect as transaction
 from late.outbox.execute import write_by
@@ -25,7 +25,7 @@ from late.payload.command import decode
 from late.store.base import Revival, SettleResult, Store
 from late.testing.workflows import StagesInMemory
 from tests.conformance.backends import Backend, Raw
-from tests.conformance.kit import dead, own, record, task
+from tests.conformance.kit import BEGINNING, PATIENCE_S, dead, own, record, task
 
 SETTLED = SettleResult.SETTLED
 Ends = Iterable[tuple[Stage, str]]
@@ -116,6 +116,30 @@ def twin(store: Store, raw: Raw, url: str, backend: Backend) -> Twin:
     if backend.name == "cockroach":
         pytest.skip("workflows are refused on CockroachDB")
     return Twin(store, raw, url)
+
+
+async def test_a_tail_at_the_end_finds_what_a_settlement_starts(twin: Twin) -> None:
+    """In the store that settles, by which a worker reads: no other connection has written it."""
+    chain = stages((), (0,), (1,))
+    await twin.put(chain)
+    cursors = {ShardId(n): BEGINNING for n in range(3)}
+
+    async def reads(task: TaskId) -> None:
+        async with asyncio.timeout(PATIENCE_S):
+            while True:
+                pages = await twin.store.read(cursors, 100)
+                cursors.update({page.shard_id: page.cursor for page in pages})
+                if any(each.task_id == task for page in pages for each in page.records):
+                    break
+                await asyncio.sleep(0.005)
+        for _ in range(2):  # To the ends, which it may remember.
+            pages = await twin.store.read(cursors, 100)
+            cursors.update({page.shard_id: page.cursor for page in pages})
+
+    for stage in chain:
+        await reads(stage.task_id)
+        await twin.settle([(stage, "done")])
+    twin.check()
 
 
 async def test_a_chain_goes_on_with_the_result_of_the_task_before(twin: Twin) -> None:

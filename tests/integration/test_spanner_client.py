@@ -25,10 +25,7 @@ from late.handler.context import Context
 from late.model.task import Cursor, Options, ShardId
 from late.outbox import connect
 from late.schema import migrate
-from late.schema.engine import make_engine, reading
-from late.schema.migrate import version_of
 from late.schema.spanner import deadlines as spanner_bounds
-from late.schema.version import SCHEMA_VERSION
 from late.store.spanner import client as spanner_client
 from late.store.spanner.client import close_database, open_database
 from late.store.spanner.grpc_calls import Stamp
@@ -161,16 +158,6 @@ def test_a_block_of_connect_has_its_own_time(url: str) -> None:
         greet.options(unique_key="one").enqueue(tx, "Ada")
         database = tx._session._database
     assert len(kit.rows(database, "late_task", "task_id")) == 1
-
-
-def test_a_kept_connection_has_its_own_time(upstream: str) -> None:
-    """As a thread does that begins with the context of a caller whose time is over."""
-    engine = make_engine(create_database(migrated=True))
-    for _ in range(2):  # The second one finds a connection.
-        spanner_bounds.start(0.0)
-        with reading(engine) as connection:
-            assert version_of(connection) == SCHEMA_VERSION
-    engine.dispose()
 
 
 # --- Telemetry -----------------------------------------------------------------------------------

@@ -176,7 +176,7 @@ class SqliteStore:
         """Write settlements; see `Store.settle`. One transaction for all if none is refused."""
 
         def settle(connection: sqlite3.Connection) -> list[SettleResult]:
-            if any(settlement.ticks for settlement in settlements):
+            if any(each.ticks or each.ended_stages for each in settlements):
                 self._tail.forget()
             return journal.settle(connection, settlements, self._outlines)
 
