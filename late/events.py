@@ -156,7 +156,7 @@ SIGN_IN_FAILED = _event(
     "warning",
     "a caller has shown no valid token",
     tags="interface",
-    details="address token",
+    details="address token_name",
 )
 SIGN_IN_SLOWED = _event(
     "sign_in_slowed",

@@ -14,8 +14,13 @@ import late
 from late.errors import InvalidTask
 from late.outbox.adapters import spanner_session
 from late.outbox.connections import begin, begin_async
+from late.schema.engine import make_engine, reading
+from late.schema.migrate import version_of
+from late.schema.spanner import deadlines
+from late.schema.version import SCHEMA_VERSION
 from late.store.spanner.client import close_database, open_database
 from late.testing import assert_enqueued
+from late.testing.servers.spanner import create_database
 from tests.integration import spanner_kit as kit
 
 app = late.App("sqlite:///unused.db", shards=4)
@@ -127,3 +132,13 @@ def test_the_tasks_of_a_test_are_asserted_by_url(database: Any, url: str) -> Non
         assert_enqueued(url, greet, args={"name": "Bob"})
     with pytest.raises(InvalidTask, match="give the app's URL"):
         run(lambda tx: assert_enqueued(tx, greet))
+
+
+def test_a_kept_connection_has_its_own_time(emulator: None) -> None:
+    """As a thread does that begins with the context of a caller whose time is over."""
+    engine = make_engine(create_database(migrated=True))
+    for _ in range(2):  # The second one finds a connection.
+        deadlines.start(0.0)
+        with reading(engine) as connection:
+            assert version_of(connection) == SCHEMA_VERSION
+    engine.dispose()

@@ -16,7 +16,7 @@ from late.api.errors import TooMany
 from late.api.limits import _CALLERS_MAX
 from late.model.access import tokens
 from late.model.access.tokens import Token
-from late.observability import metrics
+from late.observability import logs, metrics
 from late.v1 import queue_pb2, queue_pb2_grpc
 from tests.unit.api_kit import served
 from tests.unit.web_kit import page
@@ -126,7 +126,7 @@ async def test_over_http_guesses_are_slowed_down_and_valid_tokens_are_not(
     assert [name for name, _ in told] == ["sign_in_failed"] * BURST + ["sign_in_slowed"] * 5
     values = {"interface": "http", "address": HERE}
     assert told[0][1] == {**values, "token": ""}
-    assert told[1][1] == {**values, "token": "ann"}
+    assert told[1][1] == {**values, "token_name": "ann"}
     text = metrics.render(registry).decode()
     assert f'late_sign_ins_failed_total{{interface="http"}} {BURST}' in text
     assert 'late_sign_ins_slowed_total{interface="http"} 5' in text
@@ -147,8 +147,11 @@ async def test_over_grpc_a_wrong_token_is_told_too(
                 )
     assert caught.value.code() == grpc.StatusCode.UNAUTHENTICATED
     assert told == [
-        ("sign_in_failed", {"interface": "grpc", "address": HERE, "token": "ann"}),
+        ("sign_in_failed", {"interface": "grpc", "address": HERE, "token_name": "ann"}),
     ]
+    # It is a name and no secret: a line of the log has it.
+    assert "token_name" not in logs.MASKED
+    assert logs.redact("token_name=ann") == "token_name=ann"
 
 
 async def test_the_form_for_a_token_is_closed_for_a_while(
@@ -172,4 +175,7 @@ async def test_the_form_for_a_token_is_closed_for_a_while(
         # Who has signed in goes on, whatever comes from the same address.
         assert [await sign_in(WRONG) for _ in range(2)] == [401, 429]
         assert (await it.get("queues")).status_code == 200
-    assert told[0] == ("sign_in_failed", {"interface": "page", "address": HERE, "token": "ann"})
+    assert told[0] == (
+        "sign_in_failed",
+        {"interface": "page", "address": HERE, "token_name": "ann"},
+    )

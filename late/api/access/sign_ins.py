@@ -52,7 +52,7 @@ class FailedSignIns:
             events.default.emit(events.SIGN_IN_SLOWED, interface=interface)
             raise _too_many(wait_s)
         events.default.emit(
-            events.SIGN_IN_FAILED, interface=interface, address=address, token=token
+            events.SIGN_IN_FAILED, interface=interface, address=address, token_name=token
         )
 
 
