@@ -105,16 +105,22 @@ async def running(queue: App, *, worker: bool = False) -> AsyncIterator[None]:
 
 @asynccontextmanager
 async def _working(queue: App) -> AsyncIterator[None]:
+    from late import events
+    from late.observability.logs import log_events
     from late.worker.worker import Worker
 
     made = Worker(queue)
-    await made.start()
-    life = asyncio.create_task(made.wait(), name="late-worker")
+    quiet = log_events(events.default)  # As `late worker` does: what fails must be seen.
     try:
-        yield
+        await made.start()
+        life = asyncio.create_task(made.wait(), name="late-worker")
+        try:
+            yield
+        finally:
+            made.ask_to_stop()
+            await life
     finally:
-        made.ask_to_stop()
-        await life
+        quiet()
 
 
 def _check(url: str) -> None:

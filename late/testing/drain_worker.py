@@ -9,6 +9,7 @@ import time
 import msgspec
 from sqlalchemy import Engine, func, select
 
+from late import events
 from late.app.app import App
 from late.concurrency import drained
 from late.config import WorkerConfig
@@ -16,6 +17,7 @@ from late.control import Control
 from late.control.status import status
 from late.errors import TransactionAborted
 from late.model.task import Usage
+from late.observability.logs import log_events
 from late.payload.command import PREFIX
 from late.schema.engine import make_engine, reading
 from late.schema.tables import settlement, timer
@@ -76,6 +78,7 @@ async def _drain(app: App, timeout_s: float, wait_s: float) -> dict[str, int]:
     worker = Worker(app, settings=WorkerConfig(poll_max_s=0.05, settle_delay_s=0.001, grace_s=5.0))
     deadline = time.monotonic() + timeout_s
     engine = make_engine(app.url)
+    quiet = log_events(events.default)  # A test whose handler raises shows what it was.
     try:
         with Control(app.url) as control:
             until_us = control.now() + round(wait_s * 1_000_000)
@@ -92,6 +95,7 @@ async def _drain(app: App, timeout_s: float, wait_s: float) -> dict[str, int]:
                 await worker.stop()
         return _ended(engine, worker.id)
     finally:
+        quiet()
         engine.dispose()
 
 

@@ -24,6 +24,7 @@ from late.control import Control
 from late.errors import QueueFull, SchemaMismatch, StoreUnavailable
 from late.model.ids import shard_of
 from late.schema.engine import make_engine, reading
+from late.testing import drain
 from tests.servers import drop_database, migrated_database, postgres_url
 from tests.support.sqlite import database
 
@@ -248,3 +249,29 @@ async def test_a_worker_in_the_process_runs_tasks_and_stops_with_the_service(sql
     assert not [each for each in asyncio.all_tasks() if each.get_name().startswith("late-")]
     with Control(sqlite) as control:
         assert control.status.read().workers == ()
+
+
+async def test_the_errors_of_handlers_are_in_the_log(
+    sqlite: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    queue = late.App(sqlite)
+
+    @queue.task(retry=late.Retry(max_attempts=1))
+    async def pay(order: int) -> None:
+        raise RuntimeError(f"no card for {order}")
+
+    engine = create_engine(sqlite)
+    async with asyncio.timeout(120):
+        async with running(queue, worker=True):
+            with Session(engine) as tx, tx.begin():
+                pay.enqueue(tx, 7)
+            while "event=dead_letter" not in caplog.text:  # noqa: ASYNC110
+                await asyncio.sleep(0.01)
+    assert caplog.text.count("event=attempt_failed") == 1
+    assert "no card for 7" in caplog.text
+    caplog.clear()
+    with Session(engine) as tx, tx.begin():
+        pay.enqueue(tx, 8)
+    assert await asyncio.to_thread(drain, queue) == {"dead": 1}
+    assert caplog.text.count("event=dead_letter") == 1, "of this worker alone"
+    engine.dispose()

@@ -125,7 +125,7 @@ async def test_over_http_guesses_are_slowed_down_and_valid_tokens_are_not(
     end()
     assert [name for name, _ in told] == ["sign_in_failed"] * BURST + ["sign_in_slowed"] * 5
     values = {"interface": "http", "address": HERE}
-    assert told[0][1] == {**values, "token": ""}
+    assert told[0][1] == {**values, "token_name": ""}
     assert told[1][1] == {**values, "token_name": "ann"}
     text = metrics.render(registry).decode()
     assert f'late_sign_ins_failed_total{{interface="http"}} {BURST}' in text
