@@ -49,7 +49,8 @@ SILENT_GRACE_S = 5.0
 ENDING_S = 15.0
 """The time beyond the grace in which a stopping worker records and says farewell."""
 RELOAD_S = 3.0
-"""The time that handlers have to end when sources have changed."""
+"""The time that handlers have to end when sources have changed. Then they are interrupted, at no
+cost of an attempt."""
 MEMORY_EVERY_S = 10.0
 """Between two looks at the memory of the children."""
 RECYCLE_PAUSE_S = 60.0
@@ -190,7 +191,15 @@ class Supervisor:
             logger.info("sources have changed: all processes start again")
             for outdated in self._outdated.values():
                 outdated.set()
-            await asyncio.gather(*[self._end(child, RELOAD_S) for child in self._children])
+            await asyncio.gather(*[self._reload_child(child) for child in self._children])
+
+    async def _reload_child(self, child: Child) -> None:
+        """Stop it, at once after `RELOAD_S`: a kill would count as a death of what it runs."""
+        pid = child.pid
+        if pid is not None:
+            child.tell(signal.SIGTERM)
+            if not await _first(child.wait(), RELOAD_S) and child.pid == pid:
+                await self._end(child, ENDING_S)
 
     def state(self) -> State:
         """Return the answer to a health check, for all children together.

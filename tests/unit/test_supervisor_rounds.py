@@ -37,6 +37,8 @@ class Fake:
     codes: list[int]
     deaf: bool
     broken: bool
+    busy = False
+    """It ends by the second SIGTERM only, as a worker whose handlers run."""
 
     def __init__(self, number: int, command: object) -> None:
         self.number = number
@@ -68,7 +70,8 @@ class Fake:
     def tell(self, number: signal.Signals) -> None:
         if self.pid is not None:
             self.told.append(number)
-            if number is signal.SIGKILL or not self.deaf:
+            busy = self.busy and self.told.count(signal.SIGTERM) % 2 == 1
+            if number is signal.SIGKILL or not (self.deaf or busy):
                 self.end(-number if number is signal.SIGKILL else 0)
 
     async def state(self) -> State | None:
@@ -338,6 +341,27 @@ async def test_wrong_settings_replace_nothing(fake: type[Fake]) -> None:
     parent.reload()
     assert parent._rolling is None
     assert await stop(parent) == 0
+
+
+async def test_a_change_of_the_sources_kills_no_handler(
+    fake: type[Fake], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A kill would count as a death of each task that runs."""
+    monkeypatch.setattr(supervisor, "RELOAD_S", 0.01)
+    monkeypatch.setattr(fake, "busy", True)
+    parent = await parent_of(1)
+    await until(lambda: parent.state().ready)
+
+    async def changes() -> AsyncIterator[object]:
+        yield "one"
+        await until(lambda: all(child.starts == 2 for child in fake.made.values()))
+        parent.ask_to_stop()
+        parent.ask_to_stop()
+
+    await parent.reload_on(changes())
+    async with asyncio.timeout(LONG_S):
+        assert await parent.wait() == 0
+    assert set(fake.made[1].told) == {signal.SIGTERM}
 
 
 async def test_a_change_of_the_sources_starts_all_children_again(
