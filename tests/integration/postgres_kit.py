@@ -11,8 +11,10 @@ import pytest
 
 from late.model.ids import new_id
 from late.model.task import Cursor, Record, ShardId, TaskId
+from late.schema import migrate
 from late.store.base import Store
 from late.store.postgres.store import PostgresStore
+from late.testing.servers.postgres import PostgresServer, find_binaries
 from tests import servers
 
 Producer = psycopg.Connection[tuple[object, ...]]
@@ -123,3 +125,19 @@ async def open_store(url: str, **options: object) -> PostgresStore:
 def settings_of(connection: Producer) -> Mapping[str, str]:
     rows = connection.execute("select name, setting from pg_settings").fetchall()
     return {str(name): str(setting) for name, setting in rows}
+
+
+ASYNC = {"wal_writer_delay": "10s", "wal_writer_flush_after": "1GB", "bgwriter_delay": "10s"}
+"""Nothing reaches the disk by itself for as long as a test runs."""
+
+
+def binaries() -> None:
+    if find_binaries() is None:
+        pytest.skip("no PostgreSQL: binaries are needed to start a server of one's own")
+
+
+def migrated(server: PostgresServer, name: str = "late") -> str:
+    with psycopg.connect(server.url, autocommit=True) as connection:
+        connection.execute(f"create database {name}")
+    migrate.upgrade(server.url_of(name))
+    return server.url_of(name)

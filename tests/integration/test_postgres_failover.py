@@ -1,0 +1,129 @@
+"""Standbys and fail-overs: what is refused, and that nothing of the former server is trusted."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Iterator
+
+import pytest
+
+from late.errors import StoreRefused, StoreUnavailable
+from late.model.task import Cursor
+from late.store.base import Settlement, SettleResult, WorkerInfo
+from late.store.postgres.connection import ConnectionPool, connect, conninfo_of
+from late.store.postgres.store import PostgresStore
+from late.testing.servers.postgres import PostgresServer
+from tests import servers
+from tests.integration.postgres_kit import (
+    ASYNC,
+    SHARD,
+    Reader,
+    binaries,
+    enqueue,
+    migrated,
+    open_store,
+    producer,
+)
+
+
+@pytest.fixture
+def server() -> Iterator[PostgresServer]:
+    """A server of the test's own, to stop."""
+    binaries()
+    with servers.own_server(ASYNC) as made:
+        yield made
+
+
+async def test_a_standby_is_refused_and_a_promoted_one_is_not(server: PostgresServer) -> None:
+    url = migrated(server)
+    with producer(url) as writer:
+        enqueue(writer)
+    store = await open_store(url)
+    await store.close()
+    standby = PostgresServer(settings=ASYNC, initdb=False)
+    try:
+        standby.clone_of(server)
+        standby.start()
+        name = url.rpartition("/")[2]
+        refused = PostgresStore(standby.url_of(name))
+        with pytest.raises(StoreRefused, match="standby"):
+            await refused.open()
+        await refused.close()
+        server.stop()
+        standby.run("pg_ctl", "promote", "--wait", "--pgdata", str(standby.data))
+
+        promoted = await open_store(standby.url_of(name))
+        with producer(standby.url_of(name)) as writer:
+            await Reader(promoted).until(enqueue(writer))
+        await promoted.close()
+    finally:
+        standby.close()
+
+
+async def test_after_a_fail_over_nothing_in_memory_is_trusted(server: PostgresServer) -> None:
+    """The new primary may have lost commits, and gives their transaction ids again."""
+    url = migrated(server)
+    store = await open_store(url)
+    await Reader(store).step()
+    server.stop()
+    server.touch("standby.signal")
+    server.start()
+    server.run("pg_ctl", "promote", "--wait", "--pgdata", str(server.data))
+
+    async with asyncio.timeout(120):
+        for call in (store.now, Reader(store).step):
+            with pytest.raises(StoreUnavailable):
+                await call()  # the old link
+            with pytest.raises(StoreRefused, match="restart this worker"):
+                await call()
+    await store.close()
+    await (await open_store(url)).close()
+
+
+async def test_connections_that_outlive_a_fail_over_settle_and_read_nothing(
+    server: PostgresServer,
+) -> None:
+    """A pooler keeps them, and leads them to the new primary, which numbers the last transactions
+    anew: tasks that commit there would count as read."""
+    url = migrated(server)
+    store = await open_store(url)
+    await store.heartbeat(WorkerInfo("w1", "h:1", ("default",)), 60)
+    (lease,) = await store.acquire("w1", [("default", SHARD)])
+    standby = PostgresServer(settings=ASYNC, initdb=False)
+    try:
+        standby.clone_of(server)
+        with producer(url) as connection:
+            for _ in range(300):
+                connection.execute("select pg_current_xact_id()")
+        (page,) = await store.read({SHARD: Cursor("")}, 100)
+        server.stop()
+        standby.start()
+        standby.run("pg_ctl", "promote", "--wait", "--pgdata", str(standby.data))
+        at = standby.url_of(url.rpartition("/")[2])
+
+        async def outlive(pool: ConnectionPool) -> None:
+            await pool._drop_idle()
+            pool._idle.append(await connect(conninfo_of(at)))
+
+        await outlive(store._pools.settling)
+        ahead = Settlement(
+            settlement_id="s-1",
+            group="default",
+            shard_id=SHARD,
+            seq=lease.seq + 1,
+            epoch=lease.epoch,
+            owner="w1",
+            cursor=page.cursor,
+            open=(),
+        )
+        assert await store.settle([ahead]) == [SettleResult.FENCED]
+        for burnt in (0, 400):  # After those the number alone would say nothing.
+            with producer(at) as connection:
+                for _ in range(burnt):
+                    connection.execute("select pg_current_xact_id()")
+            await outlive(store._pools.reading)
+            with pytest.raises(StoreRefused, match="restart this worker"):
+                await store.read({SHARD: page.cursor}, 100)
+        await store.close()
+    finally:
+        standby.close()
