@@ -53,6 +53,8 @@ def moment(text: str, what: str, tz: ZoneInfo) -> int:
             f"{what}: {text[:64]!r} is no month, day or time such as 2026-03, 2026-03-01 "
             "or 2026-03-01T12:00:00Z"
         ) from None
+    if not 1970 <= found.year <= 9998:  # Beyond, another time zone has no such moment.
+        raise ConfigError(f"{what}: {text[:64]!r} is not between 1970 and 9998")
     if found.tzinfo is None:
         if len(text) > 10:
             raise ConfigError(f"{what}: {text[:64]!r} has no time zone: append Z or +02:00")

@@ -50,6 +50,8 @@ def test_where_midnight_does_not_exist_the_day_begins_after_it() -> None:
         ("2026-03-01T00:00:00", "2026-04", "--from: .* has no time zone"),
         ("2026-03-01T00:00:00Z", "2026-04", "is not a midnight of Europe/Berlin"),
         ("1990-01", "2026-01", "more than 3700 days"),
+        ("0001-01", "2026-01", "--from: .* is not between 1970 and 9998"),
+        ("2026-01", "9999-12", "--to: .* is not between 1970 and 9998"),
     ],
 )
 def test_a_wrong_range_is_refused(from_: str, to: str, said: str) -> None:

@@ -293,6 +293,12 @@ def test_a_lake_on_the_command_line(
     assert (refused.code, "settlements 2..2 of default/0 are gone" in refused.err) == (1, True)
     nowhere = cli("lake", "show", str(folder / "usage"))
     assert (nowhere.code, "is no lake" in nowhere.err) == (2, True)
+    file = folder / "file"
+    file.touch()
+    for place in (file, file / "lake"):
+        failed = cli("lake", "export", str(place), "--url", file_url)
+        assert (failed.code, failed.err.count("\n")) == (2, 1)
+        assert failed.err.startswith(f"late: lake {place}: ")
 
 
 def test_of_the_journal_only_the_range_is_read(

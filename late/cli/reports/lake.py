@@ -53,7 +53,10 @@ def export(
         from late_spark.export import export as work
     except ModuleNotFoundError as error:
         raise missing(error) from None
-    done = work(url, folder, accept_gaps=accept_gaps, say=output.note, near=_near(url))
+    try:
+        done = work(url, folder, accept_gaps=accept_gaps, say=output.note, near=_near(url))
+    except OSError as error:  # A mount that is away, a full disk: the next export goes on.
+        raise ConfigError(f"lake {error.filename or folder}: {error.strerror or error}") from error
     if json:
         output.as_json({"settlements": done.settlements, "rows": done.rows, "files": done.files,
                         "compacted": done.compacted, "version": done.version})  # fmt: skip
