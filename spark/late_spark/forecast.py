@@ -94,13 +94,15 @@ def of_days(
     if fit.in_proportion:
         # The mean of what is spread evenly in logarithms is above its middle.
         each = np.exp(np.minimum(each + fit.noise / 2, _EXP_MAX))
-    estimate = float(each.sum())
+    # A falling line goes below zero, where no day has been if there are no credits.
+    floor = 0.0 if min(known.values()) >= 0 else -inf
+    estimate = float(np.maximum(each, floor).sum())
     pull = each if fit.in_proportion else np.ones(len(ahead))
     reach = pull @ coming
     spread = fit.noise * fit.together * float(reach @ fit.inverse @ reach + pull @ pull)
     error = student(confidence, fit.freedom) * sqrt(spread)
     if not fit.in_proportion:
-        return Interval(estimate, estimate - error, estimate + error, confidence)
+        return Interval(estimate, max(floor, estimate - error), estimate + error, confidence)
     factor = exp(min(error / estimate, _EXP_MAX)) if estimate else 1.0
     return Interval(estimate, estimate / factor, estimate * factor, confidence)
 

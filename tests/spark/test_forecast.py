@@ -99,6 +99,17 @@ def test_days_with_credits_are_fitted_as_they_are() -> None:
     assert coming.estimate == pytest.approx(sum(range(21, 28)) - 5)
 
 
+def test_no_more_is_taken_back_than_was_ever_credited() -> None:
+    """Days without work, and then a falling line: what was spent stays spent."""
+    falling = [6.0, 4.0, 0.0, 0.0, 2.0, 0.8, 0.0, 0.0, 0.0, 0.02]
+    made = forecast.month(series(falling, date(2026, 11, 1)), 8.0)
+    assert made.so_far == pytest.approx(sum(falling))
+    assert made.end.estimate >= made.end.low >= made.so_far
+    assert made.end.estimate > 8.0, "the budget is over, and so it is said"
+    credited = forecast.month(series([*falling, -3.0], date(2026, 11, 1)), 8.0)
+    assert credited.end.estimate < credited.so_far
+
+
 def test_too_few_days_say_nothing_about_the_rest() -> None:
     few = forecast.month(series([5.0, 7.0]), None)
     assert (few.end.estimate, few.end.low, few.end.high) == (12 + 29 * 6, -inf, inf)
