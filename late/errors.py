@@ -163,6 +163,12 @@ class StoreRefused(StoreError):
     """A guard refused to start: a standby, a restored or cloned copy, an unsafe setting."""
 
 
+class ServerInRecovery(StoreRefused):
+    """The server is a standby. In a fail-over it is promoted soon, so a worker waits for that."""
+
+    transient = True
+
+
 class DatabaseReplaced(StoreRefused):
     """The file of the database was replaced or moved while this process had it open (SQLite).
     Nothing helps but a start of the process."""

@@ -13,6 +13,7 @@ from late.store.base import Settlement, SettleResult, WorkerInfo
 from late.store.postgres.connection import ConnectionPool, connect, conninfo_of
 from late.store.postgres.store import PostgresStore
 from late.testing.servers.postgres import PostgresServer
+from late.worker.startup import reach_database
 from tests import servers
 from tests.integration.postgres_kit import (
     ASYNC,
@@ -48,9 +49,13 @@ async def test_a_standby_is_refused_and_a_promoted_one_is_not(server: PostgresSe
         refused = PostgresStore(standby.url_of(name))
         with pytest.raises(StoreRefused, match="standby"):
             await refused.open()
-        await refused.close()
+        waiting = asyncio.create_task(reach_database(refused.open, 60, asyncio.Event()))
+        await asyncio.wait({waiting}, timeout=1)
+        assert not waiting.done()
         server.stop()
         standby.run("pg_ctl", "promote", "--wait", "--pgdata", str(standby.data))
+        await waiting
+        await refused.close()
 
         promoted = await open_store(standby.url_of(name))
         with producer(standby.url_of(name)) as writer:

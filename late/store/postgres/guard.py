@@ -16,7 +16,7 @@ import msgspec
 import psycopg
 from psycopg.rows import TupleRow
 
-from late.errors import SchemaMismatch, StoreRefused
+from late.errors import SchemaMismatch, ServerInRecovery, StoreRefused
 from late.model.task import Cursor
 from late.schema import version
 from late.store.postgres import cursor as postgres_cursor
@@ -103,7 +103,7 @@ async def state_of(connection: Connection) -> ServerState:
         where=f"database {state.database!r}",
     )
     if state.in_recovery:
-        raise StoreRefused(
+        raise ServerInRecovery(
             f"database {state.database!r} is a standby: its snapshots miss running transactions "
             "and would lose tasks; connect to the primary"
         )

@@ -15,7 +15,7 @@ from typing import Any
 import msgspec
 from psycopg.errors import LockNotAvailable
 
-from late.errors import StoreRefused, StoreUnavailable
+from late.errors import ServerInRecovery, StoreUnavailable
 from late.model.task import Cursor, Record, ShardId
 from late.store.base import Page, cursor_within
 from late.store.postgres import statements as sql
@@ -135,7 +135,7 @@ async def _frame(connection: Connection) -> TailFrame:
 
 def _frame_of(row: Any) -> TailFrame:
     if row is None:
-        raise StoreRefused("the server is a standby now: connect to the primary")
+        raise ServerInRecovery("the server is a standby now: connect to the primary")
     return TailFrame(*row[:_FRAME_COLUMNS])
 
 
