@@ -21,6 +21,7 @@ FIGURES: dict[str, StoreFigures] = {
             RateFigures(
                 rate=100.0,
                 journal_rows=0.2,
+                journal_row_bytes=498.2,
                 worker_wal_bytes=111.0,
                 worker_cpu_us=1451.0,
                 server_cpu_us=529.4,
@@ -28,6 +29,7 @@ FIGURES: dict[str, StoreFigures] = {
             RateFigures(
                 rate=1001.0,
                 journal_rows=0.032,
+                journal_row_bytes=904.5,
                 worker_wal_bytes=32.73,
                 worker_cpu_us=415.6,
                 server_cpu_us=105.2,
@@ -89,7 +91,9 @@ FIGURES: dict[str, StoreFigures] = {
         payload_bytes=120,
         rates=(
             RateFigures(rate=1.0, journal_rows=1.0, worker_cpu_us=3050.0),
-            RateFigures(rate=100.0, journal_rows=0.2, worker_cpu_us=1498.0),
+            RateFigures(
+                rate=100.0, journal_rows=0.2, journal_row_bytes=341.3, worker_cpu_us=1498.0
+            ),
             RateFigures(rate=1000.0, journal_rows=0.032, worker_cpu_us=620.7),
         ),
         log_task_bytes=208.5,
