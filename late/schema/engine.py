@@ -351,6 +351,13 @@ def translated() -> Iterator[None]:
         raise
 
 
+_ADVICE = {
+    "25006": ": writes go to the primary; is this the URL of a standby?",
+    "42501": ": this login may not; `late roles sql` gives rights, after each migration",
+}
+"""By SQLSTATE, what to do about it."""
+
+
 def translate(error: Exception) -> StoreError:
     """Return the error of `late` with the same meaning. Pure; a test checks the whole map."""
     original: Any = getattr(error, "orig", None) or error
@@ -366,7 +373,7 @@ def translate(error: Exception) -> StoreError:
     if kind is SchemaMismatch:
         return SchemaMismatch(f"the schema of late is missing or damaged ({message})")
     if kind is not StoreError:
-        return kind(message)
+        return kind(message + _ADVICE.get(state or "", ""))
     lost = isinstance(error, exc.DBAPIError) and error.connection_invalidated
     if lost or (state is None and isinstance(error, exc.OperationalError | exc.TimeoutError)):
         return StoreUnavailable(message)

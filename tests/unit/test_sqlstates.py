@@ -70,6 +70,11 @@ def test_what_somebody_has_to_mend_is_final(state: str) -> None:
     assert type(translate_control(coded(state))) is FINAL[state]
 
 
+@pytest.mark.parametrize(("state", "said"), [("25006", "a standby"), ("42501", "late roles sql")])
+def test_a_command_says_what_helps(state: str, said: str) -> None:
+    assert said in str(translate_control(coded(state)))
+
+
 @pytest.mark.parametrize("state", BUGS)
 def test_a_bug_is_final(state: str) -> None:
     assert type(translate(coded(state))) is StoreError
