@@ -325,7 +325,7 @@ STUCK_HANDLER = _event(
 HANDLER_LEFT = _event(
     "handler_left",
     "warning",
-    "the grace of the stop is over and this handler has not ended: its task is started again",
+    "the worker ends before this handler: its task is started again",
     measures="running_s",
     tags="queue name",
     details="task",

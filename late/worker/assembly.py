@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import gc
+import logging
 import os
 import random
 import signal
@@ -49,6 +50,8 @@ if TYPE_CHECKING:
 COMMIT_US = 200_000
 """The time that a commit may take without making a retry late that its settlement writes."""
 SWITCH_S = 0.0005
+
+logger = logging.getLogger("late.worker")
 
 
 def freeze_gc() -> None:
@@ -316,9 +319,21 @@ async def run_until_signal(service: Stoppable, reload: Reloader) -> int:
     """Start `service`, stop it at SIGTERM or SIGINT, and return the exit code. SIGHUP reads the
     settings anew, unless it says that the terminal is gone."""
     loop = asyncio.get_running_loop()
+    asked = False
+
+    def ask_to_stop() -> None:
+        nonlocal asked
+        logger.info(
+            "stopping at once"
+            if asked
+            else "stopping: what runs has its grace (LATE_GRACE_S); a second signal does not wait"
+        )
+        asked = True
+        service.ask_to_stop()
+
     for number in (signal.SIGTERM, signal.SIGINT):
-        loop.add_signal_handler(number, service.ask_to_stop)
-    loop.add_signal_handler(signal.SIGHUP, at_hangup(reload, service.ask_to_stop))
+        loop.add_signal_handler(number, ask_to_stop)
+    loop.add_signal_handler(signal.SIGHUP, at_hangup(reload, ask_to_stop))
     await service.start()
     freeze_gc()
     return await service.wait()

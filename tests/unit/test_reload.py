@@ -154,6 +154,41 @@ async def test_a_hang_up_reads_the_settings_unless_the_terminal_is_gone(
             loop.remove_signal_handler(number)
 
 
+async def test_a_stop_says_what_it_waits_for_and_how_not_to_wait(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.setattr(assembly, "freeze_gc", lambda: None)
+    caplog.set_level("INFO", "late.worker")
+
+    class Busy(Service):
+        asked = 0
+
+        def ask_to_stop(self) -> None:
+            self.asked += 1
+            if self.asked == 2:
+                self.stop.set()
+
+    service = Busy()
+    reload = Reloader(lambda: Reading(WorkerConfig()), Reading(WorkerConfig()), service.take)
+    running = asyncio.create_task(assembly.run_until_signal(service, reload))
+    try:
+        await service.started.wait()
+        for asked in (1, 2):
+            os.kill(os.getpid(), signal.SIGINT)
+            async with asyncio.timeout(60):
+                while service.asked < asked:  # noqa: ASYNC110  a signal tells
+                    await asyncio.sleep(0)
+        assert await running == 0
+    finally:
+        loop = asyncio.get_running_loop()
+        for number in (signal.SIGHUP, signal.SIGTERM, signal.SIGINT):
+            loop.remove_signal_handler(number)
+    first, second = caplog.messages
+    assert "LATE_GRACE_S" in first
+    assert "a second signal does not wait" in first
+    assert second == "stopping at once"
+
+
 async def test_the_jobs_of_a_worker_go_by_its_settings_of_the_moment() -> None:
     asked: list[tuple[float, ...]] = []
 
