@@ -64,8 +64,8 @@ class Shelf:
         for shard in cursors:
             at = self._at[shard]
             found = self._rows[shard][at : at + limit]
-            self._at[shard] = at + len(found)
-            cursor = Cursor(f"1:2:|1:2:@{at + len(found)}")
+            self._at[shard] = end = at + len(found)
+            cursor = Cursor(f"{end + 1}:{end + 1}:")
             more = len(found) == limit
             pages.append(Page(shard, [Record(*row) for row in found], cursor, "1:2:|1:2:", more, 1))
         return pages

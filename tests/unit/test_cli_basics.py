@@ -218,7 +218,7 @@ def test_each_error_has_a_code() -> None:
     assert wrong == {
         "ConfigError", "InvalidTask", "InvalidName", "InvalidPayload", "PayloadTooLarge",
         "InvalidSchedule", "InvalidPolicy", "InvalidCron", "BatchTooLarge", "KeyConflict",
-        "UnknownTask", "Conflict",
+        "UnknownTask", "Conflict", "SecondBlock",
     }  # fmt: skip
     assert codes["StoreUnavailable"] == codes["SchemaMismatch"] == 1
 
