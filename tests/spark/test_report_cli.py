@@ -9,10 +9,13 @@ import subprocess
 import sys
 from datetime import date, timedelta
 from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
 
 import pytest
 from late_spark.export import export
 
+from late.cli.reports import report
 from tests.spark import close_kit, kit, usage_kit
 from tests.spark.usage_kit import row
 from tests.unit.cli_kit import Cli, cli
@@ -319,3 +322,20 @@ def test_what_a_reader_refuses_is_one_line(cli: Cli) -> None:
     assert "late: settlement 1 of default/0 has an unreadable usage: " in ended.err
     assert "Traceback" not in ended.err
     assert not Path("out").exists()
+
+
+def test_a_table_that_is_cut_says_so_and_adds_up(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("COLUMNS", "120")
+    found: Any = SimpleNamespace(
+        rows=[SimpleNamespace(by=(f"q{n}",), cents=100, tasks=1) for n in range(25)],
+        by=("queue",), digits=2, counted=True, currency="USD",
+        unallocated_cents=50, total_cents=2_550, warnings=list[str],
+    )  # fmt: skip
+    report._cost(found, tmp_path)
+    shown = capsys.readouterr().out
+    assert "q19" in shown
+    assert "q20" not in shown
+    (more,) = [line for line in shown.splitlines() if "5 more in costs.csv" in line]
+    assert "5.00" in more

@@ -71,18 +71,26 @@ def cost(
         _cost(found, question.out)
 
 
+SHOWN = 20
+"""Rows of a table on the terminal; its file has all."""
+
+
 def _cost(found: CostReport, out: Path) -> None:
     from late_spark import money
     from late_spark.tables import header
 
     rows = [
         (*row.by, money.shown(row.cents, found.digits), f"{row.tasks:,}" if found.counted else "")
-        for row in found.rows[:20]
+        for row in found.rows[:SHOWN]
     ]
+    more = found.rows[SHOWN:]
     empty = [""] * (len(found.by) - 1)
+    rest = money.shown(sum(row.cents for row in more), found.digits)
     left, total = (
         money.shown(cents, found.digits) for cents in (found.unallocated_cents, found.total_cents)
     )
+    if more:  # So that what is seen adds up.
+        rows.append((f"({len(more):,} more in costs.csv)", *empty, rest, ""))
     rows += [("(unallocated)", *empty, left, ""), ("(total)", *empty, total, "")]
     output.table("Cost", (*header(found.by), f"{found.currency}>", "tasks>"), rows)
     for each in found.warnings():
@@ -181,12 +189,14 @@ def _impact(found: ImpactReport, out: Path) -> None:
     from late_spark import command_impact
 
     rows = [
-        (c.measure, *command_impact.sides(c),
+        (c.measure, found.currency if c.unit == "money" else c.unit, *command_impact.sides(c),
          f"{command_impact.shown(c.difference.low)} to {command_impact.shown(c.difference.high)}",
          c.verdict())
         for c in found.changes
     ]  # fmt: skip
-    output.table(found.title, ("measure", "before>", "after>", "difference>", "so it is"), rows)
+    output.table(
+        found.title, ("measure", "unit", "before>", "after>", "difference>", "verdict"), rows
+    )
     for each in found.anomalies[:5]:
         typer.echo(output.plain(each.said(found.currency)))
     made = found.forecast
@@ -247,7 +257,9 @@ def _capacity(found: CapacityReport, out: Path) -> None:
     from late_spark import command_capacity
 
     columns, rows = command_capacity.table(found)
-    output.table("Queues", columns, rows[:20])
+    output.table("Queues", columns, rows[:SHOWN])
+    if len(rows) > SHOWN:
+        output.note(f"{len(rows) - SHOWN:,} more queues are in the report")
     output.table(
         "Shards and nodes", ("what", "question", "answer", "enough"),
         [(v.subject, v.question, v.answer, {None: "", True: "yes", False: "no"}[v.enough])
