@@ -353,7 +353,7 @@ def translated() -> Iterator[None]:
 
 _ADVICE = {
     "25006": ": writes go to the primary; is this the URL of a standby?",
-    "42501": ": this login may not; `late roles sql` gives rights, after each migration",
+    "42501": " (docs/sql.md says which role may; `late roles sql` gives it the rights)",
 }
 """By SQLSTATE, what to do about it."""
 

@@ -14,7 +14,7 @@ import pyarrow.csv
 import pyarrow.parquet as pq
 import pytest
 from late_spark import charges, focus, focus_split, money, pricebook
-from late_spark.bills import files
+from late_spark.bills import files, reader
 
 from late.errors import ConfigError
 
@@ -110,6 +110,7 @@ def test_corrections_of_a_period_may_come_by_themselves(whole: Path, tmp_path: P
     ("name", "content", "said"),
     [
         ("b.csv", b"", "bill .*b.csv is empty"),
+        ("l.csv", b"x\nM\xfcller\n", "l.csv:2 is not UTF-8: save the file as `CSV UTF-8`"),
         ("b.png", b"\x89PNG\r\n\x1a\n\0\0", "b.png is no bill: neither CSV nor JSON nor Parquet"),
         ("b.txt", b"Dear customer,\nthank you\n", "b.txt has no column BillingAccountId: is it"),
         ("b.zip", b"PK\x03\x04 and more", "b.zip is a ZIP archive: unpack it"),
@@ -125,6 +126,13 @@ def test_what_is_no_bill_is_one_line(tmp_path: Path, name: str, content: bytes, 
     with pytest.raises(ConfigError, match=said) as raised:
         focus.load([path], book())
     assert "\n" not in str(raised.value)
+
+
+def test_another_encoding_is_told_where_it_shows(tmp_path: Path) -> None:
+    path = tmp_path / "m.csv"
+    path.write_bytes(b"x\n" + b"a\n" * 500_000 + b"M\xfcller\n")
+    with pytest.raises(ConfigError, match=r"m\.csv:500002 is not UTF-8"):
+        list(reader.rows(reader.table(path)))
 
 
 def test_parts_that_have_the_same_rows_overlap(tmp_path: Path) -> None:

@@ -19,6 +19,7 @@ _BATCH = 5_000
 _HEAD = 1 << 16
 _MAPS = frozenset({"Tags", "SkuPriceDetails", "resource_tags", "product", "cost_category"})
 """Columns whose keys are the customer's own: JSON has them as structures."""
+_ENCODING = re.compile(r"CSV Error on Line: (\d+)[\s\S]*not utf-8 encoded")
 _CELLS = re.compile(r"CSV Error on Line: (\d+)[\s\S]*Expected Number of Columns")
 _PACKED = {b"\x1f\x8b": "gzip", b"\x28\xb5\x2f\xfd": "zstd"}
 
@@ -93,7 +94,9 @@ def _head(path: Path, packed: str) -> str:
         raise _damaged(path) from None
     try:
         text: str = found.decode("utf-8-sig", errors="strict" if len(found) < _HEAD else "ignore")
-    except UnicodeDecodeError:
+    except UnicodeDecodeError as error:
+        if b"\0" not in found:
+            raise _of_another_encoding(path, found.count(b"\n", 0, error.start) + 1) from None
         raise ConfigError(f"bill {path} is no bill: neither CSV nor JSON nor Parquet") from None
     if "\0" in text:
         raise ConfigError(f"bill {path} is no bill: neither CSV nor JSON nor Parquet")
@@ -167,7 +170,12 @@ def _explained(path: Path, error: Exception) -> ConfigError:
         return ConfigError(
             f"bill {path}:{cells[1]} has not as many cells as columns: fetch it again"
         )
-    return _damaged(path)
+    encoding = _ENCODING.search(said)
+    return _of_another_encoding(path, int(encoding[1])) if encoding else _damaged(path)
+
+
+def _of_another_encoding(path: Path, line: int) -> ConfigError:
+    return ConfigError(f"bill {path}:{line} is not UTF-8: save the file as `CSV UTF-8`")
 
 
 def _damaged(path: Path) -> ConfigError:
