@@ -141,3 +141,11 @@ def migrated(server: PostgresServer, name: str = "late") -> str:
         connection.execute(f"create database {name}")
     migrate.upgrade(server.url_of(name))
     return server.url_of(name)
+
+
+@contextmanager
+def server_to_kill() -> Iterator[PostgresServer]:
+    """A server of the test's own, whose disk has only what was flushed to it."""
+    binaries()
+    with servers.own_server(ASYNC) as made:
+        yield made

@@ -14,24 +14,21 @@ from late.store.postgres.connection import ConnectionPool, connect, conninfo_of
 from late.store.postgres.store import PostgresStore
 from late.testing.servers.postgres import PostgresServer
 from late.worker.startup import reach_database
-from tests import servers
 from tests.integration.postgres_kit import (
     ASYNC,
     SHARD,
     Reader,
-    binaries,
     enqueue,
     migrated,
     open_store,
     producer,
+    server_to_kill,
 )
 
 
 @pytest.fixture
 def server() -> Iterator[PostgresServer]:
-    """A server of the test's own, to stop."""
-    binaries()
-    with servers.own_server(ASYNC) as made:
+    with server_to_kill() as made:
         yield made
 
 

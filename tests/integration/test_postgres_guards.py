@@ -18,9 +18,7 @@ from late.model.task import Cursor, OpenTask, ShardId, TaskId
 from late.store.base import Settlement, SettleResult, WorkerInfo, cursor_within
 from late.store.postgres.store import PostgresStore
 from late.testing.servers.postgres import PostgresServer
-from tests import servers
 from tests.integration.postgres_kit import (
-    ASYNC,
     SHARD,
     Reader,
     binaries,
@@ -30,14 +28,13 @@ from tests.integration.postgres_kit import (
     migrated,
     open_store,
     producer,
+    server_to_kill,
 )
 
 
 @pytest.fixture
 def server() -> Iterator[PostgresServer]:
-    """A server of the test's own, to kill."""
-    binaries()
-    with servers.own_server(ASYNC) as made:
+    with server_to_kill() as made:
         yield made
 
 

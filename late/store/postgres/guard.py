@@ -137,7 +137,7 @@ class PostgresGuard:
                 f"database {state.database!r} belongs to deployment {found!r} and not to "
                 f"{self._deployment!r}: check the URL"
             )
-        self._timeline.check(state.timeline, state.database)
+        self._timeline.check(state.timeline, connection)
         await _check_copy(connection, state)
         for mark in state.marks.items() - state.meta.items():  # all are equal, or missing
             await connection.execute(_ADOPT, mark)

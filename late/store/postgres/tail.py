@@ -86,7 +86,6 @@ class PostgresTail:
             prepare = await self._plans.look(connection)
             try:
                 frame, pages, waits = await _look(connection, windows, limit, prepare=prepare)
-                self._check(connection, frame)
             except LockNotAvailable:
                 if not prepare:
                     raise
@@ -94,14 +93,11 @@ class PostgresTail:
         if pages is None:
             await self._plans.read(connection)
             frame = frame or await _frame(connection)
-            self._check(connection, frame)
             pages, waits = await _read_windows(connection, windows, frame, limit)
         self._looks = sum([len(page.records) for page in pages]) <= LOOK_ROWS
         assert frame is not None
+        self._timeline.check(frame.timeline, connection)
         return await self._durable_pages(connection, pages, frame, waits=waits)
-
-    def _check(self, connection: Connection, frame: TailFrame) -> None:
-        self._timeline.check(frame.timeline, connection.info.dbname)
 
     async def _durable_pages(
         self, connection: Connection, pages: list[Page], frame: TailFrame, *, waits: bool
