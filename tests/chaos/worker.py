@@ -30,6 +30,7 @@ from late.errors import StoreError
 from late.observability import logs as log
 from late.store import open_store
 from late.store.base import Lease, Settlement, SettleResult
+from late.store.sqlite.store import SqliteStore
 from tests.chaos import workload
 from tests.chaos.workload import recorder
 
@@ -58,7 +59,7 @@ class RecordingStore:
     async def settle(self, settlements: Sequence[Settlement]) -> list[SettleResult]:
         for one in settlements:
             _wrote(one, "invoke")
-        self._hooked("stop", signal.SIGSTOP)
+        await self._stopped()
         if workload.DEFECT == "late_record" and not self._over.exists():
             await asyncio.sleep(LATE_RECORD_S)
         try:
@@ -84,6 +85,14 @@ class RecordingStore:
             if await self._inner.settle([again]) == [SettleResult.SETTLED]:
                 return SettleResult.SETTLED
         return SettleResult.FENCED
+
+    async def _stopped(self) -> None:
+        """Stop where a test has asked for it. On SQLite between two transactions of the store's
+        thread: within one it would keep the file's lock, and nobody could take over."""
+        if isinstance(self._inner, SqliteStore):
+            await self._inner._on_connection(lambda _: self._hooked("stop", signal.SIGSTOP))
+        else:
+            self._hooked("stop", signal.SIGSTOP)
 
     def _hooked(self, hook: str, number: signal.Signals) -> None:
         if not self._armed.exists() or self._armed.read_text() != hook:
