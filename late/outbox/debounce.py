@@ -16,11 +16,9 @@ from collections.abc import Sequence
 from typing import NamedTuple
 
 from late.model.task import NewTask, TaskId
+from late.outbox import key_turns
 from late.outbox.base import Statement, Steps
 from late.outbox.statements import Dialect
-
-ROUNDS_MAX = 5
-"""The most times that a key may change hands between a read and a write of it."""
 
 
 class Held(NamedTuple):
@@ -97,7 +95,8 @@ def _take(row: NewTask, firsts: dict[str, int], dialect: Dialect) -> Steps[Taken
     assert row.at is not None
     assert row.unique_for_us is not None
     assert row.max_wait_us is not None
-    for _ in range(ROUNDS_MAX):
+    has_turn = False
+    for _ in range(key_turns.ROUNDS_MAX):
         # The insert comes first. On SQLite it takes the lock for writing; on PostgreSQL it waits
         # for a transaction that has just taken the key.
         yield dialect.claim([row])
@@ -114,6 +113,9 @@ def _take(row: NewTask, firsts: dict[str, int], dialect: Dialect) -> Steps[Taken
         found = place(held, now_us, row.unique_for_us, row.max_wait_us, firsts.get(key))
         # Producers have no right to update a row.
         if (yield _freed(key, held, dialect)).rowcount == 0:
+            if not has_turn:
+                yield from key_turns.wait([key], dialect)
+                has_turn = True
             continue
         if (yield _taken(row, found, dialect)).rowcount == 1:
             firsts[key] = found.first_us

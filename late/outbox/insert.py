@@ -32,7 +32,7 @@ from late.errors import (
 )
 from late.model.lanes import DEFAULT_LANE, Lane
 from late.model.task import Fence, NewTask, TaskId
-from late.outbox import debounce
+from late.outbox import debounce, key_turns
 from late.outbox.admission import Asked, conditions, refuse
 from late.outbox.base import Answer, Statement, Steps
 from late.outbox.statements import Dialect
@@ -318,7 +318,8 @@ def _replace(
     """Take the keys of `claims` from their holders; return the tasks that are to be cancelled."""
     dialect = into.dialect
     cancelled: list[TaskId] = []
-    for _ in range(ROUNDS_MAX):
+    has_turn = False
+    for _ in range(key_turns.ROUNDS_MAX):
         if not claims:
             return cancelled
         answer = yield dialect.claim(claims)
@@ -328,8 +329,11 @@ def _replace(
         ours = {row.task_id for row in claims}
         others = [(key, holds) for key, (holds, _) in held.items() if holds not in ours]
         if others:
-            yield dialect.release(others)
+            freed = yield dialect.release(others)
             cancelled += [task_id for _, task_id in others]
+            if freed.rowcount < len(others) and not has_turn:
+                yield from key_turns.wait([key for key, _ in others], dialect)
+                has_turn = True
         claims = [row for row in claims if held.get(str(row.unique_key), ("",))[0] != row.task_id]
     if claims:
         raise (yield from _give_up(claims, rows, dialect))
@@ -356,7 +360,9 @@ def _give_up(
 ) -> Steps[TransactionAborted]:
     """Give the keys of `rows` back, and return the error."""
     yield _release(rows, dialect)
-    return TransactionAborted(f"unique key {claims[0].unique_key!r} kept changing hands")
+    return TransactionAborted(
+        f"unique key {claims[0].unique_key!r} kept changing hands: repeat the transaction"
+    )
 
 
 def _claimants(rows: Sequence[NewTask]) -> dict[str, NewTask]:

@@ -28,6 +28,9 @@ class Words(NamedTuple):
     ignore: str = " on conflict do nothing"
     row: str = ""
     """`from` a table of one row, for databases in which a `where` needs a `from`."""
+    turn: str = "1"
+    """Wait for the turn of `unique_key`, where transactions that write do not follow one another
+    anyway."""
 
 
 def kind_of(name: str, value: Value) -> str:

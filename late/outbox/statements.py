@@ -45,6 +45,7 @@ _OPEN = "not exists (select 1 from late_full where name {names} and until_us > {
 _UNCHANGED = "exists (select 1 from late_lane where name = {} and version = {})"
 _OVER = "coalesce(expires_at_us between 1 and {now}, false)"
 """True if a key with a period may be freed: its task has ended, and its time is over."""
+_TURN = "pg_advisory_xact_lock(hashtextextended('late_unique ' || unique_key, 0))::text"
 
 
 class Dialect(Protocol):
@@ -357,7 +358,7 @@ class Postgres:
         return Statement(self._release, (keys, task_ids))
 
     def bind(self, text: str, *, fetch: bool = False, **values: Value) -> Statement:
-        words = Words(NOW_US["postgresql"])
+        words = Words(NOW_US["postgresql"], turn=_TURN)
         mark = "${n}" if self._style == "numeric" else self._mark
         return parameters.in_order(text, words, values, mark + "::{kind}", fetch=fetch)
 

@@ -11,7 +11,7 @@ import late
 from late.errors import InvalidTask, KeyConflict, TransactionAborted
 from late.model.lanes import Lane
 from late.model.task import NewTask
-from late.outbox import debounce
+from late.outbox import key_turns
 from late.outbox import statements as dialects
 from late.outbox.base import Answer, Statement
 from late.outbox.execute import drive
@@ -238,8 +238,40 @@ def test_a_debounced_key_that_keeps_changing_hands_is_given_up() -> None:
     rows = [app.row(greet.options(**options).call("Ada"))]
     held = app.row(greet.call("x")).task_id
     taken = [Answer(0), Answer(1, [(held, 1, -99, 50)]), Answer(0)]
-    with pytest.raises(TransactionAborted, match="changing hands"):
-        run(rows, *taken * debounce.ROUNDS_MAX, Answer(1))
+    turn = Answer(1, [("",)])
+    with pytest.raises(TransactionAborted, match="changing hands: repeat the transaction"):
+        run(rows, *taken, turn, *taken * (key_turns.ROUNDS_MAX - 1), Answer(1))
+
+
+def test_whoever_lost_a_key_to_another_waits_for_a_turn_of_its_own() -> None:
+    rows = [app.row(greet.options(unique_key="u", on_conflict="replace").call("Ada"))]
+    first, second = app.row(greet.call("x")).task_id, app.row(greet.call("y")).task_id
+
+    def turn(statement: Statement) -> Answer:
+        assert statement.params == ("u",)
+        return Answer(1, [("",)])
+
+    _, seen = run(
+        rows,
+        Answer(0), Answer(1, [("u", first, "digest", False)]), Answer(0), turn,
+        Answer(0), Answer(1, [("u", second, "digest", False)]), Answer(1),
+        Answer(1), Answer(3),
+    )  # fmt: skip
+    assert seen[3] == "select 1 from"
+    assert seen.count("select 1 from") == 1
+
+
+def test_many_keys_that_others_took_lock_a_part_of_them_in_order() -> None:
+    keys = [f"k{n:03}" for n in range(100, 0, -1)]
+    seen: list[Statement] = []
+
+    def execute(statement: Statement) -> Answer:
+        seen.append(statement)
+        return Answer(1)
+
+    drive(key_turns.wait(keys, PSYCOPG), execute)
+    assert [one.params for one in seen] == [(f"k{n:03}",) for n in range(1, 33)]
+    assert "pg_advisory_xact_lock" in seen[0].sql
 
 
 def test_a_lane_that_keeps_changing_is_given_up_and_leaves_no_key() -> None:

@@ -12,6 +12,7 @@ from typing import Any
 
 from late.clock import Monotonic
 from late.dispatcher.local.threads import Threads
+from late.errors import TransactionAborted
 from late.handler.classify import INTERRUPTED, RetryRule, Scrub, Verdict, raised, returned
 from late.handler.context import AsyncContext, AttemptOver, tag_of
 from late.handler.shared_context import SharedContext
@@ -266,5 +267,6 @@ class Run:
             self.error = error
             # What others left in the transaction may be the cause: a table, a lock.
             shared = not first and tx.is_of_database(error)
-            turn.again = shared or self.lost or tx.is_transient(error)
+            aborted = isinstance(error, TransactionAborted)
+            turn.again = shared or self.lost or aborted or tx.is_transient(error)
             note(error, tag_of(turn.attempt), turn.begun)
