@@ -8,12 +8,12 @@ from __future__ import annotations
 
 import asyncio
 import functools
-import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, Literal, TypeVar, overload
 
 import msgspec
 
+from late.app import result_poll
 from late.concurrency import in_thread
 from late.errors import TaskEnded
 from late.handler.outcomes import Kept, Signal
@@ -28,7 +28,6 @@ if TYPE_CHECKING:
 T = TypeVar("T")
 
 TIMEOUT_S = 60.0
-_POLL_S, _POLL_MAX_S = 0.02, 1.0
 
 
 class Row(msgspec.Struct, frozen=True):
@@ -68,7 +67,10 @@ def _outcome(value: object) -> Signal:
 
 
 class Handle:
-    """The state and the result of one task: `app.handle(task_id)`. Each method connects anew."""
+    """The state and the result of one task: `app.handle(task_id)`.
+
+    Each method connects anew. All that wait in one process share a connection.
+    """
 
     def __init__(self, url: str, task_id: TaskId, group: str) -> None:
         self.task_id = task_id
@@ -120,20 +122,20 @@ class Handle:
         until the time-out. Only a stage of a workflow says without one that it did not end well.
 
         Args:
-            timeout_s: the longest wait; None for no limit. The time-out does not end the task.
+            timeout_s: the longest wait; None for no limit. The time-out does not end the task. A
+                database that is away for a moment is asked again within it.
             type: the type to which msgspec converts the JSON, also one with models of pydantic.
 
         Raises:
             TaskEnded: the task ended without a result: dead, cancelled, expired or discarded.
             TimeoutError: it has not ended, or its result is not kept (any more).
+            StoreUnavailable: the database was away at the end of that time.
         """
-        with self._control() as control:
-            for pause_s in self._pauses(timeout_s):
-                found = await in_thread(control.tasks.result, self.task_id, group=self.group)
-                if found is not None:
-                    return self._value(found, type)
-                await asyncio.sleep(pause_s)
-        raise self._timed_out(timeout_s)
+        asked = result_poll.ask(self._url, self.task_id, self.group, timeout_s)
+        found = await asyncio.wrap_future(asked)
+        if found is None:
+            raise self._timed_out(timeout_s)
+        return self._value(found, type)
 
     @overload
     def wait(self, timeout_s: float | None = ..., *, type: type[T]) -> T: ...
@@ -141,13 +143,14 @@ class Handle:
     def wait(self, timeout_s: float | None = ..., *, type: Any = ...) -> Any: ...
     def wait(self, timeout_s: float | None = TIMEOUT_S, *, type: Any = Any) -> Any:
         """Wait for the result in code that is not async; see `result`."""
-        with self._control() as control:
-            for pause_s in self._pauses(timeout_s):
-                found = control.tasks.result(self.task_id, group=self.group)
-                if found is not None:
-                    return self._value(found, type)
-                time.sleep(pause_s)
-        raise self._timed_out(timeout_s)
+        asked = result_poll.ask(self._url, self.task_id, self.group, timeout_s)
+        try:
+            found = asked.result()
+        finally:
+            asked.cancel()  # After Ctrl-C nobody waits; else it does nothing.
+        if found is None:
+            raise self._timed_out(timeout_s)
+        return self._value(found, type)
 
     def _timed_out(self, timeout_s: float | None) -> TimeoutError:
         """Return the error of a time-out. The task's state is not read, as that may take long."""
@@ -155,17 +158,6 @@ class Handle:
             f"no result of task {self.task_id} within {timeout_s:g} s: it has not ended, or none "
             "is kept (result_ttl=); state() tells where it stands"
         )
-
-    def _pauses(self, timeout: float | None) -> Iterator[float]:
-        """Yield the pause after each read until the time is over. There is at least one read."""
-        ends = None if timeout is None else time.monotonic() + timeout
-        pause_s = _POLL_S
-        while True:
-            left_s = pause_s if ends is None else ends - time.monotonic()
-            yield max(0.0, min(pause_s, left_s))
-            if ends is not None and time.monotonic() >= ends:
-                return
-            pause_s = min(_POLL_MAX_S, pause_s * 1.5)
 
     def _value(self, found: bytes, type: Any) -> Any:
         row = decode(found)

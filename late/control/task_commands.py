@@ -14,7 +14,7 @@ from late.control.database import Part, on_engine
 from late.control.past import task as past
 from late.control.past.moment import moment_of
 from late.control.sql.rows import object_of
-from late.control.status import task
+from late.control.status import results, task
 from late.control.status.workflow import PARKED
 from late.control.task_list import commands, pages
 from late.control.views import TaskView
@@ -114,7 +114,8 @@ class TaskControl(Part):
 
     state = on_engine(task.state)
     failure = on_engine(task.failure)
-    result = on_engine(task.result)
+    result = on_engine(results.result)
+    results = on_engine(results.results)
     holder = on_engine(task.holder)
     find = on_engine(pages.read_page)
     cancel_all = on_engine(commands.cancel_all)

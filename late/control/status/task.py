@@ -17,15 +17,15 @@ from sqlalchemy import Connection, Engine, select
 from late.control.sql import beyond_cursor, log_lookup
 from late.control.sql.last_settlement import Journal, journal
 from late.control.sql.positions import registered, taken
-from late.control.sql.rows import errors_of, log_of, now_us, object_of, open_of, payload_of
+from late.control.sql.rows import errors_of, log_of, object_of, open_of, payload_of
 from late.control.sql.shards import groups_of
-from late.control.status.workflow import in_default_group, stages_of, state_of
+from late.control.status.results import kept
+from late.control.status.workflow import in_default_group, stages_of
 from late.control.views import StepView, TaskInGroup, TaskView
 from late.model.ids import made_at_us, shard_of
 from late.model.task import DEFAULT_GROUP, HELD_US, Final, StepDetail, TaskId
 from late.schema.engine import reading
 from late.schema.tables import dead, history, lease, timer, unique
-from late.schema.tables import result as result_table
 from late.store.common.suspects import suspects_of
 
 _detail = msgspec.json.Decoder(StepDetail).decode
@@ -161,27 +161,10 @@ def _with_traces(connection: Connection, view: TaskInGroup, task_id: str) -> Tas
     if view.state not in ("unknown", "settled"):
         return msgspec.structs.replace(view, history=steps)
     ended = steps[-1].event if steps and steps[-1].event in (*get_args(Final), "purged") else None
-    row = _result(connection, task_id, view.group)
+    row = kept(connection, [task_id], view.group).get(task_id)
     outcome = ended if row is None else _ended(row).outcome
     state = view.state if outcome is None else "settled"
     return msgspec.structs.replace(view, state=state, outcome=outcome, history=steps)
-
-
-def result(engine: Engine, task_id: str, group: str) -> bytes | None:
-    """Read a task's outcome and its handler's return value, encoded as in `late.app.results`.
-
-    Returns None if the task has not ended, or if its result is not kept (any more). Of a stage its
-    workflow knows that it ended without one: it may have been cancelled before it was in the log.
-    """
-    shard_of(task_id)
-    with reading(engine) as connection:
-        found = _result(connection, task_id, group)
-        if found is not None or group != DEFAULT_GROUP:
-            return found
-        state = state_of(connection, task_id)
-    if state not in get_args(Final) or state == "done":
-        return None
-    return msgspec.json.encode({"outcome": state, "value": None})
 
 
 def holder(engine: Engine, unique_key: str) -> TaskId | None:
@@ -191,18 +174,6 @@ def holder(engine: Engine, unique_key: str) -> TaskId | None:
             select(unique.c.task_id).where(unique.c.unique_key == unique_key)
         ).scalar()
     return None if found is None else TaskId(str(found))
-
-
-def _result(connection: Connection, task_id: str, group: str) -> bytes | None:
-    row = connection.execute(
-        select(result_table.c.value, result_table.c.expires_at_us).where(
-            result_table.c.consumer_group == group, result_table.c.task_id == task_id
-        )
-    ).first()
-    # Rows are swept away later than they end.
-    if row is None or row.expires_at_us <= now_us(connection):
-        return None
-    return bytes(row.value)
 
 
 def _in_group(

@@ -92,14 +92,6 @@ def in_group(connection: Connection, table: Table, rows: Iterable[Row[Any]]) -> 
     return {row.task_id for row in lateral_rows(connection, leg, asked, types=types)}
 
 
-def state_of(connection: Connection, task_id: str) -> str | None:
-    """Return the state in the row of a stage; None if the task is no stage, or its row is gone."""
-    found: str | None = connection.execute(
-        select(stage.c.state).where(stage.c.task_id == task_id)
-    ).scalar()
-    return found
-
-
 def in_default_group(view: TaskInGroup, own: StageView | None) -> TaskInGroup:
     """Add what only the stage knows: that its task waits for others, or how it ended."""
     if own is None or view.group != DEFAULT_GROUP or view.state not in ("unknown", "settled"):
