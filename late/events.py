@@ -61,7 +61,9 @@ def _event(
     return event
 
 
-WORKER_STARTED = _event("worker_started", "info", "worker started", details="worker version")
+WORKER_STARTED = _event(
+    "worker_started", "info", "worker started", details="worker version database"
+)
 STORE_EXPERIMENTAL = _event(
     "store_experimental",
     "warning",

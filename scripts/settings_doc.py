@@ -63,13 +63,18 @@ late config check late.toml                          # exit code 2 if a command 
   `[serve]` has the options of `late serve`, and may have any setting of a worker for `late serve`
   alone. `[autoscaler]` has the options of `late autoscale run`. `url` stands above them.
 - **`url`** is for commands. A worker uses the database of its app, as `App(url)` has it in the
-  code.
+  code: write `App(os.environ["LATE_URL"])` where a platform sets the variable. The log's line
+  `worker started` names the database. A warning before it says if `LATE_URL`, or `url`, has
+  another kind or name of a database than the app.
 - **Switches**: a flag such as `--log-json` only switches on. What the file has switched on, the
   variable switches off (`LATE_LOG_JSON=0`), or `--set exit_when_stuck=0`.
 - **Lists**: the first source that gives one gives all of it. In a variable spaces separate the
   parts: `LATE_SERVE_PULL="mail sms"`.
 - **Errors**: an unknown key or a wrong value is one line with the file, the key and the nearest
   key that there is. The command ends with exit code 2 and has opened nothing.
+- **Variables** with an unknown name are not an error, as a service may have some of its own. At
+  the start of a process, and in `late config show`, a warning names each that resembles a known
+  one: `LATE_LEASE_TTL is no variable of late and is not read; did you mean LATE_LEASE_TTL_S?`
 - **Secrets**: `late config show` leaves passwords out. There is a warning if everybody can write
   the file, or if it holds a password and everybody can read it. A password is better in
   `PGPASSWORD` or a file of the platform.
@@ -107,6 +112,7 @@ OTHERS = """
 | variable | what it is |
 |---|---|
 | `LATE_CONFIG` | the path of the file |
+| `LATE_TOKEN` | the token of `late url sign` |
 | `LATE_ACTOR` | the name of who gives a command, for the audit; the login stands behind it |
 | `LATE_OIDC_CLIENT_SECRET` | the client's secret at the identity provider; or `oidc_secret_file` |
 | `LATE_TARGETS` | a file with the addresses of targets ([targets](targets.md)) |

@@ -155,7 +155,7 @@ def serve(
     )
     read = reader(context, settings)
     end_logging = show_log(log_level, json=log_json)
-    configuration.warn()
+    configuration.warn(app.url)
     try:
         raise typer.Exit(run(app, listen, target=target, groups=settings.get("groups"), read=read))
     finally:

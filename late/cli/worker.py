@@ -142,10 +142,14 @@ def worker(
     child.follow_parent()
     app = load_app(target)
     end_logging = show_log(log_level, json=log_json)
-    configuration.warn()
+    number = child.number_of(os.environ)
+    if number is None:
+        configuration.warn(app.url)
+    elif number == 1:  # The parent has no app. It has said the rest.
+        configuration.warn_of_database(app.url)
     if warning := emptiness(app, target):
         logging.getLogger("late.cli").warning(warning)
-    if child.number_of(os.environ) is None and read().worker.process_memory_mb is not None:
+    if number is None and read().worker.process_memory_mb is not None:
         logging.getLogger("late.cli").warning(
             "process_memory_mb does nothing here: it is for --processes N, which may be 1"
         )

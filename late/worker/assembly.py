@@ -30,6 +30,7 @@ from late.scheduler.limits.limits import LOCAL_POOL
 from late.scheduler.limits.outages import Outages
 from late.scheduler.scheduler import Scheduler
 from late.scheduler.settings import CoreSettings
+from late.schema.engine import shown
 from late.store import open_wake_ups
 from late.store.base import Membership, NameEnds, WakeUps, WorkerInfo
 from late.tailer import placement
@@ -52,6 +53,11 @@ COMMIT_US = 200_000
 SWITCH_S = 0.0005
 
 logger = logging.getLogger("late.worker")
+
+
+def identity(worker: str, url: str) -> dict[str, str]:
+    """Return what a worker says of itself at its start."""
+    return {"worker": worker, "version": config.package_version(), "database": shown(url)}
 
 
 def freeze_gc() -> None:

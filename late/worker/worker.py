@@ -396,7 +396,7 @@ class Worker:
         self.heartbeat.start()
         if self._store.features.experimental:
             events.default.emit(events.STORE_EXPERIMENTAL, store=type(self._store).__name__)
-        events.default.emit(events.WORKER_STARTED, worker=self.id, version=config.package_version())
+        events.default.emit(events.WORKER_STARTED, **assembly.identity(self.id, self.app.url))
 
     async def _guard(self, name: str, loop: Callable[[], Awaitable[None]]) -> None:
         """Run a component. When it fails the worker stops: half a one would hold its shards."""

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from late import config
-from late.cli.config import catalogue, file
+from late.cli.config import catalogue, environment, file
 from late.errors import ConfigError
 from late.worker.reload import Reading
 from scripts import settings_doc
@@ -263,6 +263,40 @@ def test_the_replica_that_commands_ask(cli: Cli, tmp_path: Path) -> None:
     write(f"url = 'sqlite:///{tmp_path}/a.db'\n[worker]\nread_url = 'postgresql://h/d'")
     cli.fine("migrate")
     assert "read_url=postgresql://h/d: expected a replica" in cli("status").err
+
+
+def test_a_misspelt_variable_is_told(cli: Cli, monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in ("LATE_LEASE_TTL", "LATE_SERVE_AUHT", "LATE_ZEBRA", "LATE_SERVE_HEALTH_PORT"):
+        monkeypatch.setenv(name, "9")
+    # Kubernetes makes these for a service that is called late-serve.
+    monkeypatch.setenv("LATE_SERVE_PORT", "tcp://10.0.0.1:7280")
+    monkeypatch.setenv("LATE_SERVE_SERVICE_HOST", "10.0.0.1")
+    monkeypatch.setenv("LATE_SERVE_PORT_7280_TCP_ADDR", "10.0.0.1")
+    assert cli.fine("config", "show").err.splitlines() == [
+        "warning: LATE_LEASE_TTL is no variable of late and is not read; did you mean "
+        "LATE_LEASE_TTL_S?",
+        "warning: LATE_SERVE_AUHT is no variable of late and is not read; did you mean "
+        "LATE_SERVE_AUTH?",
+    ]
+
+
+def test_a_url_of_another_database_than_the_app_is_told(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    other = environment.other_database
+    told = other("sqlite:///shop.db", "postgresql://late:secret@db/shop")
+    assert told is not None
+    assert "names postgresql://late:***@db/shop, and the app sqlite:///shop.db." in told
+    assert other("sqlite:///shop.db", f"sqlite:///{tmp_path}/shop.db") is None
+    assert other("sqlite:///shop.db", None) is None
+    # The app may go through a pooler.
+    assert other("postgresql+psycopg://w@pool:6432/shop", "postgresql://o:x@db/shop") is None
+
+
+def test_every_variable_that_the_page_names_is_known() -> None:
+    named = set(re.findall(r"`(LATE_[A-Z_]+)`", settings_doc.page()))
+    assert named <= environment.known()
 
 
 def test_show_wants_a_command_that_has_settings(cli: Cli) -> None:

@@ -75,6 +75,16 @@ def known(section: str) -> Mapping[str, Setting]:
     return {**fields, **found[section]} if section == SERVE else found.get(section, {})
 
 
+def option_variables() -> set[str]:
+    """Return the variables of all options of the commands whose options have any."""
+    commands = _commands()
+    return {
+        prefix + name.upper()
+        for section, prefix in VARIABLES.items()
+        for name, *_ in _options(commands[section])
+    }
+
+
 def field_of(option: str) -> str | None:
     """Return the setting of a worker that an option of a command stands for, if any."""
     names = config.kinds()

@@ -65,7 +65,7 @@ def show(
         rows += [] if rows else [_url(parsed, found)]
         # What [worker] says of `late serve` too is not said twice.
         rows += [each for each in _rows(parsed, section, found) if each not in rows]
-    for warning in () if found is None else found.warnings:
+    for warning in configuration.warnings(found):
         output.note(f"warning: {warning}")
     _print(rows, found, json)
 

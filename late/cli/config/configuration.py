@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import os
 from collections.abc import Callable, Mapping
 from functools import partial
 from typing import TYPE_CHECKING, Annotated, Any
@@ -10,13 +11,15 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from late import config
-from late.cli.config import catalogue, file
+from late.cli.config import catalogue, environment, file
 from late.cli.config.catalogue import AUTOSCALER, SERVE, TOP, WORKER
 from late.cli.config.file import ConfigFile
 from late.errors import ConfigError
 
 if TYPE_CHECKING:
     from late.worker.reload import Reading
+
+_log = logging.getLogger("late.cli")
 
 SECTIONS = {"worker": WORKER, "serve": SERVE, "run": AUTOSCALER}
 """The last word of a command's name -> its section."""
@@ -118,11 +121,24 @@ def _read(section: str, flags: Mapping[str, Any], given: set[str], path: str | N
     return Reading(settings(found, section, flags), command)
 
 
-def warn() -> None:
-    """Log what is unsafe about the file. Logging is set up by now."""
-    found = file.found()
-    for warning in () if found is None else found.warnings:
-        logging.getLogger("late.cli").warning(warning)
+def warnings(found: ConfigFile | None) -> list[str]:
+    """Return what is unsafe about the file, and which variables seem to be misspelt."""
+    return [*(() if found is None else found.warnings), *environment.misspelt(os.environ)]
+
+
+def warn(app_url: str | None = None) -> None:
+    """Log these warnings, and that of the database. Logging is set up by now."""
+    for line in warnings(file.found()):
+        _log.warning(line)
+    if app_url is not None:
+        warn_of_database(app_url)
+
+
+def warn_of_database(app_url: str) -> None:
+    """Log it if commands use another database than a process with this app."""
+    named = os.environ.get("LATE_URL", "").strip() or url()
+    if line := environment.other_database(app_url, named):
+        _log.warning(line)
 
 
 def source_of(context: typer.Context, name: str) -> str:
