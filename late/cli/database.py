@@ -40,6 +40,7 @@ def migrate(
     behind it for longer; after a minute without them it ends with 1, and nothing is changed.
     """
     from late.schema import migrate as migrations
+    from late.schema import rights
     from late.schema.engine import shown
     from late.schema.version import SCHEMA_VERSION
 
@@ -60,8 +61,11 @@ def migrate(
     )
     found = SCHEMA_VERSION if applied else migrations.current(where)
     done = f"applied {', '.join(applied)}" if applied else f"up to date at {found}"
-    keys = {"applied": applied, "schema_version": found}
+    lacking = rights.read(where)
+    keys = {"applied": applied, "schema_version": found, "lacking_rights": lacking}
     output.line(json, keys, f"{shown(where)}: {done}")
+    if lacking:
+        output.note(f"warning: {rights.told(lacking)}")
     if SECRETS in applied and applied[0] != "0001" and not json:
         typer.echo(NEW_KEY)
 

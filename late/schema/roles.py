@@ -30,7 +30,7 @@ STAGE_INSERTED = (
 """The columns of a stage that a producer writes: not how its task ended."""
 KEY_MADE = "subject, wrapped, created_at_us"
 """The columns of a subject's key that its first producer writes. It cannot drop or replace one."""
-_APART = {"late_task", "late_audit", "late_secret", "late_subject_key"}
+APART = {"late_task", "late_audit", "late_secret", "late_subject_key"}
 """The tables on which an operator has some rights only."""
 _NAME = re.compile(r"[a-z_][a-z0-9_]{0,40}\Z")
 _SHOWN = {
@@ -159,7 +159,7 @@ def _viewer(role: str) -> str:
 
 def _operator(role: str) -> str:
     return f"""-- Operators: what the command `late` does but migrate and rebase; the audit stays.
-{_each(role, "SELECT, INSERT, UPDATE, DELETE", but=_APART)}
+{_each(role, "SELECT, INSERT, UPDATE, DELETE", but=APART)}
 GRANT SELECT (name, form_key) ON late_secret TO {role};
 GRANT SELECT, UPDATE (wrapped, dropped_at_us) ON late_subject_key TO {role};
 GRANT SELECT, DELETE, INSERT ({INSERTED}) ON late_task TO {role};

@@ -19,6 +19,7 @@ def test_migrate_twice_and_as_json(cli: Cli, tmp_path: Path) -> None:
     assert cli.fine("migrate", url).out == f"{url}: up to date at {SCHEMA_VERSION}\n"
     assert cli.fine("migrate", url, "--json").json == {
         "applied": [],
+        "lacking_rights": {},
         "schema_version": SCHEMA_VERSION,
     }
 

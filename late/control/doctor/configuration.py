@@ -26,6 +26,7 @@ from late.errors import InvalidPolicy
 from late.model import queue_settings
 from late.model.task import SHARDS_MAX
 from late.model.ticks import fires_at_us
+from late.schema import rights
 from late.schema.tables import dead, group, lane, queue, schedule, target, timer, token
 from late.store.common.groups import is_shadow, reads_of
 
@@ -56,7 +57,15 @@ def examine(connection: Connection) -> Iterator[Check]:
         yield _connections(connection)
         yield _waking(connection)
         yield _notices(connection)
+        yield _rights(connection)
         yield table_sizes.check(connection)
+
+
+def _rights(connection: Connection) -> Check:
+    """Find roles that lack rights since a migration: no pause, no bound of a queue works then."""
+    if found := rights.lacking(connection):
+        return Check("rights", "warning", rights.told(found))
+    return Check("rights", "ok", "no role lacks rights on what a migration has made")
 
 
 def _groups(connection: Connection) -> Check:
