@@ -61,6 +61,19 @@ def emptiness(app: App, target: str) -> str | None:
     return f"{target} has no tasks: import the modules that define them"
 
 
+def without_consumers(app: App, target: str) -> str | None:
+    """Return a warning if an app has queues that consumers pull, for a process without a port."""
+    from late.model.task import PULL
+
+    pulled = sorted(queue for queue, policy in app.routes.items() if policy.target == PULL)
+    if not pulled:
+        return None
+    return (
+        f"consumers pull {', '.join(pulled[:5])}, and this process has no port for them: tasks of "
+        f"its shards wait. Run `late serve {target}` in its place: it runs the other queues too"
+    )
+
+
 def load(target: str) -> object:
     """Return what `module:name` names; the name is `app` if it is left out.
 

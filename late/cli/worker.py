@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from late.cli import options, output
-from late.cli.app_loader import emptiness, load_app
+from late.cli.app_loader import emptiness, load_app, without_consumers
 from late.cli.config import configuration
 from late.errors import ConfigError, UnknownTask
 
@@ -147,7 +147,7 @@ def worker(
         configuration.warn(app.url)
     elif number == 1:  # The parent has no app. It has said the rest.
         configuration.warn_of_database(app.url)
-    if warning := emptiness(app, target):
+    for warning in filter(None, [emptiness(app, target), without_consumers(app, target)]):
         logging.getLogger("late.cli").warning(warning)
     if number is None and read().worker.process_memory_mb is not None:
         logging.getLogger("late.cli").warning(

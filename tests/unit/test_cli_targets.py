@@ -13,7 +13,9 @@ from typing import Any
 import msgspec
 import pytest
 
+import late
 from late.cli import output
+from late.cli.app_loader import without_consumers
 from late.control import Control
 from late.errors import ConfigError
 from late.model.targets import HttpTarget
@@ -153,3 +155,14 @@ def test_without_a_database_the_settings_of_this_process_are_the_answer(
     ended = cli("target", "list", "--json")
     assert ended.code == 0
     assert "what workers report is not known: no database file" in ended.err
+
+
+def test_a_worker_warns_of_queues_that_consumers_pull(tmp_path: Path) -> None:
+    app = late.App(f"sqlite:///{tmp_path}/x.db")
+    app.route("mail", target="billing")
+    assert without_consumers(app, "shop:app") is None
+    app.route("payments", target="pull")
+    told = without_consumers(app, "shop:app")
+    assert told is not None
+    assert told.startswith("consumers pull payments, and this process has no port for them")
+    assert "late serve shop:app" in told
