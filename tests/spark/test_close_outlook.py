@@ -6,7 +6,7 @@ import re
 import zipfile
 from collections.abc import Sequence
 from dataclasses import replace
-from datetime import date, timedelta
+from datetime import date, datetime, timedelta
 from fractions import Fraction
 from pathlib import Path
 
@@ -113,6 +113,30 @@ def test_the_day_on_which_the_bill_was_made_is_not_over(asked: Asked) -> None:
     end = made(asked).close.outlook.end
     assert end is not None
     assert (end.days_seen, end.days_left) == (27, 4)
+
+
+def test_prices_of_days_to_come_are_not_spent(
+    asked: Asked, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    # Given a price book alone, an hour at 0.50 and a fee of 310 a month: 22 a day
+    today = date(2026, 10, 10)
+    monkeypatch.setattr(commands, "work", lambda *_, **__: [r for r in work() if r.day <= today])
+    Path("prices.yaml").write_text(
+        "version: 1\nname: shop\ncurrency: USD\nprices:\n"
+        "- {line: nodes, unit: node_hour, price: 0.5, quantity: 1, drivers: {tasks: 100}}\n"
+        "- {line: support, unit: month, price: 310, drivers: {tasks: 100}}\n"
+    )
+    Path("budgets.yaml").write_text("version: 1\ntotal: 600\n")
+    done = command.run(
+        replace(asked, bills=[]), "2026-10", "owner", Path("budgets.yaml"),
+        now=lambda tz: datetime(2026, 10, 10, 12, tzinfo=tz),
+    )  # fmt: skip
+    total = done.close.total()
+    assert (total.this, total.left) == (10 * 22_00, 380_00)
+    assert total.expected == pytest.approx(31 * 22_00, rel=0.01)
+    warnings = done.close.warnings()
+    assert "At its end the month will be over budget, clearly." in warnings
+    assert not [each for each in warnings if "2026-10-31" in each or "is over" in each]
 
 
 def test_what_moved_the_cost_is_the_number_of_tasks_or_the_cost_of_each(closed: Closed) -> None:

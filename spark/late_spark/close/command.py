@@ -90,6 +90,9 @@ def run(
     folder.check(asked.out, force=asked.force or old is not None)
     columns = cost.dimensions(by)
     book, days, billed, measured = commands.paid(asked)
+    today = now(days.tz).date()
+    if not asked.bills:  # A price book has a price for days to come too.
+        billed = [each for each in billed if days.day(each.start_us) <= today]
     if asked.bills and not findings.spans(billed, days):
         raise ConfigError(f"no bill has anything of {month}: give its bill, or another month")
     limit = _budget(asked, book, budget, month, by)
@@ -113,7 +116,7 @@ def run(
 
     last = report(last_billed, earlier) if last_billed is not None and not no_last else None
     this = report(billed, days)
-    known = outlook.known(this, billed, now(days.tz).date())
+    known = outlook.known(this, billed, today)
     of_last = [day for day in earlier.days if day not in last.without_bill] if last else []
     look = outlook.make(this, last, known, limit, released)
     spans = [] if "tenant" in columns else outlook.by_number(look)
