@@ -25,6 +25,7 @@ from late.model.task import (
     Reason,
     last_attempt_began_us,
 )
+from late.scheduler.limits.limiter import ABSENT
 from late.scheduler.retry_delay import retry_delay_us
 from late.scheduler.task_state import Entry
 
@@ -35,6 +36,9 @@ REFUSED_MIN_US = 1_000_000
 REFUSED_MAX_US = 60_000_000
 """The first and the longest wait of a task that could not run where it was."""
 NOT_CAPABLE_MAX_US = 86_400_000_000
+ASKED_MAX_US = 60_000_000
+"""The longest wait that a target gets for a task while it is away: it may be back long before. Its
+circuit breaker asks it as often, and lets its tasks go when it answers."""
 
 
 class Verdict(msgspec.Struct, frozen=True):
@@ -137,6 +141,8 @@ def _failed(
     policy = entry.policy
     attempts = entry.attempts + 1
     wait_us = outcome.after_us
+    if wait_us is not None and stalled and outcome.reason in ABSENT:
+        wait_us = min(wait_us, ASKED_MAX_US)
     if wait_us is None:
         # In an outage the number of the attempt stays, and the waits grow all the same.
         again = max(0, sum(e.attempt == attempts for e in errors) - 1) if stalled else 0

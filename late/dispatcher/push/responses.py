@@ -201,6 +201,8 @@ def wait_us(after_s: float | None) -> int | None:
 
 
 def _failed(text: str, after_s: float | None, retryable: bool, word: str | None) -> Verdict:
+    if after_s:  # Whoever finds the task parked for hours learns why.
+        text = f"{text} (it asked for a wait of {after_s:g} s)"
     return Verdict(
         "failed",
         text,
