@@ -10,6 +10,7 @@ from __future__ import annotations
 import socket
 import ssl
 import time
+import zlib
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
@@ -194,18 +195,24 @@ def tls_context(tls: Tls) -> ssl.SSLContext:
     return context
 
 
-async def _read(response: aiohttp.ClientResponse) -> bytes:
-    """The body, if it is JSON and at most 1 MiB: nothing else is of use. It is read as it came
-    over the line, because unpacking a small body can give a huge one; and to its end where that
-    is near, because then the connection serves the next attempt."""
-    found = bytearray()
+async def _read(response: aiohttp.ClientResponse) -> bytes | None:
+    """Read the body, or a byte more than 1 MiB of it; None if it is packed in a way that is not
+    known here. It is read to its end where that is near, because then the connection serves the
+    next attempt. A small body may be huge when it is unpacked, so that is cut as well."""
+    most, found = responses.ANSWER_BYTES_MAX + 1, bytearray()
     async for part in response.content.iter_any():
         found += part
-        if len(found) > responses.ANSWER_BYTES_MAX:
-            return b""
-    is_json = response.headers.get("content-type", "").startswith("application/json")
-    is_plain = response.headers.get("content-encoding", "identity") == "identity"
-    return bytes(found) if is_json and is_plain else b""
+        if len(found) >= most:
+            break
+    packing = response.headers.get("content-encoding", "identity").strip().lower()
+    if packing in ("identity", "") or not found:
+        return bytes(found[:most])
+    if packing not in ("gzip", "x-gzip", "deflate"):
+        return None
+    try:
+        return zlib.decompressobj(zlib.MAX_WBITS | 32).decompress(bytes(found), most)
+    except zlib.error:
+        return None
 
 
 def _socket(address: aiohttp.AddrInfoType) -> socket.socket:

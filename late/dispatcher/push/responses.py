@@ -4,6 +4,7 @@
 |---|---|---|---|
 | it is done | OK, ALREADY_EXISTS | 2xx | done, with its `result` where the task keeps one |
 | how it ended | `outcome` in the answer | `outcome` in a 2xx JSON body | as it says |
+| how, but nobody can read it | | such a body that is cut off, too long or wrong | failed, `bad_answer` |
 | too much for me now | RESOURCE_EXHAUSTED | 429, 503 | failed, `overloaded` |
 | I am not there | UNAVAILABLE, no endpoint | no connection, it broke, 502 | failed, `unavailable` |
 | it took too long | DEADLINE_EXCEEDED | 408, 504 | failed, `timeout` |
@@ -45,6 +46,8 @@ SNOOZE_US, SNOOZE_US_LEAST = 1_000_000, 100_000
 """A snooze costs no attempt, so one without a wait would go round for ever."""
 TEXT_CHARS_MAX = 1_000
 ANSWER_BYTES_MAX = 1024 * 1024
+_BOM = b"\xef\xbb\xbf"
+_PACKED = "the answer is packed (content-encoding), although none was asked for, and cannot be read"
 NO_COUNTS: Mapping[str, int] = MappingProxyType({})
 
 _GRPC: dict[str, tuple[bool, str | None]] = {
@@ -155,13 +158,20 @@ def grpc_status(
 
 
 def http_status(
-    status: int, body: bytes, after_s: float | None, where: str, scrub: Scrub | None = None
+    status: int, body: bytes | None, after_s: float | None, where: str, scrub: Scrub | None = None
 ) -> Verdict:
-    """Return the verdict on an answer; `body` is JSON, or empty if it was not or was too long."""
+    """Return the verdict on an answer.
+
+    Args:
+        body: its beginning, `ANSWER_BYTES_MAX` and a byte at most, whatever its content type: many
+            a service gives JSON under another one, or under none. None: it cannot be unpacked.
+    """
     if 200 <= status < 300:
+        if body is None:
+            return Verdict("failed", f"{where}: {_PACKED}", reason=BAD_ANSWER)
         answer = _outcome(body)
-        if answer is None:
-            return Verdict("failed", f"{where}: the answer's outcome is none", reason=BAD_ANSWER)
+        if isinstance(answer, str):
+            return Verdict("failed", f"{where}: {answer}", reason=BAD_ANSWER)
         return parse_reply(answer, where, scrub)
     text = f"{where}: HTTP {status}"
     if 300 <= status < 400:
@@ -213,10 +223,19 @@ def _failed(text: str, after_s: float | None, retryable: bool, word: str | None)
     )
 
 
-def _outcome(body: bytes) -> Outcome | None:
-    """Read the outcome of a 2xx; None if it has one that is not understood. A body of the
-    handler's own, with no word of an outcome, means "done"."""
+def _outcome(body: bytes) -> Outcome | str:
+    """Read the outcome of a 2xx, or say why it cannot be read. A body without a word of an outcome
+    means "done": that of a service which knows nothing of `late`, or the handler's own result.
+
+    Of an object that cannot be read nobody knows what its service meant. With such a word in it, it
+    is no "done". Without one it is taken for a result, which is refused where one is kept.
+    """
+    body = body.removeprefix(_BOM)
     tree = _json(body)
+    if tree is None and body.lstrip()[:1] == b"{":
+        if b'"outcome"' in body:
+            return "the answer has an outcome, and cannot be read as JSON"
+        return Outcome(result=msgspec.Raw(body))
     if not isinstance(tree, dict):
         return Outcome()
     if "outcome" not in tree:
@@ -224,12 +243,12 @@ def _outcome(body: bytes) -> Outcome | None:
     try:
         return _decode(body)
     except msgspec.DecodeError:
-        return None
+        return "the answer's outcome is none"
 
 
-def _reason(body: bytes) -> str | None:
+def _reason(body: bytes | None) -> str | None:
     """Read the text for people in an error's body: `reason` or `error` of a JSON object."""
-    tree = _json(body)
+    tree = _json((body or b"").removeprefix(_BOM))
     if not isinstance(tree, dict):
         return None
     found = tree.get("reason") or tree.get("error") or tree.get("detail")
