@@ -62,7 +62,7 @@ def reports_and_deaths(
     told = (
         select(
             worker_report.c.worker_id, worker_report.c.at_us, worker_report.c.report,
-            worker.c.expires_at_us, literal("").label("address"),
+            worker.c.expires_at_us, literal("").label("address"), worker.c.started_at_us,
         )
         .join(worker, worker.c.worker_id == worker_report.c.worker_id, isouter=True)
         .where(worker_report.c.at_us > now - SHOWN_US)
@@ -74,7 +74,7 @@ def reports_and_deaths(
     died = (
         select(
             worker.c.worker_id, worker.c.expires_at_us.label("at_us"), literal("").label("report"),
-            worker.c.expires_at_us, worker.c.address,
+            worker.c.expires_at_us, worker.c.address, worker.c.started_at_us,
         )
         .where(
             worker.c.expires_at_us > now - SHOWN_US,
@@ -94,7 +94,7 @@ def reports_and_deaths(
             if told is not None
         ),
         tuple(
-            Death(row.worker_id, row.address, row.at_us)
+            Death(row.worker_id, row.address, row.at_us, row.started_at_us)
             for row in sorted(rows, key=lambda row: -row.at_us)
             if not row.report
         ),

@@ -310,6 +310,7 @@ class Death(msgspec.Struct, frozen=True):
     address: str
     at_us: int
     """The time at which its last heartbeat ceased to count."""
+    started_at_us: int = 0
 
 
 def encode(report: WorkerReport) -> str:

@@ -43,6 +43,28 @@ def test_a_worker_that_stopped_answering_is_named_until_another_one_joins() -> N
     assert found.detail.startswith("host:3, host:2. The last heartbeat ceased to count 21 s ago")
 
 
+def test_a_worker_that_came_and_died_was_replaced_as_well() -> None:
+    """As where a task kills one worker after another, and each has one in its place."""
+
+    def ago(seconds: float) -> int:
+        return NOW_US - round(seconds * 1e6)
+
+    first = Death("w2", "host:2", ago(60), started_at_us=ago(3_600))
+    second = Death("w3", "host:3", ago(40), started_at_us=ago(64))
+    third = Death("w4", "host:4", ago(20), started_at_us=ago(44))
+    deaths = (third, second, first)
+    assert findings(died(*deaths, joined_s=(3_600.0, 24.0))) == []
+    [found] = findings(died(*deaths))
+    assert found.what == "Worker host:4 stopped answering"
+    [found] = findings(died(second, first))
+    assert found.what == "Worker host:3 stopped answering"
+    # Who had died before came in nobody's place.
+    early = Death("w5", "host:5", ago(62), started_at_us=ago(70))
+    [found] = findings(died(first, early))
+    assert found.what == "2 workers stopped answering"
+    assert "Others take their shards over" in found.detail
+
+
 def test_who_stands_still_or_leaves_nobody_behind_is_told_of_otherwise() -> None:
     still = with_reports(died(Death("w1", "host:1", NOW_US - 9_000_000)), stalled())
     assert [each.what for each in findings(still)] == ["1 of 2 workers stand still"]

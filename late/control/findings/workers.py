@@ -6,8 +6,8 @@ of live workers has it. Its own report tells that the process lives.
 
 from __future__ import annotations
 
-from bisect import bisect_left
-from collections.abc import Iterator, Sequence, Set
+from collections.abc import Iterable, Iterator, Sequence, Set
+from math import inf
 from urllib.parse import quote
 
 from late.control.findings.model import Finding
@@ -116,17 +116,10 @@ def find(seen: Snapshot) -> Iterator[Finding]:
 def _dead(seen: Snapshot, still: Set[str]) -> Iterator[Finding]:
     """Yield the workers that died and that nobody has replaced, if others are alive; those that
     stand still by their own word are named as such."""
-    left = sorted(each.started_at_us for each in seen.status.workers)
-    gone: list[Death] = []
-    for each in sorted(seen.deaths, key=lambda death: death.at_us):
-        if each.worker_id in still:
-            continue
-        # Its process ended before its last heartbeat ceased to count.
-        joined = bisect_left(left, each.at_us - REPLACED_US)
-        if joined < len(left):
-            del left[joined]
-        else:
-            gone.append(each)
+    gone = _unreplaced(
+        [each for each in seen.deaths if each.worker_id not in still],
+        [each.started_at_us for each in seen.status.workers],
+    )
     if not gone or not seen.status.workers:
         return
     latest = max(each.at_us for each in gone)
@@ -134,14 +127,37 @@ def _dead(seen: Snapshot, still: Set[str]) -> Iterator[Finding]:
     names = ", ".join(each.address for each in gone[:NAMED])
     more = f" and {len(gone) - NAMED} more" if len(gone) > NAMED else ""
     which = f"{names}{more}. " if len(gone) > 1 else ""
-    alive = len(seen.status.workers)
+    alive, whose = len(seen.status.workers), "its" if len(gone) == 1 else "their"
     text = (
         f"{which}The last heartbeat ceased to count"
         f" {age(max(0.0, (seen.status.now_us - latest) / 1e6))} ago, and no worker has joined"
-        f" since. Others take its shards over; {alive} {'are' if alive > 1 else 'is'} alive. The"
-        " process ended, stands still, or does not reach the database: its log says which."
+        f" since. Others take {whose} shards over; {alive} {'are' if alive > 1 else 'is'} alive."
+        " The process ended, stands still, or does not reach the database: its log says which."
     )
     yield Finding("warn", f"{many} stopped answering", text, "workers", "late status", latest)
+
+
+def _unreplaced(deaths: Sequence[Death], alive: Iterable[int]) -> list[Death]:
+    """Return the deaths, the first one first, after which no worker has come.
+
+    Whoever came may have died since, and have been replaced in turn: where a task kills one worker
+    after another, each was replaced but the last.
+
+    Args:
+        alive: the times at which those that live were started.
+    """
+    came = [(started_us, inf) for started_us in alive]
+    came = sorted([*came, *((each.started_at_us, each.at_us) for each in deaths)])
+    gone = []
+    for each in sorted(deaths, key=lambda death: death.at_us):
+        # Its process ended before its last heartbeat ceased to count.
+        for at, (started_us, ended_us) in enumerate(came):
+            if started_us >= each.at_us - REPLACED_US and ended_us > each.at_us:
+                del came[at]
+                break
+        else:
+            gone.append(each)
+    return gone
 
 
 def reported(seen: Snapshot) -> Iterator[Finding]:
