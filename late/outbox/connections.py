@@ -29,7 +29,7 @@ from late.outbox.execute import run
 from late.outbox.idle_connections import IdleConnections
 from late.outbox.insert import Target
 from late.outbox.pending_wakeups import noting
-from late.outbox.write_turns import BUSY_TIMEOUT_S, TurnConnection
+from late.outbox.write_turns import BUSY_TIMEOUT_S, HANDLER_TIMEOUT_S, TurnConnection
 from late.schema import held_files
 from late.store.sqlite.guard import path_of
 
@@ -75,9 +75,11 @@ def begin(
 
     Args:
         first: runs in the transaction before the block, maybe twice: see `psycopg_session`.
-        tag: whose transaction it is; by default the context says it (`late.tag`).
+        tag: the handler whose transaction it is; else the context says whose (`late.tag`). On
+            SQLite a handler waits longer for the lock.
     """
-    with _begun(url, idle, first, tag or current()) as tx, noting(tx) as shards:
+    wait_s = HANDLER_TIMEOUT_S if tag else BUSY_TIMEOUT_S
+    with _begun(url, idle, first, tag or current(), wait_s) as tx, noting(tx) as shards:
         yield tx
     if shards:
         tell(frozenset(shards))
@@ -91,7 +93,8 @@ async def begin_async(
     tag: str = "",
 ) -> AsyncIterator[Any]:
     """Do the same as `connect_async`; see `begin`."""
-    async with _begun_async(url, idle, first, tag or current()) as tx:
+    wait_s = HANDLER_TIMEOUT_S if tag else BUSY_TIMEOUT_S
+    async with _begun_async(url, idle, first, tag or current(), wait_s) as tx:
         with noting(tx) as shards:
             yield tx
     if shards:
@@ -142,14 +145,18 @@ def load_driver(url: str) -> None:
 
 @contextmanager
 def _begun(
-    url: str, idle: IdleConnections | None, first: Callable[[Any], object] | None, tag: str
+    url: str,
+    idle: IdleConnections | None,
+    first: Callable[[Any], object] | None,
+    tag: str,
+    wait_s: float,
 ) -> Iterator[Any]:
     if url.startswith("sqlite"):
-        connection = open_sqlite(url, TurnConnection)
+        connection = open_sqlite(url, TurnConnection, timeout=wait_s)
         try:
             begun = monotonic()
             try:
-                connection.begin(path_of(_plain(url)))
+                connection.begin(path_of(_plain(url)), wait_s)
             except sqlite3.OperationalError as error:
                 error.add_note(_LOCKED)
                 note(error, tag, begun)
@@ -175,14 +182,17 @@ async def _begun_async(
     idle: IdleConnections | None,
     first: Callable[[Any], Awaitable[object]] | None,
     tag: str,
+    wait_s: float,
 ) -> AsyncIterator[Any]:
     if url.startswith("sqlite"):
         path = path_of(_plain(url))  # Raises for a wrong URL here and not in the thread.
-        connection = AsyncSqlite(lambda: open_sqlite(url, TurnConnection))
+        connection = AsyncSqlite(lambda: open_sqlite(url, TurnConnection, timeout=wait_s))
         try:
             begun = monotonic()
             try:
-                await connection.run(lambda: cast(TurnConnection, connection.raw).begin(path))
+                await connection.run(
+                    lambda: cast(TurnConnection, connection.raw).begin(path, wait_s)
+                )
             except sqlite3.OperationalError as error:
                 note(error, tag, begun)
                 raise
@@ -200,7 +210,12 @@ async def _begun_async(
             yield tx
 
 
-def open_sqlite(url: str, kind: type[Any] = sqlite3.Connection, **settings: Any) -> Any:
+def open_sqlite(
+    url: str,
+    kind: type[Any] = sqlite3.Connection,
+    timeout: float = BUSY_TIMEOUT_S,
+    **settings: Any,
+) -> Any:
     """Open the file at `url`, with a connection of `kind`.
 
     Raises:
@@ -215,7 +230,7 @@ def open_sqlite(url: str, kind: type[Any] = sqlite3.Connection, **settings: Any)
     connection = sqlite3.connect(
         where,
         uri=True,
-        timeout=BUSY_TIMEOUT_S,
+        timeout=timeout,
         isolation_level=None,
         factory=kind,
         **settings,

@@ -17,6 +17,9 @@ from pathlib import Path
 from time import monotonic, sleep
 
 BUSY_TIMEOUT_S = 5.0
+HANDLER_TIMEOUT_S = 30.0
+"""So long an import of the service may hold the lock, and no handler fails for it. A failure costs
+an attempt, because the cause may be the handler's own transaction, which would never end."""
 ASK_S = 0.1
 """A connection that waits for another one of the process asks the file after each such time."""
 RUN_S = 0.020
@@ -31,6 +34,8 @@ class _Mutex:
     def __init__(self) -> None:
         self._lock = threading.Lock()
         self._run_began = self._ended = 0.0
+        self.thread = 0
+        """The identity of the thread that holds it."""
 
     def acquire(self, timeout_s: float) -> bool:
         if not self._lock.acquire(timeout=timeout_s):
@@ -41,10 +46,11 @@ class _Mutex:
         elif now - self._run_began > RUN_S:
             sleep(PAUSE_S)
             self._run_began = monotonic()
+        self.thread = threading.get_ident()
         return True
 
     def release(self) -> None:
-        self._ended = monotonic()
+        self.thread, self._ended = 0, monotonic()
         self._lock.release()
 
 
@@ -57,11 +63,15 @@ class TurnConnection(sqlite3.Connection):
 
     _mutex: _Mutex | None = None
 
-    def begin(self, path: Path) -> None:
+    def begin(self, path: Path, wait_s: float) -> None:
         """Begin a transaction that may write to the file at `path`.
 
+        Args:
+            wait_s: the connection's own time-out too.
+
         Raises:
-            sqlite3.OperationalError: the file was not free for 5 s.
+            sqlite3.OperationalError: the file was not free for `wait_s`, or this thread has such a
+                transaction open already.
         """
         # The schema is read here, beside the transaction of another one.
         self.execute("select 1 from sqlite_master limit 0")
@@ -70,7 +80,8 @@ class TurnConnection(sqlite3.Connection):
             self._mutex = mutex
             self.execute("begin immediate")
             return
-        until = monotonic() + BUSY_TIMEOUT_S
+        waits_for_itself = mutex.thread == threading.get_ident()
+        until = monotonic() + (0.0 if waits_for_itself else wait_s)
         self.execute("pragma busy_timeout = 0")
         while not mutex.acquire(ASK_S):
             try:
@@ -83,7 +94,7 @@ class TurnConnection(sqlite3.Connection):
             self._mutex = mutex
             self._wait_for_file(until - monotonic())
             self.execute("begin immediate")
-        self._wait_for_file(BUSY_TIMEOUT_S)
+        self._wait_for_file(wait_s)
 
     def commit(self) -> None:
         super().commit()

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import sqlite3
 import threading
+import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -46,8 +47,8 @@ def test_one_that_waits_is_woken_by_the_end_and_does_not_ask_the_file(
 ) -> None:
     monkeypatch.setattr(write_turns, "ASK_S", 60.0)
     first, second = opened(path), opened(path)
-    first.begin(path)
-    thread = in_thread(lambda: second.begin(path))
+    first.begin(path, 5.0)
+    thread = in_thread(lambda: second.begin(path, 5.0))
     thread.join(0.05)
     assert thread.is_alive()
     first.commit()
@@ -64,9 +65,9 @@ def test_one_that_ended_its_transaction_by_a_statement_holds_nobody_up(
     path: Path, end: str
 ) -> None:
     first, second = opened(path), opened(path)
-    first.begin(path)
+    first.begin(path, 5.0)
     first.execute(end)
-    second.begin(path)
+    second.begin(path, 5.0)
     assert second.in_transaction
     second.close()
     assert held(path)  # It was not the second one's.
@@ -74,11 +75,10 @@ def test_one_that_ended_its_transaction_by_a_statement_holds_nobody_up(
     assert not held(path)
 
 
-def test_a_second_transaction_inside_the_first_fails_after_the_usual_time(
+def test_a_second_transaction_inside_the_first_fails_at_once(
     path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(write_turns, "BUSY_TIMEOUT_S", 0.2)
-    monkeypatch.setattr(write_turns, "ASK_S", 0.05)
+    monkeypatch.setattr("late.outbox.connections.BUSY_TIMEOUT_S", 3_600.0)
     url = f"sqlite:///{path}"
     with (
         begin(url),
@@ -90,6 +90,25 @@ def test_a_second_transaction_inside_the_first_fails_after_the_usual_time(
     with begin(url) as tx:
         assert tx.in_transaction
     assert not held(path)
+
+
+def test_another_thread_waits_for_the_usual_time(
+    path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(write_turns, "ASK_S", 0.05)
+    first, second = opened(path), opened(path)
+    first.begin(path, 5.0)
+    waits: list[float] = []
+
+    def wait() -> None:
+        began_s = time.monotonic()
+        with pytest.raises(sqlite3.OperationalError, match="locked"):
+            second.begin(path, 0.3)
+        waits.append(time.monotonic() - began_s)
+
+    in_thread(wait).join(30)
+    first.close()
+    assert waits[0] >= 0.3
 
 
 def test_a_transaction_that_cannot_begin_gives_its_turn_up(
@@ -104,6 +123,32 @@ def test_a_transaction_that_cannot_begin_gives_its_turn_up(
     ):
         pass
     assert not held(path)
+    other.close()
+
+
+@pytest.mark.parametrize("is_async", [False, True])
+def test_a_handler_waits_longer_for_the_lock_of_others(
+    path: Path, monkeypatch: pytest.MonkeyPatch, is_async: bool
+) -> None:
+    monkeypatch.setattr("late.outbox.connections.BUSY_TIMEOUT_S", 0.0)
+    url = f"sqlite:///{path}"
+
+    async def opened_async(tag: str) -> None:
+        async with begin_async(url, tag=tag):
+            pass
+
+    def write(tag: str) -> None:
+        if is_async:
+            return asyncio.run(opened_async(tag))
+        with begin(url, tag=tag):
+            return None
+
+    other = sqlite3.connect(path, isolation_level=None, check_same_thread=False)
+    other.execute("begin immediate")
+    with pytest.raises(sqlite3.OperationalError, match="locked"):
+        write("")
+    threading.Timer(0.3, other.rollback).start()
+    write("foreground job")
     other.close()
 
 
@@ -171,13 +216,13 @@ def test_a_long_run_of_turns_leaves_the_file_to_others(
     monkeypatch.setattr(write_turns, "sleep", sleep)
     connection = opened(path)
     for _ in range(50):
-        connection.begin(path)
+        connection.begin(path, 5.0)
         now += 0.001
         connection.commit()
     assert slept == [write_turns.PAUSE_S] * 2
     now += 1.0
     for _ in range(15):
-        connection.begin(path)
+        connection.begin(path, 5.0)
         now += 0.001
         connection.commit()
     assert len(slept) == 2
