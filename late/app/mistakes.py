@@ -30,7 +30,7 @@ MEANT = {
 """Options of other task queues, and the one that does the same here."""
 OF_THE_TASK = ("queue", "retry", "timeout_s", "result_ttl", "codec", "name")
 """Settings of `@app.task`, which a call cannot change."""
-_PLACE = re.compile(r"at `\$\.([^.\[`]+)|field `([^`]+)`")
+_PLACE = re.compile(r".*at `\$\.([^.\[`]+)|.*field `([^`]+)`", re.DOTALL)
 
 
 def check_transaction(
@@ -62,7 +62,7 @@ def named(error: InvalidTask, task: str) -> InvalidTask:
 
 def parameter(message: str) -> str:
     """Return ", parameter NAME" for the parameter whose place msgspec's `message` tells."""
-    found = _PLACE.search(message)
+    found = _PLACE.match(message)
     return f", parameter {found[1] or found[2]!r}" if found else ""
 
 
