@@ -39,7 +39,7 @@ _LEFT_OUT_MAX = 256
 """The most pairs of kind and tag for which left-out conflicts are counted apart."""
 _UNSAFE = re.compile(r"[^A-Za-z0-9_.:/@-]")
 """A tag is put into SQL comments, so it has no quote, no star and no percent sign."""
-_MARK = "/* tag="
+MARK = "/* tag="
 _TAG = re.compile(r"/\* tag=([A-Za-z0-9_.:/@-]+) \*/")
 
 _current: ContextVar[str] = ContextVar("late_tag", default="")
@@ -96,7 +96,7 @@ def role_of(tag: str) -> Role | None:
 
 def comment(tag: str) -> str:
     """Return the SQL comment that carries a tag."""
-    return f"{_MARK}{tag} */ "
+    return f"{MARK}{tag} */ "
 
 
 def tag_in(statement: str) -> str:

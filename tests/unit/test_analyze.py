@@ -135,6 +135,18 @@ def test_no_knob_of_a_queue_is_advised_where_there_is_no_queue() -> None:
     ]
 
 
+def test_a_change_of_a_table_is_no_matter_of_the_order_of_rows() -> None:
+    def told(statement: str) -> list[str]:
+        lost = wait("late-foreground:pay", "psql", 1.0, "ledger", view="server", kind="lock")
+        lost = msgspec.structs.replace(lost, other_statement=statement)
+        return report([lost], for_s=10).pairs[0].advice
+
+    for statement in ("alter table ledger add column note text", "/* tag=ops */ TRUNCATE ledger"):
+        [advice] = told(statement)
+        assert advice.startswith("set a short lock_timeout for what changes the table")
+    assert told("update ledger set x = 1") == ["touch this row last, just before the commit"]
+
+
 def test_the_own_transactions_are_those_of_the_store() -> None:
     tree = ast.parse(inspect.getsource(store))
     written = {

@@ -356,7 +356,7 @@ def test_a_lone_tenant_and_a_short_queue_are_no_flood() -> None:
 def test_who_holds_a_lock_is_named_and_what_a_death_would_repeat() -> None:
     holder = LockHolder(
         4711, "migration", "idle in transaction", 180.0, "late_settlement", 4, 120.0,
-        "admin", "postgresql://late@db/shop",
+        "admin", database="postgresql://late@db/shop",
     )  # fmt: skip
     waits = reported(settling_since_us=NOW_US - 40_000_000, unrecorded=12)
     look = msgspec.structs.replace(seen(), holders=(holder,), reports=(waits,))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Collection, Sequence
 
 from late.observability.conflicts import role_of
@@ -19,6 +20,10 @@ _EMULATOR = (
     "whatever they touch"
 )
 
+_CHANGES_TABLE = re.compile(
+    r"(?is)\s*(?:/\*.*?\*/\s*)*(?:alter|create|drop|truncate|reindex|vacuum|cluster|lock)\s"
+)
+
 
 def advice(
     tags: tuple[str, str],
@@ -28,6 +33,7 @@ def advice(
     directions: int,
     attempts_max: int,
     idle: bool,
+    statements: Sequence[str] = (),
 ) -> list[str]:
     """Return what would help, the surest first.
 
@@ -35,12 +41,18 @@ def advice(
         places: the rows that the two met on; of a row that is not known, its table.
         directions: 2 if each of the two has waited for the other.
         idle: one of them held locks with no statement running.
+        statements: those of both, with their tags.
     """
     if _is_own(tags, places):
         return [_OWN_ADVICE, *([_EMULATOR] if "aborted" in kinds else [])]
     # Services' transactions are in no queue, so no knob of a queue and no key of a task helps them.
     of_task = any(role_of(tag) for tag in tags)
     found = []
+    if any(_CHANGES_TABLE.match(each) for each in statements):
+        found.append(
+            "set a short lock_timeout for what changes the table, and repeat it: while it waits, "
+            "all others wait behind it. late top says for whom it waits"
+        )
     if "deadlock" in kinds or (directions == 2 and len(places) > 1):
         found.append("take the rows in one order in both, such as by key")
     if tags[0] == tags[1] and of_task:

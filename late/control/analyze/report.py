@@ -196,6 +196,7 @@ def _pair(tags: tuple[str, str], waits: Sequence[Wait]) -> Pair:
             directions=len(waited),
             attempts_max=attempts_max,
             idle=any(w.other_idle for w in waits),
+            statements=[text for _, text in statements],
         ),
     )
 

@@ -270,10 +270,17 @@ def _durability(connection: Connection) -> Check:
     return Check("settings", "ok", ", ".join(_SETTINGS))
 
 
+_OPEN = (
+    "select count(*) from pg_stat_activity"
+    " where coalesce(backend_type, 'client backend') = 'client backend'"
+)
+"""Processes of the server's own are in this view too, and take no connection."""
+
+
 def _connections(connection: Connection) -> Check:
     """Workers that start one after the other until the server takes no more."""
     most = int(connection.execute(text("select current_setting('max_connections')")).scalar_one())
-    open_ = connection.execute(text("select count(*) from pg_stat_activity")).scalar_one()
+    open_ = connection.execute(text(_OPEN)).scalar_one()
     workers = len(live_workers(connection))
     wanted = PER_WORKER * workers
     detail = f"{open_} of {most} are open"

@@ -74,6 +74,8 @@ def _holders(seen: Snapshot) -> Iterator[Finding]:
             f"It is {_session(holder)}{opened}. {holder.waiting} sessions of late wait for it"
             + (f", the longest for {age(holder.waits_s)}." if holder.waits_s else ".")
         )
+        if holder.behind:
+            text += f" They stand behind process {holder.behind}, which waits for it as well."
         cure, command = _cure(holder)
         yield Finding("bad", what, text + cure, "", command)
 

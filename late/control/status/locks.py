@@ -12,16 +12,21 @@ from sqlalchemy import Engine, text
 
 from late.control.status import old_transactions
 from late.control.status.old_transactions import Hidden, OldTransaction
+from late.observability import conflicts
 from late.schema.engine import reading, shown
 
 _HIDDEN = -1
 """Stands for a number of waiting sessions in the row with the numbers of hidden ones."""
+_LINKS = 5
+"""The most sessions that wait one for the other until the first of them is found."""
 
 # `pg_blocking_pids` takes locks of the server for a moment, so it is asked for those who wait only.
-# A session that waits for a row waits for its writer's transaction, which names no table.
+# A session that waits for a row waits for its writer's transaction, which names no table. Sessions
+# of handlers are known by the tag of their statements. Whoever they wait for may wait as well, as
+# an `alter table` does behind an open transaction: the one that waits for nobody is the cause.
 # `waitstart` came with PostgreSQL 14 and is never hidden, as `query_start` may be.
 _SESSIONS = text(f"""
-with waiting as (
+with recursive waiting as (
   select l.pid, c.relname,
          coalesce(extract(epoch from clock_timestamp() - coalesce(
              (to_jsonb(l) ->> 'waitstart')::timestamptz, a.query_start)), 0)::float8 as waits_s
@@ -29,24 +34,34 @@ with waiting as (
     join pg_stat_activity a on a.pid = l.pid
     left join pg_class c on c.oid = l.relation
    where not l.granted and a.datname = current_database()
-     and (c.relname like 'late\\_%' or a.application_name like 'late%')
+     and (c.relname like 'late\\_%' or a.application_name like 'late%'
+          or a.query like '{conflicts.MARK}%')
    limit 200
 ), pairs as (
-  select w.*, unnest(pg_blocking_pids(w.pid)) as holder from waiting w
+  select w.*, unnest(pg_blocking_pids(w.pid)) as first from waiting w
+), chain as (
+  select distinct first, first as holder, 0 as depth from pairs
+  union
+  select c.first, b.pid, c.depth + 1
+    from chain c, unnest(pg_blocking_pids(c.holder)) as b(pid) where c.depth < {_LINKS}
 )
-(select p.holder as pid, coalesce(a.application_name, '') as application,
+(select k.holder as pid, coalesce(a.application_name, '') as application,
         coalesce(a.usename, '') as "user",
         coalesce(a.state, '') as state,
         extract(epoch from clock_timestamp() - a.xact_start)::float8 as open_s,
-        max(p.relname) as table, count(distinct p.pid) as waiting, max(p.waits_s) as waits_s
-   from pairs p left join pg_stat_activity a on a.pid = p.holder
-  where p.holder not in (select pid from waiting)
-  group by p.holder, a.application_name, a.usename, a.state, a.xact_start
+        max(p.relname) as table, count(distinct p.pid) as waiting, max(p.waits_s) as waits_s,
+        min(k.first) filter (where k.depth > 0 and k.first not in (select pid from waiting))
+          as behind
+   from pairs p join chain k on k.first = p.first
+   left join pg_stat_activity a on a.pid = k.holder
+  where cardinality(pg_blocking_pids(k.holder)) = 0
+  group by k.holder, a.application_name, a.usename, a.state, a.xact_start
   order by waits_s desc limit 20)
 union all
-(select o.*, null, 0, 0 from ({old_transactions.OPEN}) o)
+(select o.*, null, 0, 0, null from ({old_transactions.OPEN}) o)
 union all
-(select h.sessions, '', '', '', h.writing, null, {_HIDDEN}, 0 from ({old_transactions.HIDDEN}) h)
+(select h.sessions, '', '', '', h.writing, null, {_HIDDEN}, 0, null
+   from ({old_transactions.HIDDEN}) h)
 """)
 
 
@@ -68,6 +83,8 @@ class LockHolder(msgspec.Struct, frozen=True):
     """The longest of these waits."""
     user: str = ""
     """The role of its session."""
+    behind: int | None = None
+    """A session that is no one of `late` and waits for it too, with those of `late` behind it."""
     database: str = ""
     """The address of the database, without a password."""
 

@@ -19,7 +19,7 @@ select pid, coalesce(application_name, '') as application, coalesce(usename, '')
   from pg_stat_activity
  where xact_start < clock_timestamp() - make_interval(secs => :old_s) and backend_xid is not null
    and pid <> pg_backend_pid() and datname = current_database()
-   and backend_type = 'client backend'
+   and backend_type = 'client backend' and wait_event_type is distinct from 'Lock'
  order by xact_start limit :most
 """
 HIDDEN = """
@@ -33,7 +33,9 @@ GRANT = "grant pg_read_all_stats to this login, as late roles sql does to late_o
 
 
 class OldTransaction(msgspec.Struct, frozen=True):
-    """A transaction that has written and has not ended for long."""
+    """A transaction that has written and has not ended for long.
+
+    One that waits for a lock is none: whoever has the lock must end (`locks`)."""
 
     pid: int
     """The process of the server."""
