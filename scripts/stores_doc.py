@@ -60,7 +60,7 @@ STORES = (
         "PostgreSQL",
         "late.store.postgres.store",
         "postgres",
-        "13 and newer; also behind PgBouncer in transaction mode",
+        "13 and newer, in UTF8; also behind PgBouncer in transaction mode",
         "`postgresql+psycopg://user@host/db`",
         "a whole snapshot; a read returns what this one sees and the last did not",
         "a task is handed out once its commit is flushed; after a fail-over as durable as the "

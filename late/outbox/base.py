@@ -14,7 +14,8 @@ from typing import Any, NamedTuple, Protocol, TypeAlias, TypeVar
 T = TypeVar("T")
 
 TABLES_MISSING = (
-    "the tables of late are missing in this database, or of another version: run `late migrate URL`"
+    "the tables of late are missing in the database of this connection, or of another version: run "
+    "`late migrate URL`; or they are in a schema that its search_path does not have (PostgreSQL)"
 )
 
 COMMIT_REFUSED = (

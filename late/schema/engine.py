@@ -33,6 +33,7 @@ from late.errors import (
 from late.model.backoff import Backoff
 from late.schema import held_files
 from late.schema.sqlstates import error_of
+from late.schema.version import check_encoding
 
 T = TypeVar("T")
 
@@ -132,6 +133,7 @@ def make_engine(url: str, *, create: bool = False, stale_s: float = 0.0) -> Engi
                 "connect_timeout": CONNECT_TIMEOUT_S,
                 "prepare_threshold": None,
                 "application_name": "late",
+                "client_encoding": "utf8",  # With SQL_ASCII psycopg would give bytes for texts.
             },
         )
         return _stale(engine, stale_s) if cockroach else engine
@@ -312,10 +314,11 @@ def _system_time(at_us: int | None, stale_s: float | None) -> str | None:
 
 
 def check_server(connection: Connection) -> None:
-    """Refuse a server that is too old for the schema.
+    """Refuse a server that is too old for the schema, or a database that does not take all texts.
 
     Raises:
-        StoreRefused: PostgreSQL below 13 (no `xid8`), SQLite below 3.35 (no RETURNING).
+        StoreRefused: PostgreSQL below 13 (no `xid8`), SQLite below 3.35 (no RETURNING); or a
+            database of PostgreSQL that is not UTF8.
     """
     name = connection.dialect.name
     if name.startswith("spanner"):
@@ -331,6 +334,9 @@ def check_server(connection: Connection) -> None:
     if tuple(version) < least:
         have, need = (".".join(map(str, numbers)) for numbers in (version, least))
         raise StoreRefused(f"{name} {have} is too old: late needs {need} or newer")
+    if name == "postgresql":
+        session: Any = connection.connection.driver_connection
+        check_encoding(session.info.parameter_status("server_encoding"))
 
 
 @contextmanager

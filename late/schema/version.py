@@ -1,4 +1,4 @@
-"""The schema version that this version of `late` needs, and the check at every opening.
+"""The schema version that this version of `late` needs, and the checks at every opening.
 
 A schema may be newer than the code. Then the schema says which code may still use it: the migration
 writes to `late_meta` the oldest schema whose code runs on the new one.
@@ -6,7 +6,7 @@ writes to `late_meta` the oldest schema whose code runs on the new one.
 
 from __future__ import annotations
 
-from late.errors import SchemaMismatch
+from late.errors import SchemaMismatch, StoreRefused
 
 SCHEMA_VERSION = "0019"
 """The number of the newest revision in `migrations/versions`. It has four digits, so that the order
@@ -52,3 +52,23 @@ def check(version: str | None, *, oldest: str | None = None, where: str = "this 
     raise SchemaMismatch(
         f"{where} has schema {version}, newer than the {SCHEMA_VERSION} of this late: upgrade late"
     )
+
+
+def check_encoding(encoding: str | None) -> None:
+    """Accept a database of PostgreSQL that takes every text.
+
+    In another one an error text, a name or a payload with a character that it does not have ends
+    the settlement of its shard: nothing of the shard is recorded any more, and its tasks run again
+    and again. SQL_ASCII takes all bytes, and checks none.
+
+    Args:
+        encoding: what the server says of it, `server_encoding`; None if a pooler does not tell.
+
+    Raises:
+        StoreRefused: it has another encoding.
+    """
+    if encoding not in (None, "UTF8"):
+        raise StoreRefused(
+            f"the database has the encoding {encoding}, and late needs UTF8: create database NAME"
+            " encoding 'UTF8' template template0, and move the data there with pg_dump"
+        )

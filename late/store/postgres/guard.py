@@ -83,11 +83,12 @@ async def state_of(connection: Connection) -> ServerState:
 
     Raises:
         SchemaMismatch: no schema, or one of another version.
-        StoreRefused: a server that is too old, or in recovery.
+        StoreRefused: a server that is too old, or in recovery; a database that is not UTF8.
     """
     server = connection.info.server_version
     if server < VERSION_MIN:
         raise StoreRefused(f"PostgreSQL {server // 10000} is too old: late needs 13 or newer")
+    version.check_encoding(connection.info.parameter_status("server_encoding"))
     try:
         cursor = await connection.execute(_STATE)
         row = await cursor.fetchone()
