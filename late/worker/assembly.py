@@ -20,6 +20,7 @@ from late.app.app import App
 from late.app.handlers import handlers_of
 from late.concurrency import Beats
 from late.dispatcher.dispatcher import Dispatcher
+from late.dispatcher.settler import Settler
 from late.handler.fingerprint import UNKNOWN
 from late.model import handlers
 from late.model.handlers import ROUTE
@@ -36,6 +37,7 @@ from late.store.base import Membership, NameEnds, WakeUps, WorkerInfo
 from late.tailer import placement
 from late.tailer.discovery import own_name
 from late.tailer.heartbeat import Exchange, Heartbeat
+from late.tailer.lease_keeper import LeaseKeeper
 from late.tailer.tailer import Tailer
 from late.worker.background import BackgroundJob, BackgroundService
 from late.worker.file_limit import raise_file_limit
@@ -51,6 +53,7 @@ if TYPE_CHECKING:
 COMMIT_US = 200_000
 """The time that a commit may take without making a retry late that its settlement writes."""
 SWITCH_S = 0.0005
+ASK_S = 0.2
 
 logger = logging.getLogger("late.worker")
 
@@ -253,6 +256,30 @@ async def until(event: asyncio.Event, work: Coroutine[Any, Any, None]) -> None:
     await asyncio.wait({working, ended})
     if not working.cancelled():
         working.result()  # a defect must not look like an end
+
+
+async def unless(is_over: Callable[[], bool], *work: Coroutine[Any, Any, object]) -> None:
+    """Do `work`, all at once, and give it up when `is_over`, which is asked now and then."""
+    working = asyncio.gather(*work)
+    try:
+        while not working.done() and not is_over():
+            await asyncio.wait({working}, timeout=ASK_S)
+    finally:
+        working.cancel()
+    with contextlib.suppress(asyncio.CancelledError):
+        await working
+
+
+def has_nothing(dispatchers: Dispatchers, scheduler: Scheduler, keeper: LeaseKeeper) -> bool:
+    """Tell whether a worker that stops has nothing left to hand over or to record: nothing runs,
+    and its leases have ended, because the database was away for so long."""
+    return not (dispatchers.running or scheduler.unrecorded or keeper.trusted)
+
+
+async def release(settler: Settler, keeper: LeaseKeeper) -> None:
+    """Record what there is, and give the leases up."""
+    await settler.flush()
+    await keeper.release_all()
 
 
 def unwrap_group(error: Exception) -> Exception:

@@ -130,6 +130,11 @@ class Dispatchers:
         self._offers.recall(shards)
 
     @property
+    def running(self) -> int:
+        """The number of attempts whose handlers or calls have not ended."""
+        return sum(each.running for each in self._all)
+
+    @property
     def overdue(self) -> set[tuple[str, ShardId]]:
         """Shards with an attempt whose handler runs on after its time-out."""
         return {shard for each in self._all for shard in each.stuck.unsettled}

@@ -444,13 +444,13 @@ class Worker:
         grace_s = 0.0 if self._stop_at_once.is_set() else left_s
         # What has not started goes back at once; what runs may finish, and is settled meanwhile.
         self._grace_s = grace_s + SETTLE_S
+        over = partial(assembly.has_nothing, self.dispatchers, self.scheduler, self.keeper)
         with contextlib.suppress(TimeoutError):
             async with asyncio.timeout(grace_s + 2 * SETTLE_S):
-                await asyncio.gather(self.dispatchers.stop(grace_s), self._hand_over_all())
+                await assembly.unless(over, self.dispatchers.stop(grace_s), self._hand_over_all())
         with contextlib.suppress(TimeoutError, LateError):
             async with asyncio.timeout(self.settings.lease_ttl_s):
-                await self.settler.flush()
-                await self.keeper.release_all()
+                await assembly.unless(over, assembly.release(self.settler, self.keeper))
         with contextlib.suppress(TimeoutError):
             async with asyncio.timeout(SETTLE_S):
                 await self.refusals.tell()

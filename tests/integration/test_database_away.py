@@ -10,6 +10,7 @@ from collections import Counter
 from collections.abc import AsyncIterator, Callable, Iterator
 from contextlib import asynccontextmanager
 from socket import create_server
+from types import SimpleNamespace
 from typing import Any
 from urllib.error import HTTPError
 from urllib.request import urlopen
@@ -25,6 +26,7 @@ from late.api.settings import ServeSettings
 from late.config import WorkerConfig
 from late.errors import StoreUnavailable
 from late.outbox import connect
+from late.worker import assembly
 from late.worker.worker import Worker
 from tests.integration.postgres_kit import PATIENCE_S, Producer, database
 from tests.support.leases import LONG_LEASES
@@ -126,6 +128,41 @@ async def test_a_worker_waits_for_its_database(url: str, told: list[str]) -> Non
         await until(lambda: answer(port_of_health, "/readyz")[0] == 200)
         await worker.stop()
     assert told.count("database_awaited") == 1, "it says so once"
+
+
+async def test_a_worker_with_nothing_to_record_stops_while_its_database_is_away(url: str) -> None:
+    there, port = elsewhere(url)
+    app, ran = late.App(there), []
+
+    @app.task
+    def note(n: int) -> None:
+        ran.append(n)
+
+    with connect(url) as tx:
+        note.enqueue(tx, 7)
+    worker = Worker(app, settings=WorkerConfig(grace_s=3_600.0, lease_ttl_s=2.0))
+    async with relay(url, port):
+        await worker.start()
+        await until(lambda: ran == [7])
+        await until(lambda: worker.scheduler.unrecorded == 0)
+    await until(lambda: not worker.trusted)
+    async with asyncio.timeout(PATIENCE_S):
+        await worker.stop()
+
+
+@pytest.mark.parametrize(
+    ("running", "unrecorded", "trusted", "over"),
+    [(0, 0, False, True), (1, 0, False, False), (0, 1, False, False), (0, 0, True, False)],
+)
+def test_what_runs_and_what_is_not_recorded_has_its_grace(
+    running: int, unrecorded: int, trusted: bool, over: bool
+) -> None:
+    parts: list[Any] = [
+        SimpleNamespace(running=running),
+        SimpleNamespace(unrecorded=unrecorded),
+        SimpleNamespace(trusted=trusted),
+    ]
+    assert assembly.has_nothing(*parts) is over
 
 
 async def test_interfaces_without_a_worker_wait_too(url: str, told: list[str]) -> None:
