@@ -36,6 +36,7 @@ from late.model.lanes import Lane
 from late.model.targets import Target, by_name
 from late.model.task import DEFAULT_GROUP, SHARDS_MAX, NewTask, Policy, Schedule, TaskId
 from late.model.workflow import Stage
+from late.outbox.adapters import sqlalchemy_savepoints
 from late.outbox.admission import Admission
 from late.outbox.base import AsyncTransaction, SyncTransaction
 from late.payload import codec as codecs
@@ -99,6 +100,8 @@ class App:
         if not isinstance(shards, int) or not 1 <= shards <= SHARDS_MAX:
             raise ConfigError(f"shards must be 1..{SHARDS_MAX}, got {validate.shown(shards)}")
         self.url = url
+        if scheme == "sqlite":
+            sqlalchemy_savepoints.watch()
         self.shards = shards
         self.group = configured(group, "group")
         self.codec = codecs.resolve(codec)

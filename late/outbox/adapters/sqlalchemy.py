@@ -15,6 +15,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any, cast
 
 from late.errors import InvalidTask
+from late.outbox.adapters import sqlalchemy_savepoints
 from late.outbox.adapters.sqlite import autocommits
 from late.outbox.base import Answer, Statement
 from late.outbox.statements import ASYNCPG, COCKROACH, GOOGLE, PSYCOPG, PSYCOPG2, SQLITE, Dialect
@@ -36,6 +37,8 @@ DIALECTS: dict[tuple[str, str], Dialect] = {
     ("spanner+spanner", "spanner"): GOOGLE,
 }
 
+
+sqlalchemy_savepoints.watch()
 
 _IDLE = 0
 """libpq's status of a connection without an open transaction, in psycopg and psycopg2."""
@@ -138,9 +141,13 @@ def _autocommits(tx: Connection) -> bool:
     The driver is asked and not SQLAlchemy: a connection in autocommit mode is in a transaction
     after the caller, or an event handler (SQLAlchemy's recipe for savepoints on SQLite), has
     executed BEGIN.
+
+    Raises:
+        InvalidTask: it is in a savepoint that SQLite takes for the whole transaction.
     """
     driver: Any = tx.connection.driver_connection
     if tx.dialect.name == "sqlite":
+        sqlalchemy_savepoints.check(tx)
         return autocommits(driver)
     if not cast(Any, tx.connection.dbapi_connection).autocommit:
         return False
