@@ -140,6 +140,36 @@ async def test_no_effect_of_a_task_reaches_the_file_that_took_the_place(url: str
     assert counted(Path(f"{path}.old"), "late_dead") == 0
 
 
+async def test_a_worker_stops_when_a_backup_is_restored_into_its_file(
+    url: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    """As `.restore` of sqlite3 does: the file stays the same one, and its log goes back."""
+    path, copy = path_of(url), path_of(url).with_name("copy.db")
+    ran: list[str] = []
+    app, enqueue = await both_tasks(url, ran)
+    worker = Worker(app, settings=late.config.WorkerConfig(grace_s=5.0))
+    await worker.start()
+    await until(lambda: worker.trusted)
+    with closing(sqlite3.connect(path)) as source, closing(sqlite3.connect(copy)) as target:
+        source.backup(target)
+    enqueue()
+    await until(lambda: sorted(ran) == ["once", "shared"] and worker.scheduler.unrecorded == 0)
+    told = worker.heartbeat.trusted_until
+    await until(lambda: worker.heartbeat.trusted_until > told)
+    with caplog.at_level(logging.ERROR, "late.worker"):
+        with closing(sqlite3.connect(copy)) as source, closing(sqlite3.connect(path)) as target:
+            source.backup(target)
+        assert await asyncio.wait_for(worker.wait(), 30) == 1
+    assert "an earlier state was restored into the file" in caplog.text
+    # The next worker runs what comes then.
+    again = Worker(app, settings=late.config.WorkerConfig(grace_s=5.0))
+    await again.start()
+    with sqlite3.connect(path) as producer:
+        app.tasks["once"].enqueue(producer)
+    await until(lambda: len(ran) == 3)
+    await again.stop()
+
+
 async def test_connections_are_refused_before_they_write(url: str) -> None:
     store = SqliteStore(url)
     await store.open()

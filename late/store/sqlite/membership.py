@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 import sqlite3
 
+from late.errors import DatabaseReplaced
 from late.store.base import Membership, WorkerInfo
 from late.store.common.fleet import ends_text, groups_text, membership_of
 from late.store.common.followed import SETTINGS
@@ -12,10 +13,29 @@ from late.store.common.groups import ACTIVE
 from late.store.sqlite import statements as sql
 from late.store.sqlite.write_lock import clock, transaction
 
+WENT_BACK = (
+    "an earlier state was restored into the file of the database while this process had it open:"
+    " stop every process that uses it, and start again"
+)
 
-def heartbeat(connection: sqlite3.Connection, worker: WorkerInfo, ttl_s: float) -> Membership:
-    """Write the heartbeat and read the fleet in one transaction, by one reading of the clock."""
+
+def heartbeat(
+    connection: sqlite3.Connection, worker: WorkerInfo, ttl_s: float, last_us: int | None = None
+) -> Membership:
+    """Write the heartbeat and read the fleet in one transaction, by one reading of the clock.
+
+    Args:
+        last_us: the end that the last heartbeat has written; None if that is not known.
+
+    Raises:
+        DatabaseReplaced: the row has an older one. Nobody else writes it, so somebody has restored
+            a backup into the open file. Without this the worker would wait for new tasks beyond a
+            position that the log does not reach for long.
+    """
     with transaction(connection, durable=False):
+        found = connection.execute(sql.BEAT, (worker.worker_id,)).fetchone()
+        if last_us is not None and found is not None and found[0] < last_us:
+            raise DatabaseReplaced(WENT_BACK)
         now_us = clock(connection)
         if ttl_s > 0:
             row = (

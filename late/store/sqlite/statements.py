@@ -207,6 +207,7 @@ HEARTBEAT = (
     " consumer_groups = excluded.consumer_groups, capacity = excluded.capacity,"
     " version = excluded.version, ends = excluded.ends"
 )
+BEAT = "select expires_at_us from late_worker where worker_id = ?"
 DECLARE = "update late_worker set handlers = ? where worker_id = ?"
 LEAVE = "delete from late_worker where worker_id = ?"
 WORKERS = (

@@ -77,6 +77,8 @@ class SqliteStore:
         self._compactor = Compactor()
         self._outlines: journal.Outlines = {}  # the thread's
         self._held: held_files.FileId | None = None
+        self._beats: dict[str, int] = {}
+        """The end that each worker's last heartbeat has written; the thread's."""
 
     async def open(self) -> None:
         """Connect and run the guards. Calling it twice is fine.
@@ -225,12 +227,18 @@ class SqliteStore:
         """Record that the worker lives for `ttl_s` from now; 0 means that it leaves.
 
         Raises:
-            DatabaseReplaced: the path leads to another file than the one that is open, or to none.
+            DatabaseReplaced: the path leads to another file than the one that is open, or to none;
+                or an earlier state was restored into it.
         """
 
         def heartbeat(connection: sqlite3.Connection) -> Membership:
             held_files.check(self._path)
-            return membership.heartbeat(connection, worker, ttl_s)
+            # If this one fails, nobody knows whether it was written.
+            last_us = self._beats.pop(worker.worker_id, None)
+            found = membership.heartbeat(connection, worker, ttl_s, last_us)
+            if ttl_s > 0:
+                self._beats[worker.worker_id] = found.now_us + round(ttl_s * 1_000_000)
+            return found
 
         return await self._on_connection(heartbeat)
 
