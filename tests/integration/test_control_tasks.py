@@ -24,7 +24,7 @@ from late.schema.tables import history, timer
 from late.store import open_store
 from late.store.base import cursor_within
 from tests.conformance.kit import dead, open_of, own, parked, read_all, task
-from tests.integration.control_kit import add_worker, insert, rows, transaction
+from tests.integration.control_kit import add_worker, execute, insert, rows, transaction
 
 SECOND = 1_000_000
 SHARDS = (0, 1, 5)
@@ -131,6 +131,21 @@ async def test_what_has_not_begun_says_that_its_queue_or_its_group_is_paused(
         control.groups.pause("default")
         assert reasons("open") == {("n0", None), ("n1", paused)}
         assert reasons("logged") == {("n5", paused), ("n6", "group paused"), ("n7", paused)}
+
+
+async def test_tasks_that_were_made_before_the_clock_went_back_are_listed(
+    url: str, scene: dict[int, list[Record]]
+) -> None:
+    ahead = 4 * 10**15
+    execute(url, f"update late_timer set created_at_us = {ahead}")
+    execute(url, f"update late_dead set created_at_us = {ahead}")
+    with Control(url) as control:
+        assert {each.name for each in every(control, "parked")} == {"n2", "n3"}
+        assert {each.name for each in every(control, "dead")} == {"n4"}
+        # Doctor tells of them when all workers have been started anew.
+        [times] = [each for each in control.doctor() if each.name == "times"]
+        assert times.result == "warning"
+        assert "the database's clock went back" in times.detail
 
 
 async def test_a_filter_takes_those_that_match_and_no_others(

@@ -35,7 +35,7 @@ from late.control.views import Check
 from late.errors import LateError, StoreError
 from late.schema.engine import reading, shown
 from late.schema.migrate import check_schema
-from late.schema.tables import dead, lease, settlement, timer, worker
+from late.schema.tables import dead, lease, schedule, settlement, timer, worker
 from late.schema.version import SCHEMA_VERSION
 
 CLOCK_OFFSET_S = 1.0
@@ -245,8 +245,11 @@ def _times(connection: Connection) -> Iterator[Check]:
     now = now_us(connection)
     times = [last.settled_at_us for last in journals(connection).values()]
     # Journals go on by the new clock. What is written once still tells of the old one.
-    for column in (worker.c.started_at_us, lease.c.taken_at_us):
+    for column in (worker.c.started_at_us, lease.c.taken_at_us, schedule.c.updated_at_us):
         times += connection.execute(select(func.max(column))).scalars()
+    # A restart of all workers leaves only what waits to tell of it.
+    some = select(timer.c.created_at_us).limit(JOURNAL_ROWS).subquery()
+    times += connection.execute(select(func.max(some.c.created_at_us))).scalars()
     ahead_s = (max(time or 0 for time in times) - now) / 1_000_000
     if ahead_s <= CLOCK_OFFSET_S:
         yield Check("times", "ok", "nothing was recorded later than now")

@@ -172,7 +172,7 @@ def _merged(
         for task in found
         if (reached is None or task.key <= reached)
         and which.takes(task, reads, fair_keys)
-        and now - (task.created_at_us or 0) >= which.older_us
+        and _age_us(task, now) >= which.older_us
         and (state == "parked" or _within(which, task.created_at_us))
     )
     # One more than the limit tells whether there is a next page.
@@ -187,6 +187,11 @@ def _within(which: TaskFilter, at_us: int | None) -> bool:
     """Tell whether a time is one that is asked for."""
     since, until = which.since_us, which.until_us
     return at_us is None or ((since is None or at_us >= since) and (until is None or at_us < until))
+
+
+def _age_us(task: ListedTask, now: int) -> int:
+    """Return the age. One that was made before the clock went back is new, and not left out."""
+    return max(0, now - (task.created_at_us or 0))
 
 
 def _page(
@@ -240,7 +245,7 @@ def _dead(
     tasks = tuple(
         task
         for task in map(_of_letter, found.letters)
-        if which.matches(task, fair_keys) and now - (task.created_at_us or 0) >= which.older_us
+        if which.matches(task, fair_keys) and _age_us(task, now) >= which.older_us
     )
     sifted = any((which.queue, which.name, which.reason))
     looked = dead_page.LOOKED if sifted and found.before_us is not None else len(found.letters)
