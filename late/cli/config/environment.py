@@ -39,6 +39,8 @@ _OWN = frozenset({"LATE_HEALTH_FD", "LATE_PARENT_FD", "LATE_PROCESS"})
 _OF_KUBERNETES = re.compile(
     r"\w+_(SERVICE_HOST|SERVICE_PORT(_\w+)?|PORT_\d+_(TCP|UDP)(_\w+)?)=.*|\w+_PORT=\w+://.*"
 )
+_OF_TESTS = "LATE_TEST_"
+"""The variables of our own tests, whose processes run commands."""
 _NEAR = 0.8
 """The least likeness of two names. `LATE_LEASE_TTL` and `LATE_LEASE_TTL_S` have 0.93."""
 
@@ -54,7 +56,7 @@ def known() -> frozenset[str]:
 def misspelt(environ: Mapping[str, str]) -> Iterator[str]:
     """Yield a line for each variable that is none of `late`, and resembles one."""
     for name in sorted(environ):
-        if not name.startswith("LATE_") or name in known():
+        if not name.startswith("LATE_") or name in known() or name.startswith(_OF_TESTS):
             continue
         if _OF_KUBERNETES.fullmatch(f"{name}={environ[name]}"):
             continue
