@@ -132,6 +132,8 @@ class StoreError(LateError):
 
     transient = False
     """True if the same call may succeed later, unchanged."""
+    answered = False
+    """True if it is the database's own answer, and not the want of one."""
 
 
 class StoreUnavailable(StoreError):

@@ -20,6 +20,7 @@ Repeating is safe because a settlement is idempotent by its id.
 from __future__ import annotations
 
 import asyncio
+import math
 import random
 import time
 from collections import deque
@@ -42,6 +43,8 @@ SLOW_COMMIT_S = 0.100
 SLOW_DELAY_S = 0.050
 BACKOFF_S = (0.05, 5.0)
 """First and longest bound of the full-jitter wait after a transient error."""
+REFUSED_S = 60.0
+"""So long the last error of the database counts. The pauses between two tries are shorter."""
 _LATENCIES = 16
 
 Shard = tuple[str, ShardId]
@@ -107,11 +110,21 @@ class Settler:
         self._latencies_s: deque[float] = deque(maxlen=_LATENCIES)
         self._median_s = 0.0
         self._began_s: float | None = None
+        self._refusal = ""
+        """The database's last answer, if that was an error which may pass."""
+        self._refused_s = -math.inf
 
     @property
     def writing_s(self) -> float:
         """The age of the settlement that the store has not answered yet; 0 if there is none."""
         return 0.0 if self._began_s is None else max(0.0, self._monotonic() - self._began_s)
+
+    @property
+    def refusal(self) -> str:
+        """The error with which the database has answered the settlement that is under way, such as
+        a full disk; empty if it has not lately. It may be read in any thread."""
+        lately = self._monotonic() - self._refused_s < REFUSED_S
+        return self._refusal if lately else ""
 
     def commit_s(self) -> float:
         """Return the time that a settlement takes: the median of late, or more if one has no
@@ -291,9 +304,11 @@ class Settler:
                     self._median_s = median(self._latencies_s)
                     return results
         finally:
-            self._began_s = None
+            self._began_s, self._refused_s = None, -math.inf
 
     async def _wait_after(self, error: StoreError) -> None:
+        if error.answered:
+            self._refusal, self._refused_s = clean(str(error)), self._monotonic()
         wait_s = self._backoff.next_s()
         self._emitter.emit(
             events.STORE_ERROR,

@@ -249,6 +249,8 @@ class WorkerReport(msgspec.Struct, frozen=True, omit_defaults=True):
     """Why nothing tells it of commits while it sleeps, where something could."""
     settling_since_us: int | None = None
     """The time since when a settlement is under way and unanswered; None if none is."""
+    settling_error: str = ""
+    """The error with which the database has answered it so far, such as a full disk."""
 
     @property
     def matters(self) -> bool:

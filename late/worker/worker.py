@@ -303,7 +303,7 @@ class Worker:
         self.stall_monitor = StallMonitor(
             settings.stall_s,
             self._duties,
-            reachable=lambda: self.heartbeat.reachable,
+            reachable=lambda: self.heartbeat.reachable and not self.settler.refusal,
             on_change=self._stalled,
             wait=lambda most_s: self.heartbeat.beats.within(most_s),
         )

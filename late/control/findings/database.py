@@ -15,6 +15,8 @@ from late.control.status.snapshot import Snapshot
 WAITS_S = 3.0
 """Locks are waited for all the time, and for moments."""
 UNANSWERED_S = 5.0
+DISK_FULL = ("53100", "SQLITE_FULL")
+"""What is in an error of PostgreSQL or SQLite then."""
 
 
 def find(seen: Snapshot) -> Iterator[Finding]:
@@ -112,9 +114,16 @@ def _unanswered(seen: Snapshot) -> Iterator[Finding]:
         return
     unrecorded = sum(told.unrecorded for _, told in long)
     oldest_s, first = long[0]
-    text = (
-        f"{first.address} waits for {age(oldest_s)} for the answer. {unrecorded} ends of tasks are "
-        "not recorded: the death of a worker repeats its part of them, so do not restart it."
-    )
+    refused = [told for _, told in long if told.settling_error]
+    text = f"{first.address} waits for {age(oldest_s)} for the answer."
     what = f"Settlements of {len(long)} workers are not answered"
+    if refused:
+        what = f"The database refuses the settlements of {len(refused)} workers"
+        text = f"{refused[0].address}, for {age(oldest_s)}: {refused[0].settling_error}."
+    text += (
+        f" {unrecorded} ends of tasks are not recorded: the death of a worker repeats its part of "
+        "them, so do not restart it."
+    )
+    if any(code in told.settling_error for told in refused for code in DISK_FULL):
+        text += " What helps: free space on the disk of the database; they are then recorded."
     yield Finding("bad", what, text, "workers", "late doctor", before(seen.status.now_us, oldest_s))

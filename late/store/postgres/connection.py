@@ -67,7 +67,9 @@ def translate(error: BaseException, name: str = "PostgreSQL") -> StoreError:
     state = getattr(error, "sqlstate", None) or ""
     if state:
         kind = error_of(state)
-        return kind(f"{name}: {message} ({state}){_ADVICE.get(kind, '')}")
+        answer = kind(f"{name}: {message} ({state}){_ADVICE.get(kind, '')}")
+        answer.answered = True
+        return answer
     if isinstance(error, TimeoutError):
         return StoreUnavailable(f"{name} did not answer within {CALL_TIMEOUT_S:g} s")
     # Without a SQLSTATE there was no answer: the server was not reached, or the connection broke.

@@ -46,7 +46,9 @@ def translate(error: Exception) -> StoreError:
     name = getattr(error, "sqlite_errorname", code)
     if code == sqlite3.SQLITE_ERROR and text.startswith(("no such table", "no such column")):
         return SchemaMismatch(f"{text}: run `late migrate URL`")
-    return BY_CODE.get(code & 0xFF, StoreError)(f"sqlite: {text} ({name})")
+    answer = BY_CODE.get(code & 0xFF, StoreError)(f"sqlite: {text} ({name})")
+    answer.answered = True
+    return answer
 
 
 @contextmanager

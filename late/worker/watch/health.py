@@ -7,7 +7,8 @@
 | `/metrics` | always: what is counted, as Prometheus reads it | |
 
 A worker without shards is live and ready: there may be nothing for it to own. When the database is
-away it is not ready but live: a restart would not help.
+away it is not ready but live: a restart would not help. One whose settlements the database refuses
+for now, as on a full disk, is both: a restart would repeat what is not recorded.
 
 The answer is a JSON object, except for `/metrics`. Only the first line of a request is read; the
 answer holds no secret; by default only this machine may ask.

@@ -13,7 +13,9 @@ A **duty** is work that must make progress while there is any of it to do:
 A worker **stalls** when one duty has been owed for `stall_s` on end and nothing of it was done. A
 task that waits for its time, for its ordering key, or for a long task that is within its time-out is
 not owed. While the worker is not trusted, only an answer is owed: it may not start tasks then, and
-a database that cannot be reached is no stall of the worker.
+a database that cannot be reached is no stall of the worker. Nor is one that answers settlements with
+an error that may pass, such as a full disk: a worker that were ended for that, or gave its shards up,
+would only repeat what it has run.
 
 The stall ends when the duty is seen to be done again; or, when it is no longer owed because the
 shards have gone to peers, after another `stall_s`: what was wrong may be wrong everywhere (a table

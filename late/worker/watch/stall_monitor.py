@@ -31,7 +31,8 @@ class StallMonitor:
     Args:
         stall_s: for how long a duty may be left undone.
         duties: what the worker owes and has done; called in its loop.
-        reachable: whether the database answers; called in the monitor's thread.
+        reachable: whether the database answers, and takes what is to be recorded; called in the
+            monitor's thread.
         on_change: told which duties are left undone, whenever that changes; in the same thread.
         wait: waits for so many seconds or less, in the monitor's loop.
     """
