@@ -225,7 +225,7 @@ def open_sqlite(
     path = path_of(_plain(url))
     if not path.exists():
         held_files.check(path)
-        raise SchemaMismatch(f"there is no database at {url}: run `late migrate {url}`")
+        raise SchemaMismatch(held_files.missing(path))
     where = f"file:{quote(str(path.absolute()))}?mode=rw&cache=private"
     connection = sqlite3.connect(
         where,

@@ -172,7 +172,7 @@ def _sqlite_engine(parsed: URL, *, create: bool) -> Engine:
 
     def connect() -> sqlite3.Connection:
         if not memory and not create and not Path(path).exists():
-            raise StoreUnavailable(f"no database file {path}: run `late migrate URL` to make it")
+            raise StoreUnavailable(held_files.missing(path))
         if not memory and create:
             _make_private(path)
         # `_begin` below opens transactions: the module's own handling commits before DDL.
@@ -402,6 +402,8 @@ def _translate_sqlite(original: sqlite3.Error, message: str) -> StoreError:
         return SchemaMismatch(f"the schema of late is missing or damaged ({message})")
     if code in (sqlite3.SQLITE_CANTOPEN, sqlite3.SQLITE_IOERR, sqlite3.SQLITE_FULL):
         return StoreUnavailable(message)
-    if code in (sqlite3.SQLITE_NOTADB, sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_READONLY):
+    if code == sqlite3.SQLITE_READONLY:
+        return StoreRefused(message + held_files.READ_ONLY)
+    if code in (sqlite3.SQLITE_NOTADB, sqlite3.SQLITE_CORRUPT):
         return StoreRefused(message)
     return StoreError(message)

@@ -76,6 +76,24 @@ def inherit(files: dict[str, FileId]) -> None:
         held.update({name: (file, 1) for name, file in files.items()})
 
 
+READ_ONLY = (
+    "; this process may not write the file, or its folder, where SQLite keeps the -wal and -shm"
+    " beside it: see whose they are (ls -l), and chown them to its user"
+)
+"""What helps against SQLITE_READONLY, as after a restore by another user."""
+
+
+def missing(path: str | Path) -> str:
+    """Say that there is no such file, and where it was looked for."""
+    if os.path.isabs(path):
+        return f"no database file {path}: run `late migrate sqlite:///{path}` to make it"
+    return (
+        f"no database file {os.path.abspath(path)}: the URL sqlite:///{path} is relative to the"
+        f" folder of the process. Start in the folder of the file, or give its whole path"
+        f" (sqlite:////...); `late migrate sqlite:///{path}` makes a new one here"
+    )
+
+
 def check(path: str | Path) -> None:
     """Refuse a path that leads to another file than the held one, or to none.
 

@@ -59,8 +59,12 @@ logger = logging.getLogger("late.worker")
 
 
 def identity(worker: str, url: str) -> dict[str, str]:
-    """Return what a worker says of itself at its start."""
-    return {"worker": worker, "version": config.package_version(), "database": shown(url)}
+    """Return what a worker says of itself at its start. The path of a file is whole: a relative one
+    means another file in another folder."""
+    database, scheme = shown(url), "sqlite:///"
+    if database.startswith(scheme):
+        database = scheme + os.path.abspath(database.removeprefix(scheme))
+    return {"worker": worker, "version": config.package_version(), "database": database}
 
 
 def freeze_gc() -> None:

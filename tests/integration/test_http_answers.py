@@ -45,7 +45,7 @@ async def test_an_outcome_may_be_packed_or_have_a_mark(body: bytes, encoding: st
         b'{"outcome":"fail","reason":"a\\ud800b"}',
         '{"outcome":"fail","reason":"für"}'.encode("latin1"),
         b'{"outcome":"retry","after_s":NaN}',
-        b'{"outcome":"fail","more":' + b"[" * 5_000 + b"]" * 5_000 + b"}",
+        b'{"outcome":"fail","more":' + b"[" * 100_000 + b"]" * 100_000 + b"}",
         b'{"outcome":"fail","reason":"' + b"x" * responses.ANSWER_BYTES_MAX + b'"}',
     ],
     ids=["cut", "surrogate", "latin1", "nan", "deep", "long"],
@@ -70,7 +70,7 @@ async def test_an_answer_in_an_unknown_packing_is_a_failed_attempt() -> None:
     "body",
     [b'{"result": NaN}', b'{"result": "a\\ud800b"}',
      b'{"result": "' + b"x" * responses.ANSWER_BYTES_MAX + b'"}',
-     b'{"result": ' + b"[" * 5_000 + b"]" * 5_000 + b"}"],
+     b'{"result": ' + b"[" * 100_000 + b"]" * 100_000 + b"}"],
     ids=["nan", "surrogate", "long", "deep"],
 )  # fmt: skip
 async def test_a_result_that_cannot_be_read_is_refused_where_it_is_kept(body: bytes) -> None:

@@ -13,6 +13,7 @@ from late.errors import (
     StoreUnavailable,
     TransactionAborted,
 )
+from late.schema.held_files import READ_ONLY
 
 BY_CODE: dict[int, type[StoreError]] = {
     # Another connection holds the lock: our transaction was rolled back, a repeat may succeed.
@@ -46,7 +47,8 @@ def translate(error: Exception) -> StoreError:
     name = getattr(error, "sqlite_errorname", code)
     if code == sqlite3.SQLITE_ERROR and text.startswith(("no such table", "no such column")):
         return SchemaMismatch(f"{text}: run `late migrate URL`")
-    answer = BY_CODE.get(code & 0xFF, StoreError)(f"sqlite: {text} ({name})")
+    advice = READ_ONLY if code & 0xFF == sqlite3.SQLITE_READONLY else ""
+    answer = BY_CODE.get(code & 0xFF, StoreError)(f"sqlite: {text} ({name}){advice}")
     answer.answered = True
     return answer
 

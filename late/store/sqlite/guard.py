@@ -84,7 +84,7 @@ def connect(path: Path, url: str) -> sqlite3.Connection:
     if not path.exists():
         held_files.check(path)
         # Never create it: an empty file would only move the mistake to a later message.
-        raise SchemaMismatch(f"there is no database at {url}: run `late migrate {url}`")
+        raise SchemaMismatch(held_files.missing(path))
     connection = sqlite3.connect(
         address(path, "rw"),
         uri=True,
