@@ -25,6 +25,7 @@ from sqlalchemy import Connection, Engine, inspect, text
 
 from late.errors import (
     ConfigError,
+    Conflict,
     SchemaMismatch,
     StoreError,
     StoreRefused,
@@ -139,6 +140,7 @@ def downgrade(url: str, to: str) -> list[str]:
         ConfigError: the URL is wrong, there is no such revision, the database has not come to it,
             or one of those after it has no way back, because what it holds would be lost.
         StoreRefused: workers are running.
+        Conflict: something in the database would be lost, such as a workflow that has not ended.
         SchemaMismatch: the database has no schema, or one that is newer than this version.
         StoreUnavailable, StoreError: from the database.
     """
@@ -163,7 +165,10 @@ def downgrade(url: str, to: str) -> list[str]:
                 _refuse_workers(connection)
                 config = _config()
                 config.attributes["connection"] = connection
-                command.downgrade(config, to)
+                try:
+                    command.downgrade(config, to)
+                except RuntimeError as refused:  # A revision that would lose something says so.
+                    raise Conflict(f"{shown(url)}: {refused}") from refused
             return undone
     finally:
         engine.dispose()

@@ -262,3 +262,12 @@ def test_a_long_transaction_and_unsafe_settings_are_seen(
     with reading(engine) as connection:
         assert misconfigured._connections(connection).result == "warning"
     engine.dispose()
+
+
+def test_a_database_that_is_read_only_by_default_is_seen(url: str) -> None:
+    if not url.startswith("postgresql"):
+        return
+    only = f"{url}{'&' if '?' in url else '?'}options=-c%20default_transaction_read_only%3Don"
+    check = found(only)["settings"]
+    assert check.result == "warning"
+    assert "default_transaction_read_only=on: nothing can be enqueued or recorded" in check.detail

@@ -17,6 +17,7 @@ from late.api.pull import deliveries
 from late.api.pull.deliveries import Local, TakeRequest
 from late.control import Control
 from late.dispatcher import subject_keys as fetching
+from late.errors import Conflict
 from late.handler.classify import GIVEN_BACK
 from late.model.task import Attempt
 from late.outbox import connect
@@ -176,7 +177,7 @@ def test_the_way_back_is_closed_while_there_are_keys(urls: Any) -> None:
     app, _ = owned_app(url)
     with connect(url) as tx:
         app.tasks["mail"].options(subject="ada").enqueue(tx, 1)
-    with pytest.raises(Exception, match="late_subject_key has keys"):
+    with pytest.raises(Conflict, match="late_subject_key has keys"):
         migrate.downgrade(url, "0014")
     assert migrate.current(url) == SCHEMA_VERSION
     with Control(url) as control:

@@ -383,18 +383,6 @@ def test_who_holds_a_lock_is_named_and_what_a_death_would_repeat() -> None:
     assert findings(msgspec.structs.replace(seen(), holders=(short,))) == []
 
 
-def test_a_database_that_refuses_settlements_is_named_with_its_error() -> None:
-    full = "PostgreSQL: could not extend file: No space left on device (53100)"
-    waits = reported(settling_since_us=NOW_US - 40_000_000, unrecorded=12, settling_error=full)
-    [found] = findings(msgspec.structs.replace(seen(), reports=(waits,)))
-    assert found.what == "The database refuses the settlements of 1 workers"
-    assert found.detail == (
-        f"host:1, for 40 s: {full}. 12 ends of tasks are not recorded: the death of a worker "
-        "repeats its part of them, so do not restart it. What helps: free space on the disk of the "
-        "database; they are then recorded."
-    )
-
-
 def test_what_could_not_be_read_is_not_taken_for_nothing() -> None:
     look = msgspec.structs.replace(seen(workers=()), partial=True, reports=(stalled(),))
     found = [each.what for each in findings(look)]

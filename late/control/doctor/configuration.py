@@ -252,6 +252,10 @@ _SETTINGS = {
     "fsync": ("on", "a crash of the machine may lose or break the database"),
     "full_page_writes": ("on", "a crash of the machine may break the database"),
     "autovacuum": ("on", "tables only grow"),
+    "default_transaction_read_only": (
+        "off",
+        "nothing can be enqueued or recorded, and no worker can say that it lives",
+    ),
     "synchronous_commit": (
         "on local remote_write remote_apply",
         "a crash may lose tasks whose enqueue was answered",

@@ -102,7 +102,10 @@ def find(seen: Snapshot) -> Iterator[Finding]:
     still = standing(seen)
     if not still and not seen.status.workers and not unheard(seen):
         quiet = [each for each in seen.reports if each.report.stalled]
-        text = "Nothing runs until one starts."
+        text = (
+            "Nothing runs until one starts. Processes that run and are not listed do not reach the"
+            " database, or may not write to it: their logs say which, and late doctor looks."
+        )
         if quiet:
             text += (
                 f" {quiet[0].report.address} stood still when it was last heard of,"
