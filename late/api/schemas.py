@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime
 from typing import Annotated, Any, Literal, TypeVar
 
@@ -13,10 +13,14 @@ from msgspec import Meta
 
 from late.api import limits
 from late.api.errors import BadRequest
+from late.dispatcher.push import responses
+from late.errors import ConfigError, DecodeError
+from late.handler import counts
 from late.handler.classify import Verdict, clean
 from late.model import validation as validate
 from late.model.ids import made_at_us
 from late.model.task import OnConflict
+from late.payload import values as payloads
 
 T = TypeVar("T")
 
@@ -181,6 +185,24 @@ def _object_of(pairs: list[tuple[str, Any]]) -> None:
 
 # The other decoder keeps the last of them. Numbers are of no interest here.
 _refuse_twins = json.JSONDecoder(object_pairs_hook=_object_of, parse_int=float).raw_decode
+
+
+def done(result: bytes, numbers: Mapping[str, int]) -> Verdict:
+    """Make the verdict of "done" from a consumer's answer.
+
+    What could not be recorded is refused while the receipt is good: an answer that was accepted and
+    then refused would be a task that is done twice, or a dead letter that nobody expects.
+
+    Raises:
+        BadRequest: a result that is no JSON or too large; a wrong name or number of counts.
+    """
+    try:
+        counts.check_form(numbers)
+        if result:
+            payloads.given_result(result)
+    except (ConfigError, DecodeError) as error:
+        raise BadRequest(str(error)) from None
+    return responses.done(result, numbers)
 
 
 def verdict(outcome: OutcomeWord, after_s: float | None, reason: str | None) -> Verdict:

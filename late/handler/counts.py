@@ -32,17 +32,36 @@ def check(task: str, name: str, number: int) -> None:
     """
     names = _known.setdefault(task, set())
     if name not in names:
-        if not isinstance(name, str) or not _NAME.match(name):
-            raise ConfigError(
-                f"{task}: ctx.count({name!r:.64}): a name has a letter, then up to 25 letters,"
-                " digits, '_' or '-'"
-            )
+        _check_name(task, name)
         if len(names) >= NAMES_MAX:
             raise ConfigError(
                 f"{task}: ctx.count({name!r}): a task counts at most {NAMES_MAX} names, and has"
                 f" {', '.join(sorted(names)[:3])} and others; an id is no name"
             )
         names.add(name)
+    _check_number(task, name, number)
+
+
+def check_form(numbers: Mapping[str, int]) -> None:
+    """Refuse wrong names and wrong numbers of an answer, whatever else its task has counted.
+
+    Raises:
+        ConfigError: see `check`.
+    """
+    for name, number in numbers.items():
+        _check_name("counts", name)
+        _check_number("counts", name, number)
+
+
+def _check_name(task: str, name: str) -> None:
+    if not isinstance(name, str) or not _NAME.match(name):
+        raise ConfigError(
+            f"{task}: ctx.count({name!r:.64}): a name has a letter, then up to 25 letters,"
+            " digits, '_' or '-'"
+        )
+
+
+def _check_number(task: str, name: str, number: int) -> None:
     if type(number) is not int or not 0 <= number <= NUMBER_MAX:
         raise ConfigError(
             f"{task}: ctx.count({name!r}, {number!r:.64}): expected a whole number from 0 to"

@@ -121,7 +121,8 @@ async def test_a_task_is_received_and_acknowledged(tmp_path: Path) -> None:
     [
         (b'{"total":1.50}', 204, "done", b'{"total":1.50}'),
         (b"null", 204, "done", b"null"),
-        (b'"%b"' % (b"x" * 300_000), 204, "dead", None),
+        (b'"%b"' % (b"x" * 300_000), 400, None, None),
+        (b"1e400", 400, None, None),
         (b"[" * 100_000, 400, None, None),
     ],
 )
@@ -143,6 +144,24 @@ async def test_a_result_comes_with_the_acknowledgement(
         kept, unkept = await it.rig.ended(2)
         assert (kept.kind, kept.result) == (kind, result)
         assert (unkept.kind, unkept.result) == ("done", None)
+
+
+@pytest.mark.parametrize(
+    "counts", ['{"a":-1}', '{"a":1000000000001}', '{"bad name":1}', '{"":1}', '{"a":"1"}']
+)
+async def test_counts_that_cannot_be_added_up_are_refused_while_the_receipt_is_good(
+    tmp_path: Path, counts: str
+) -> None:
+    """An answer that was accepted and then refused would be work that is done twice."""
+    async with served(tmp_path) as it:
+        task = await pulled(it)
+        body = f'{{"receipt":"{task["receipt"]}","counts":{counts}}}'.encode()
+        refused = await it.call("POST", "/v1/ack", raw=body)
+        assert (refused.status, refused.json["error"]) == (400, "bad_request")
+        good = {"receipt": task["receipt"], "counts": {"orders": 2}}
+        assert (await it.call("POST", "/v1/ack", good)).status == 204
+        (outcome,) = await it.rig.ended(1)
+        assert (outcome.kind, dict(outcome.counts)) == ("done", {"orders": 2})
 
 
 async def test_what_a_consumer_can_say_instead(tmp_path: Path) -> None:

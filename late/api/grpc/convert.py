@@ -9,7 +9,6 @@ from typing import Any
 from late.api import limits, schemas
 from late.api.errors import BadRequest, of_one
 from late.api.pull.deliveries import Delivery
-from late.dispatcher.push import responses
 from late.errors import PayloadTooLarge
 from late.handler.classify import Verdict
 from late.model.task import OnConflict
@@ -98,7 +97,7 @@ def verdict_of(answer: Any) -> Verdict:
     """Convert one `Answer` to the verdict of an attempt."""
     word = answer.WhichOneof("outcome")
     if word is None or word == "done":
-        return responses.done(answer.done.result, answer.done.counts)
+        return schemas.done(answer.done.result, answer.done.counts)
     found = getattr(answer, word)
     after_s = seconds(found, "after") if word in ("retry", "snooze") else None
     if after_s is not None and not 0 <= after_s <= limits.AFTER_S_MAX:

@@ -28,7 +28,6 @@ from late.api.http.requests import JSON, body_of, gone, kind_of
 from late.api.pull.deliveries import Delivery, TakeRequest
 from late.api.service import Service
 from late.concurrency import run_until
-from late.dispatcher.push import responses
 from late.errors import LateError
 from late.model import validation as validate
 from late.model.access.rights import Caller
@@ -205,7 +204,7 @@ class _Api:
     async def ack(self, request: Request, caller: Caller) -> Response:
         asked = schemas.parse(await self._body(request, caller, limits.BODY_BYTES), schemas.Ack)
         result = b"" if isinstance(asked.result, msgspec.UnsetType) else bytes(asked.result)
-        await self._service.answer(caller, asked.receipt, responses.done(result, asked.counts))
+        await self._service.answer(caller, asked.receipt, schemas.done(result, asked.counts))
         return Response(status_code=204, headers=HEADERS)
 
     async def nack(self, request: Request, caller: Caller) -> Response:
