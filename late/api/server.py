@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import math
 import time
 from collections.abc import Callable, Sequence
 from functools import partial
@@ -47,8 +48,10 @@ if TYPE_CHECKING:
 logger = logging.getLogger("late.api")
 
 ANNOUNCE_EVERY_S = 2.0
-CLOCK_EVERY_S = 60.0
-"""Without a worker. The lower bound of the clock falls behind by 30 ms in this time."""
+CLOCK_EVERY_S = 5.0
+"""Without a worker: how often the database's clock is read, which tells too that it answers."""
+SILENT_S = 20.0
+"""The database is away if its clock could not be read for so long: it is not ready then."""
 
 
 def run(
@@ -104,6 +107,8 @@ class Server:
             if self._settings.health_port is not None:
                 self._health = HealthThread(self._settings, self._ready, self._metrics)
         self._listening = False
+        self._answered_s = -math.inf
+        """The time of the last answer to the reading of the clock, monotonic."""
         self._jobs: list[BackgroundJob] = []
         self._background: asyncio.Task[None] | None = None
         self._failed = False
@@ -179,6 +184,7 @@ class Server:
     async def _read_clock(self) -> None:
         """Read the database's clock, as a worker does with each heartbeat."""
         self._clock.sample(await in_thread(self._control.now), time.monotonic())
+        self._answered_s = time.monotonic()
 
     async def _serve_tasks(self, source: Source, access: Access, keys: Keyring) -> Service:
         producer, control = self._producer, self._control
@@ -280,8 +286,10 @@ class Server:
             return False, "it stops"
         if not self._listening:
             return False, "it starts"
-        trusted = self.worker is None or self.worker.trusted
-        return trusted, "" if trusted else "its heartbeat has no answer"
+        if self.worker is None:
+            answers = time.monotonic() - self._answered_s < SILENT_S
+            return answers, "" if answers else "the database does not answer"
+        return self.worker.trusted, "" if self.worker.trusted else "its heartbeat has no answer"
 
     async def _metrics(self) -> bytes:
         """The metrics of the worker, or of the interfaces alone."""

@@ -165,7 +165,11 @@ def test_what_runs_and_what_is_not_recorded_has_its_grace(
     assert assembly.has_nothing(*parts) is over
 
 
-async def test_interfaces_without_a_worker_wait_too(url: str, told: list[str]) -> None:
+async def test_interfaces_without_a_worker_wait_too(
+    url: str, told: list[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("late.api.server.CLOCK_EVERY_S", 0.1)
+    monkeypatch.setattr("late.api.server.SILENT_S", 2.0)
     there, port = elsewhere(url)
     server = Server(
         late.App(there),
@@ -179,7 +183,15 @@ async def test_interfaces_without_a_worker_wait_too(url: str, told: list[str]) -
     assert (await asyncio.to_thread(answer, server._health.port, "/readyz"))[0] == 503
     async with relay(url, port):
         await starting
-        assert (await asyncio.to_thread(answer, server._health.port, "/readyz"))[0] == 200
+        port_of_health = server._health.port
+        await until(lambda: answer(port_of_health, "/readyz")[0] == 200)
+    # No roll-out goes on, and no producer is sent here, while the database is away.
+    await until(lambda: answer(port_of_health, "/readyz")[0] == 503)
+    _, state = await asyncio.to_thread(answer, port_of_health, "/readyz")
+    assert state["reason"] == "the database does not answer"
+    assert (await asyncio.to_thread(answer, port_of_health, "/livez"))[0] == 200
+    async with relay(url, port):
+        await until(lambda: answer(port_of_health, "/readyz")[0] == 200)
         await server.stop()
     assert told.count("database_awaited") == 1, "it says so once"
 
