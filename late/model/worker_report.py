@@ -249,6 +249,8 @@ class WorkerReport(msgspec.Struct, frozen=True, omit_defaults=True):
     """Why nothing tells it of commits while it sleeps, where something could."""
     settling_since_us: int | None = None
     """The time since when a settlement is under way and unanswered; None if none is."""
+    refusal: str = ""
+    """The error with which the database has refused a settlement for good a moment ago."""
     settling_error: str = ""
     """The error with which the database has answered it so far, such as a full disk."""
 
@@ -271,6 +273,7 @@ class WorkerReport(msgspec.Struct, frozen=True, omit_defaults=True):
             or self.unlisted
             or self.silent
             or self.settling_since_us
+            or self.refusal
         )
 
     @property
@@ -298,6 +301,7 @@ class WorkerReport(msgspec.Struct, frozen=True, omit_defaults=True):
             or self.silent
             or self.slips
             or self.settling_since_us
+            or self.refusal
             or any(each.failed or each.open_since_us for each in self.targets)
         )
 

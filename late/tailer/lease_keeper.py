@@ -253,7 +253,7 @@ class LeaseKeeper:
             lease = self._held.get(key)
             if lease is None or lease.epoch != each.epoch:
                 continue
-            wait_s = self.quarantine.add(key, again=each.seq == lease.seq + 1)
+            wait_s = self.quarantine.add(key, str(error), again=each.seq == lease.seq + 1)
             self._emitter.emit(
                 events.SETTLEMENT_REFUSED,
                 retry_in_s=wait_s,

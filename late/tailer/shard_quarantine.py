@@ -14,7 +14,7 @@ from late.clock import Monotonic
 from late.model.backoff import Backoff
 from late.tailer.ownership import Key
 
-WAIT_MIN_S = 1.0
+WAIT_MIN_S = 5.0
 WAIT_MAX_S = 30.0
 TRY_S = 10.0
 """A try that was not refused for so long, or had nothing to settle, counts as one that gets on."""
@@ -29,15 +29,18 @@ class ShardQuarantine:
         self._backoffs: dict[Key, Backoff] = {}
         self._until_s: dict[Key, float] = {}
         self._recent_s = 0.0
+        self._error = ""
 
-    def add(self, key: Key, *, again: bool) -> float:
+    def add(self, key: Key, error: str, *, again: bool) -> float:
         """Count one more refusal; return for how long to leave the shard alone.
 
         Args:
+            error: the words of the store.
             again: nothing of the shard was settled since it was last acquired.
         """
         if not again or key not in self._backoffs:
             self._backoffs[key] = Backoff(self._rng, base_s=WAIT_MIN_S, cap_s=WAIT_MAX_S)
+        self._error = error
         wait_s = self._backoffs[key].next_s()
         self._until_s[key] = until_s = self._monotonic() + wait_s
         self._recent_s = max(self._recent_s, until_s + TRY_S)
@@ -46,6 +49,11 @@ class ShardQuarantine:
     def waits(self, key: Key) -> bool:
         """Return whether the shard is to be left alone now."""
         return self._monotonic() < self._until_s.get(key, 0.0)
+
+    @property
+    def error(self) -> str:
+        """The words of the last refusal, while it is `recent`; else empty."""
+        return self._error if self.recent else ""
 
     @property
     def recent(self) -> bool:

@@ -340,6 +340,16 @@ def test_a_refusal_for_good_is_an_answer() -> None:
     assert limits.admits(Flow("q", "svc"), retry=False, now_us=31 * S), "the breaker stays closed"
 
 
+def test_a_target_that_sends_its_callers_elsewhere_fails() -> None:
+    """So its circuit opens, before every task of a backlog has become a dead letter."""
+    limits = Limits({"svc"})
+    for number in range(30):
+        started(limits, number, Flow("q", "svc"), now_us=number * S // 10)
+        end = outcome(number, "failed", retryable=False, reason="target_blocked", target="svc")
+        limits.ended([end], number * S // 10)
+    assert not limits.admits(Flow("q", "svc"), retry=False, now_us=4 * S)
+
+
 def test_who_asks_for_a_retry_has_answered() -> None:
     assert shows_health(outcome(1, "failed", after_us=5)) is True
     assert shows_health(outcome(1, "failed", after_us=5, overloaded=True)) is False

@@ -24,7 +24,7 @@ from late.store.base import (
 )
 from late.tailer.lease_keeper import LeaseKeeper
 from late.tailer.ownership import Key
-from late.tailer.shard_quarantine import TRY_S, WAIT_MAX_S, ShardQuarantine
+from late.tailer.shard_quarantine import TRY_S, WAIT_MAX_S, WAIT_MIN_S, ShardQuarantine
 from late.testing.clock import VirtualClock
 from late.worker.assembly import duties
 from late.worker.watch.progress import Watchdog
@@ -231,14 +231,16 @@ def test_pauses_grow_to_a_bound_and_a_success_begins_anew() -> None:
     now = [0.0]
     quarantine = ShardQuarantine(Longest(), lambda: now[0])
     assert not quarantine.recent
-    waits = [quarantine.add(SHARD, again=True) for _ in range(8)]
-    assert waits == [1, 2, 4, 8, 16, WAIT_MAX_S, WAIT_MAX_S, WAIT_MAX_S]
+    waits = [quarantine.add(SHARD, "no right", again=True) for _ in range(8)]
+    assert waits == [WAIT_MIN_S, 2 * WAIT_MIN_S, 4 * WAIT_MIN_S, *(5 * [WAIT_MAX_S])]
+    assert quarantine.error == "no right"
     other: Key = ("default", ShardId(4))
-    assert quarantine.add(other, again=True) == 1, "each shard for itself"
-    assert quarantine.add(SHARD, again=False) == 1
+    assert quarantine.add(other, "no right", again=True) == WAIT_MIN_S, "each shard for itself"
+    assert quarantine.add(SHARD, "no right", again=False) == WAIT_MIN_S
     assert quarantine.waits(SHARD)
-    now[0] = 1.0
+    now[0] = WAIT_MIN_S
     assert not quarantine.waits(SHARD)
     assert quarantine.recent, "it is being tried"
     now[0] = WAIT_MAX_S + TRY_S
     assert not quarantine.recent
+    assert quarantine.error == ""

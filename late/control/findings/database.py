@@ -24,6 +24,7 @@ def find(seen: Snapshot) -> Iterator[Finding]:
     yield from _write_lock(seen)
     holders = list(_holders(seen))
     yield from holders
+    yield from _refused(seen)
     for effect in (*_unanswered(seen), *_unread(seen)):
         yield following(effect, holders[0]) if holders else effect
     yield from _old(seen)
@@ -80,6 +81,21 @@ def _holders(seen: Snapshot) -> Iterator[Finding]:
             text += f" They stand behind process {holder.behind}, which waits for it as well."
         cure, command = _cure(holder)
         yield Finding("bad", what, text + cure, "", command)
+
+
+def _refused(seen: Snapshot) -> Iterator[Finding]:
+    """Yield what the database will never take of a worker, as it is."""
+    told = [each.report for each in seen.reports if each.fresh and each.report.refusal]
+    if not told:
+        return
+    text = (
+        f"{told[0].address}: {told[0].refusal}. Nothing of such a shard is recorded, and all that"
+        " it has open runs again with each try. What helps: the right, or the row, that the error"
+        " names; the shards then go on by themselves. Until then pause the queues."
+    )
+    what = f"The database refuses settlements of {len(told)} workers for good"
+    command = "late roles sql" if "permission denied" in told[0].refusal else "late doctor"
+    yield Finding("bad", what, text, "workers", command)
 
 
 def _write_lock(seen: Snapshot) -> Iterator[Finding]:

@@ -17,6 +17,8 @@ STREAK = 5
 BUDGET_SPAN_S = 10.0
 ABSENT = ("unavailable", "overloaded", "timeout")
 """Reasons of a failure that say that nobody answered, or that it was too much."""
+ELSEWHERE = "target_blocked"
+"""The reason of a redirect, which is not followed."""
 
 
 class TokenBucket:
@@ -234,6 +236,8 @@ def shows_health(outcome: Outcome) -> bool | None:
     match outcome.kind:
         case "done" | "discard" | "snooze" | "dead":
             return True
+        case "failed" if outcome.reason == ELSEWHERE:
+            return False  # It sends its callers away, as to a sign-in or a page of its upkeep.
         case "failed" if outcome.after_us is not None and outcome.reason not in ABSENT:
             return not outcome.overloaded  # it asked for a retry: that is an answer
         case "failed":
