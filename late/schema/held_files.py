@@ -80,7 +80,7 @@ READ_ONLY = (
     "; this process may not write the file, or its folder, where SQLite keeps the -wal and -shm"
     " beside it: see whose they are (ls -l), and chown them to its user"
 )
-"""What helps against SQLITE_READONLY, as after a restore by another user."""
+"""The advice for SQLITE_READONLY, as after a restore by another user."""
 
 
 def missing(path: str | Path) -> str:

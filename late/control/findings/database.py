@@ -16,7 +16,7 @@ WAITS_S = 3.0
 """Locks are waited for all the time, and for moments."""
 UNANSWERED_S = 5.0
 DISK_FULL = ("53100", "SQLITE_FULL")
-"""What is in an error of PostgreSQL or SQLite then."""
+"""Parts of the errors of PostgreSQL and SQLite on a full disk."""
 
 
 def find(seen: Snapshot) -> Iterator[Finding]:
