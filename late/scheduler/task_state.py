@@ -136,6 +136,15 @@ class Entry(msgspec.Struct, gc=False, eq=False):
         self.state = state
 
 
+def options_fault(record: Record) -> str | None:
+    """Say why the options of a task are not understood here; None if they are."""
+    try:
+        _options_of(record.options or "{}")
+    except msgspec.MsgspecError as error:
+        return f"its options are not understood here: {error}"
+    return None
+
+
 def first_due_us(record: Record, options: Options) -> int:
     """Return when the task first may start, as its producer asked, counted from the insert."""
     due = record.created_at_us + options.delay_us

@@ -228,6 +228,7 @@ def test_capacity(cli: Cli, usage: str) -> None:
     [
         (("cost", "--by", "planet"), "--by 'planet': expected some of owner"),
         (("cost", "--url", "sqlite:///x.db"), "give --usage, or --url and --lake, not both"),
+        (("cost", "--lake", "a", "--lake", "b"), "--lake was given twice"),
         (("cost", "--tz", "Mars"), "--tz: there is no time zone"),
         (("impact",), "when was the change?"),
         (("impact", "--at", "2026-03-09", "--release", "2", "--releases", "r"), "not both"),

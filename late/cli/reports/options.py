@@ -35,8 +35,8 @@ UsageFiles = Annotated[
                              show_default=False),
 ]  # fmt: skip
 Lake = Annotated[
-    Path | None, typer.Option("--lake", metavar="DIR", help="Read this lake; with --url also what "
-                              "the journal has behind it.", show_default=False),
+    list[Path] | None, typer.Option("--lake", metavar="DIR", help="Read this lake; with --url also "
+                              "what the journal has behind it.", show_default=False),
 ]  # fmt: skip
 Engine = Annotated[
     str, typer.Option("--engine", metavar="NAME", help="duckdb, which needs no Java; spark; or "
@@ -72,6 +72,18 @@ By = Annotated[
 ]  # fmt: skip
 
 
+def only(lakes: list[Path] | None) -> Path | None:
+    """Return the one lake that was given, if any.
+
+    Raises:
+        ConfigError: there are several. What two have in common would count twice.
+    """
+    if lakes and len(lakes) > 1:
+        raise ConfigError("--lake was given twice: a report reads one lake, and what two have in"
+                          " common would count twice")  # fmt: skip
+    return lakes[0] if lakes else None
+
+
 def asked(
     from_: From,
     to: To,
@@ -102,7 +114,8 @@ def asked(
             f"reports need what the extra brings ({error.name} is missing): "
             'pip install "late-queue[reports]"'
         ) from None
-    if usage and (url or lake):
+    folder = only(lake)
+    if usage and (url or folder):
         raise ConfigError("give --usage, or --url and --lake, not both")
     if engine not in ENGINES:
         raise ConfigError(f"--engine {engine[:64]!r}: one of {', '.join(ENGINES)}")
@@ -111,8 +124,8 @@ def asked(
         source = Source(usage=usage, engine=chosen)
     else:
         # A lake is enough by itself; a database in the environment is not added unasked.
-        url = url if lake and not url else options.url_of(url)
-        source = Source(url=url, lake=lake, engine=chosen, accept_gaps=accept_gaps)
+        url = url if folder and not url else options.url_of(url)
+        source = Source(url=url, lake=folder, engine=chosen, accept_gaps=accept_gaps)
     return Asked(
         source=source, from_=from_, to=to, prices=prices, out=out, tz=tz, bills=bill or (),
         metrics=metrics or (), owners=owners, force=force, say=say,

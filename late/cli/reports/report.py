@@ -122,7 +122,7 @@ def live(
 
     Writes live.json, and goes on from there when it runs again. Needs Java.
     """
-    question = asked("", "", prices, out, lake=lake, owners=owners, tz=tz)
+    question = asked("", "", prices, out, lake=[lake], owners=owners, tz=tz)
     try:
         from late_spark import command_live, values
     except ModuleNotFoundError as error:

@@ -15,6 +15,7 @@ import typer
 from late.cli import output
 from late.cli.options import Force, Json, Url, moment_us, url_of
 from late.cli.reports.lake import missing
+from late.cli.reports.options import only
 from late.errors import ConfigError
 
 if TYPE_CHECKING:
@@ -54,7 +55,7 @@ def throughput(
     ] = "hour",
     tz: Annotated[str, typer.Option("--tz", metavar="ZONE", help="Zone of the days.")] = "UTC",
     lake: Annotated[
-        Path | None, typer.Option("--lake", metavar="DIR", help="Read this lake, and of the "
+        list[Path] | None, typer.Option("--lake", metavar="DIR", help="Read this lake, and of the "
                                   "journal only what is behind it.", show_default=False),
     ] = None,
     movers: Annotated[
@@ -97,7 +98,7 @@ def throughput(
         raise ConfigError(f"--from {from_} is not before --to {to}")
     if not movers:
         from_us = report.begins(from_us, span, tz)
-    rows = _computed(url, lake, movers, from_us, to_us, names, span, tz, limits)
+    rows = _computed(url, only(lake), movers, from_us, to_us, names, span, tz, limits)
     if out is not None:
         _write(out, rows)
         output.note(f"{len(rows):,} rows in {out}")

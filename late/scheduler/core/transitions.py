@@ -37,6 +37,7 @@ from late.scheduler.task_state import (
     POSTPONED,
     Entry,
     first_due_us,
+    options_fault,
 )
 
 
@@ -164,7 +165,7 @@ def park_unknown(core: CoreState, entry: Entry) -> None:
 
     That costs no attempt. After `unknown_max_us` the task is a dead letter.
     """
-    why = f"no handler for {entry.record.name!r}, or not for its options"
+    why = options_fault(entry.record) or f"no handler for {entry.record.name!r}"
     entry.errors, since_us = refused(entry, why, core.now_us, core.lease.owner)
     if core.now_us - since_us >= core.settings.unknown_max_us:
         dead_letter(core, entry, "unknown_task")
