@@ -34,11 +34,12 @@ from late.outbox.execute import write
 from late.outbox.insert import Again
 
 if TYPE_CHECKING:
-    from late.outbox.connections import connect, connect_async
+    from late.outbox.connections import configure_sqlite, connect, connect_async
 
 __all__ = [
     "AsyncTransaction",
     "SyncTransaction",
+    "configure_sqlite",
     "connect",
     "connect_async",
     "insert",
@@ -76,7 +77,7 @@ def insert(
 
 def __getattr__(name: str) -> Any:
     # Only handlers connect (`ctx.begin()`). A producer has a connection and need not import this.
-    if name in ("connect", "connect_async"):
+    if name in ("connect", "connect_async", "configure_sqlite"):
         from late.outbox import connections
 
         return getattr(connections, name)

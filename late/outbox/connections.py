@@ -19,7 +19,7 @@ from types import ModuleType
 from typing import Any, TypeVar, cast
 from urllib.parse import quote
 
-from late.errors import ConfigError, DatabaseReplaced, SchemaMismatch
+from late.errors import ConfigError, SchemaMismatch
 from late.notify.notifier import tell
 from late.observability.conflicts import current
 from late.outbox.adapters.sqlite import AsyncSqlite
@@ -210,6 +210,19 @@ async def _begun_async(
             yield tx
 
 
+def configure_sqlite(call: Callable[[sqlite3.Connection], T]) -> Callable[[sqlite3.Connection], T]:
+    """Call `call` with each connection of SQLite that is opened here from now on, before its use.
+
+    It is for what SQLite keeps by connection: `pragma foreign_keys = on`, functions, collations.
+    It must leave no transaction open. As a decorator it returns `call`.
+    """
+    _configured.append(call)
+    return call
+
+
+_configured: list[Callable[[sqlite3.Connection], object]] = []
+
+
 def open_sqlite(
     url: str,
     kind: type[Any] = sqlite3.Connection,
@@ -237,7 +250,9 @@ def open_sqlite(
     )
     try:
         held_files.check(path)
-    except DatabaseReplaced:
+        for configure in _configured:
+            configure(connection)
+    except BaseException:
         connection.close()
         raise
     return connection

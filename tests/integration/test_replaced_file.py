@@ -207,7 +207,7 @@ async def test_a_file_that_is_gone_is_told_as_moved_while_it_is_open(url: str) -
     with pytest.raises(DatabaseReplaced), connections.begin(url):
         pass
     await store.close()
-    with pytest.raises(SchemaMismatch, match="there is no database"), connections.begin(url):
+    with pytest.raises(SchemaMismatch, match="no database file"), connections.begin(url):
         pass
 
 
