@@ -242,6 +242,7 @@ def report(
     found = findings.find(billed, days, used, calendar, without)
     if "tenant" in by:
         found += findings.no_tenant(used, calendar)
+        found += findings.other_tenants(used, costs, calendar)
     return CostReport(
         title=title,
         currency=currency,

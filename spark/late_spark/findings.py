@@ -16,6 +16,7 @@ from datetime import date, timedelta
 from typing import Literal, NamedTuple
 
 from late_spark import money
+from late_spark.allocation import Cost
 from late_spark.calendar import DAY_US, Calendar
 from late_spark.charges import Charge, DayCharge
 from late_spark.drivers import Used
@@ -25,7 +26,10 @@ Kind = Literal[
     "bill without usage",
     "purchase on single days",
     "usage without a tenant",
+    "tenants that were not told apart",
 ]
+OTHERS = "*"
+"""The tenant of the work of those beyond the first hundred of a settlement."""
 _FINE_US = DAY_US + DAY_US // 24
 """A local day, also one of 25 hours."""
 
@@ -56,6 +60,11 @@ class Finding(NamedTuple):
             )
         if self.kind == "bill without usage":
             return f"No usage {when}: {amount} of the bill have nobody to bear them."
+        if self.kind == "tenants that were not told apart":
+            return (
+                f"{self.tasks:,} tasks and {amount} are of tenants that were not told apart (the "
+                f"row {OTHERS}): one settlement tells the first hundred apart."
+            )
         if self.kind == "usage without a tenant":
             return (
                 "No usage has a tenant: queues tell tenants apart with "
@@ -131,6 +140,19 @@ def no_tenant(used: Iterable[Used], calendar: Calendar) -> tuple[Finding, ...]:
         return ()
     days, ended = calendar.days, sum(row.ended for row in rows)
     return (Finding("usage without a tenant", days[0], days[-1], len(days), ended),)
+
+
+def other_tenants(
+    used: Iterable[Used], costs: Iterable[Cost], calendar: Calendar
+) -> tuple[Finding, ...]:
+    """Find work of tenants that were too many for a settlement to tell apart."""
+    ended = sum(row.ended for row in used if row.key.tenant == OTHERS)
+    amount = sum(cost.amount for cost in costs if cost.key.tenant == OTHERS)
+    if not ended and not amount:
+        return ()
+    days = calendar.days
+    kind: Kind = "tenants that were not told apart"
+    return (Finding(kind, days[0], days[-1], len(days), ended, amount),)
 
 
 def _runs(days: Sequence[date], chosen: Callable[[date], bool]) -> Iterator[list[date]]:

@@ -91,6 +91,23 @@ def test_usage_without_any_tenant_is_named_where_tenants_are_asked_for() -> None
     assert [each.kind for each in found([], "tenant")] == ["bill without usage"]
 
 
+def test_the_work_of_too_many_tenants_is_named_with_its_cost() -> None:
+    acme, others = (
+        Used(day, KEY._replace(tenant=tenant), 1, ended=ended, attempts=ended)
+        for day, tenant, ended in ((MARCH.days[0], "acme", 1), (MARCH.days[0], "*", 3))
+    )
+    charges = billed(range(31))
+    made_ = cost.report(charges, [acme, others], MARCH, title="t", currency="USD", by=("tenant",))
+    [found] = [each for each in made_.findings if each.kind.startswith("tenants")]
+    assert (found.tasks, found.amount) == (3, 3 * ONE // 4)
+    assert found.said("USD", 2) == (
+        "3 tasks and 0.75 USD are of tenants that were not told apart (the row *): one settlement "
+        "tells the first hundred apart."
+    )
+    by_queue = cost.report(charges, [acme, others], MARCH, title="t", currency="USD", by=("queue",))
+    assert not [each for each in by_queue.findings if each.kind == found.kind]
+
+
 def test_a_purchase_on_a_single_day_is_named() -> None:
     at = MARCH.from_us + 3 * DAY_US
     bought = Charge(Line("db"), at, at, 9 * ONE, {"tasks": 100}, purchase=True)
