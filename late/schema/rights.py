@@ -7,6 +7,7 @@ from sqlalchemy import Connection, bindparam, text
 
 from late.schema.engine import make_engine, reading
 from late.schema.roles import APART, HIDDEN, SECRET
+from late.schema.tables import metadata
 
 ADVICE = (
     "late roles sql | psql -v ON_ERROR_STOP=1 URL, as the owner of the tables, with the --schema"
@@ -17,11 +18,11 @@ ADVICE = (
 # but some, and whoever changes leases changes them; whoever takes unique keys and changes no lease
 # is a producer.
 _LACKING = text(
-    r"""
+    """
 with tables as (
   select c.oid, c.relname, c.relowner, c.relacl from pg_class c
   where c.relnamespace = (select relnamespace from pg_class where oid = to_regclass('late_lease'))
-    and c.relkind in ('r', 'p') and not c.relispartition and c.relname like 'late\_%'
+    and c.relkind in ('r', 'p') and c.relname in :names
 ), grants as (
   select r.oid, r.rolname, t.relname, a.privilege_type as what
   from tables t, aclexplode(t.relacl) a join pg_roles r on r.oid = a.grantee
@@ -45,7 +46,8 @@ select r.rolname, p.proname from producers r, pg_proc p
 order by 1, 2
 """
 ).bindparams(
-    bindparam("apart", sorted(HIDDEN | SECRET | APART | {"late_revision"}), expanding=True)
+    bindparam("names", sorted(metadata.tables), expanding=True),
+    bindparam("apart", sorted(HIDDEN | SECRET | APART), expanding=True),
 )
 
 

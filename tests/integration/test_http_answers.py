@@ -62,6 +62,8 @@ async def test_an_answer_in_an_unknown_packing_is_a_failed_attempt() -> None:
         assert (outcome.kind, outcome.reason) == ("failed", "bad_answer")
         assert "content-encoding" in (outcome.error or "")
     assert (await ask(answer(200, b"", content_encoding="br"))).kind == "done"
+    page = answer(200, b"packed", content_encoding="br", content_type="text/html")
+    assert (await ask(page)).kind == "done", "no service of late answers so"
     refused = await ask(answer(404, RAW, content_encoding="br"))
     assert refused.error == "target mail: HTTP 404"
 

@@ -196,9 +196,11 @@ def tls_context(tls: Tls) -> ssl.SSLContext:
 
 
 async def _read(response: aiohttp.ClientResponse) -> bytes | None:
-    """Read the body, or a byte more than 1 MiB of it; None if it is packed in a way that is not
-    known here. It is read to its end where that is near, because then the connection serves the
-    next attempt. A small body may be huge when it is unpacked, so that is cut as well."""
+    """Read the body, or a byte more than 1 MiB of it; None if it is JSON that cannot be unpacked.
+
+    It is read to its end where that is near, because then the connection serves the next attempt. A
+    small body may be huge when it is unpacked, so that is cut as well.
+    """
     most, found = responses.ANSWER_BYTES_MAX + 1, bytearray()
     async for part in response.content.iter_any():
         found += part
@@ -207,12 +209,12 @@ async def _read(response: aiohttp.ClientResponse) -> bytes | None:
     packing = response.headers.get("content-encoding", "identity").strip().lower()
     if packing in ("identity", "") or not found:
         return bytes(found[:most])
-    if packing not in ("gzip", "x-gzip", "deflate"):
-        return None
     try:
-        return zlib.decompressobj(zlib.MAX_WBITS | 32).decompress(bytes(found), most)
+        if packing in ("gzip", "x-gzip", "deflate"):
+            return zlib.decompressobj(zlib.MAX_WBITS | 32).decompress(bytes(found), most)
     except zlib.error:
-        return None
+        pass
+    return None if "json" in response.headers.get("content-type", "").lower() else b""
 
 
 def _socket(address: aiohttp.AddrInfoType) -> socket.socket:
