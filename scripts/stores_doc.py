@@ -159,9 +159,26 @@ file is not noticed. Producers in other processes have no such guard: one with a
 goes on to commit into the old file, and its tasks are lost with that. Stop all before the file
 changes: [backup and restore](backup.md).
 
+An earlier state that is restored **into** the open file (`.restore` of sqlite3) ends the worker as
+well, within a heartbeat.
+
 A copy that runs cannot be told from its original after a fail-over: it went back, or forked, with
 all that is in it. Take care that the original has ended before a worker opens such a copy. After a
 restore, tasks that ended later than what was restored run again: [backup and restore](backup.md).
+"""
+
+SQLITE = """
+## Which SQLite
+
+`python -c "import sqlite3; print(sqlite3.sqlite_version)"` tells the version: it is that of
+Python's build, or of the machine. A worker, and `late doctor`, warn of one before 3.51.3: in these,
+two connections that write and move the log into the file at the same moment may corrupt it, which
+is rare. Take a Python that brings a newer SQLite, or a newer `libsqlite3`; keep
+[backups](backup.md), and look at the file now and then: `sqlite3 shop.db "pragma integrity_check"`.
+
+A reader that stays open (a transaction with a `select`, a cursor of a tool) keeps SQLite from
+moving its log into the file: `shop.db-wal` grows with every write until the reader ends, and takes
+the disk in the end. End read transactions.
 """
 
 HEAD = """\
@@ -280,6 +297,7 @@ def page(folder: Path = RESULTS) -> str:
         parts.append(f"\n**{words.title}**\n\n")
         parts += [f"- {limit}\n" for limit in words.limits]
     parts.append(COPIES)
+    parts.append(SQLITE)
     return "".join(parts)
 
 
