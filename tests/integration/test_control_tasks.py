@@ -142,6 +142,8 @@ async def test_tasks_that_were_made_before_the_clock_went_back_are_listed(
     with Control(url) as control:
         assert {each.name for each in every(control, "parked")} == {"n2", "n3"}
         assert {each.name for each in every(control, "dead")} == {"n4"}
+        asked = control.tasks.cancel_all("parked", TaskFilter(group="default"), dry_run=True)
+        assert asked.count == len(list(every(control, "parked")))
         # Doctor tells of them when all workers have been started anew.
         [times] = [each for each in control.doctor() if each.name == "times"]
         assert times.result == "warning"

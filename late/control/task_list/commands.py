@@ -29,6 +29,8 @@ from late.schema.engine import write
 
 CHUNK = 500
 """Commands that one transaction writes."""
+AHEAD_US = 5_000_000
+"""A task that was made so far in the future is of a time before the clock went back: no new one."""
 PAGE = 1_000
 COMMANDS_MAX = 100_000
 """Commands of one call: each is a row of the log that an owner reads."""
@@ -138,7 +140,10 @@ def _chosen(
                 return found, True
             page = read_page(engine, state, which, after=after, limit=min(PAGE, limit - len(found)))
             began_us = began_us or page.now_us
-            old = [each for each in page.tasks if (each.created_at_us or 0) <= began_us]
+            ahead_us = page.now_us + AHEAD_US
+            old = [
+                each for each in page.tasks if not began_us < (each.created_at_us or 0) <= ahead_us
+            ]
             found |= {TaskId(each.task_id): each.name or "" for each in old}
             looked, after = looked + page.looked, page.after
             # A log that grows faster than it is read would have no end.
