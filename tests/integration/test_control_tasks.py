@@ -177,6 +177,7 @@ async def test_a_filter_takes_those_that_match_and_no_others(
         for state, wrong in (
             ("lost", TaskFilter()), ("logged", TaskFilter(group="never")),
             ("logged", TaskFilter(reason="retry")), ("done", TaskFilter(key="k1")),
+            ("parked", TaskFilter(reason="limted")),
             ("running", TaskFilter(key="k1")), ("parked", TaskFilter(since_us=2, until_us=2)),
         ):  # fmt: skip
             with pytest.raises(ConfigError):

@@ -9,7 +9,7 @@ import msgspec
 
 from late.errors import ConfigError
 from late.model.ids import shard_of
-from late.model.task import DEFAULT_GROUP, Reads
+from late.model.task import DEFAULT_GROUP, Reads, Reason
 from late.model.validation import RESERVED
 
 State = Literal["logged", "open", "running", "parked", "dead", "done"]
@@ -139,7 +139,8 @@ class TaskFilter(msgspec.Struct, frozen=True, kw_only=True):
         """Refuse what can match nothing.
 
         Raises:
-            ConfigError: an empty range of time, or a question that this state cannot answer.
+            ConfigError: an empty range of time, a question that this state cannot answer, or a
+                reason for which nothing is parked.
         """
         since, until = self.since_us, self.until_us
         if since is not None and until is not None and since >= until:
@@ -147,6 +148,9 @@ class TaskFilter(msgspec.Struct, frozen=True, kw_only=True):
         asked = [name for name in _LEFT_OUT[state] if getattr(self, name)]
         if asked:
             raise ConfigError(f"tasks in state {state!r} are not known by their {asked[0]}")
+        reasons = get_args(Reason)
+        if state == "parked" and self.reason is not None and self.reason not in reasons:
+            raise ConfigError(f"reason {self.reason[:64]!r}: one of {', '.join(reasons)}")
 
     def takes(self, task: ListedTask, reads: Reads, fair_keys: Mapping[str, str]) -> bool:
         """Tell whether the filter takes a task of the log or the timers, and the group does.
