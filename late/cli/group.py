@@ -261,7 +261,10 @@ def delete(
 ) -> None:
     """Forget a group with its parked tasks and dead letters. Stop its workers first."""
     if not yes:
-        question = f"Forget group {name}: what it has not run will never run in it?"
+        question = (
+            f"Forget group {name}: what it has not run will never run in it, and its usage that is"
+            " in no lake yet is gone?"
+        )
         options.asked(question, f"this forgets group {name}, with what it has not run")
     with options.control_of(url_option) as control:
         control.groups.delete(name)
