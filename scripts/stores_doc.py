@@ -172,8 +172,9 @@ SQLITE = """
 
 `python -c "import sqlite3; print(sqlite3.sqlite_version)"` tells the version: it is that of
 Python's build, or of the machine. A worker, and `late doctor`, warn of one before 3.51.3: in these,
-two connections that write and move the log into the file at the same moment may corrupt it. Take a Python that brings a newer SQLite, or a newer `libsqlite3`; keep
-[backups](backup.md), and look at the file now and then: `sqlite3 shop.db "pragma integrity_check"`.
+two connections that write and move the log into the file at the same moment may corrupt it. Take a
+Python that brings a newer SQLite, or a newer `libsqlite3`; keep [backups](backup.md), and look at
+the file now and then: `sqlite3 shop.db "pragma integrity_check"`.
 
 A reader that stays open (a transaction with a `select`, a cursor of a tool) keeps SQLite from
 moving its log into the file: `shop.db-wal` grows with every write until the reader ends, and takes
