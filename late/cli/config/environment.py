@@ -36,11 +36,11 @@ OTHERS = frozenset(
 """Variables that are no setting of a command."""
 _OWN = frozenset({"LATE_HEALTH_FD", "LATE_PARENT_FD", "LATE_PROCESS"})
 """Variables that a parent gives to its children."""
-_OF_KUBERNETES = re.compile(
+_OF_OTHERS = re.compile(
     r"\w+_(SERVICE_HOST|SERVICE_PORT(_\w+)?|PORT_\d+_(TCP|UDP)(_\w+)?)=.*|\w+_PORT=\w+://.*"
+    r"|LATE_TEST_\w+=.*"
 )
-_OF_TESTS = "LATE_TEST_"
-"""The variables of our own tests, whose processes run commands."""
+"""Variables of Kubernetes, and of our own tests, whose processes run commands."""
 _NEAR = 0.8
 """The least likeness of two names. `LATE_LEASE_TTL` and `LATE_LEASE_TTL_S` have 0.93."""
 
@@ -56,9 +56,9 @@ def known() -> frozenset[str]:
 def misspelt(environ: Mapping[str, str]) -> Iterator[str]:
     """Yield a line for each variable that is none of `late`, and resembles one."""
     for name in sorted(environ):
-        if not name.startswith("LATE_") or name in known() or name.startswith(_OF_TESTS):
+        if not name.startswith("LATE_") or name in known():
             continue
-        if _OF_KUBERNETES.fullmatch(f"{name}={environ[name]}"):
+        if _OF_OTHERS.fullmatch(f"{name}={environ[name]}"):
             continue
         if near := difflib.get_close_matches(name, known(), n=1, cutoff=_NEAR):
             yield f"{name} is no variable of late and is not read; did you mean {near[0]}?"
