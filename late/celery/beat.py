@@ -232,6 +232,7 @@ def _declared(entry: Entry, app: Celery) -> Entry:
         refused = sorted(name for name in _OPTIONS_REFUSED if entry.options.get(name) is not None)
         if refused or isinstance(options["expires"], datetime):
             raise NotSupported(f"options: {', '.join(refused) or 'expires at a fixed time'}")
+        task.check(entry.args, entry.kwargs)
         # A copy carries the options of the entry: a schedule takes them from its task.
         registered = copy.copy(app.late_app.tasks[entry.task])
         registered.queue = entry.options.get("queue") or app.queue_of(task)
@@ -246,6 +247,8 @@ def _declared(entry: Entry, app: Celery) -> Entry:
             overlap="allow",
             args={"args": to_json(list(entry.args)), "kwargs": to_json(dict(entry.kwargs))},
         )(registered)
+    except TypeError as error:
+        return msgspec.structs.replace(entry, reason=f"the arguments do not fit: {error}")
     except LateError as error:
         return msgspec.structs.replace(entry, reason=str(error))
     return entry

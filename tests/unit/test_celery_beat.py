@@ -136,8 +136,11 @@ def test_what_cannot_be_said_here_has_its_reason() -> None:
         "eta": {"task": "add", "schedule": 60, "options": {"countdown": 5}},
         "moment": {"task": "add", "schedule": 60, "options": {"expires": datetime.now(UTC)}},
         "link": {"task": "add", "schedule": 60, "options": {"link": "x"}},
-        "one two": {"task": "add", "schedule": 60},
-        "one-two": {"task": "add", "schedule": 60},
+        "one two": {"task": "add", "schedule": 60, "args": (1, 2)},
+        "one-two": {"task": "add", "schedule": 60, "args": (1, 2)},
+        "few": {"task": "add", "schedule": 60, "args": (1,)},
+        "other": {"task": "add", "schedule": 60, "kwargs": {"x": 1, "y": 2, "z": 3}},
+        "text": {"task": "add", "schedule": 60, "args": "12"},
     }
     found = {entry.key: entry.reason for entry in beat.declare(beat.read(app), app)}
     expected = {
@@ -152,6 +155,9 @@ def test_what_cannot_be_said_here_has_its_reason() -> None:
         "moment": "expires at a fixed time",
         "link": "link",
         "one-two": "exists already",
+        "few": "missing a required argument: 'y'",
+        "other": "unexpected keyword argument 'z'",
+        "text": "must be a list or tuple",
     }
     assert {key for key, reason in found.items() if reason} == expected.keys()
     for key, part in expected.items():
