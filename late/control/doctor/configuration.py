@@ -17,6 +17,7 @@ from late.control.groups.lag import unread
 from late.control.reports import reports
 from late.control.schedule_rows import jitters, schedule_of
 from late.control.sql.last_settlement import Journal, journals
+from late.control.sql.per_shard import EMBEDDED
 from late.control.sql.rows import now_us, seconds
 from late.control.sql.shards import survey
 from late.control.status import old_transactions
@@ -59,6 +60,8 @@ def examine(connection: Connection) -> Iterator[Check]:
         yield _notices(connection)
         yield _rights(connection)
         yield table_sizes.check(connection)
+    if connection.dialect.name == EMBEDDED and connection.engine.url.database:
+        yield table_sizes.check_file(connection.engine.url.database)
 
 
 def _rights(connection: Connection) -> Check:

@@ -1,10 +1,14 @@
-"""Say what takes the room of the database on PostgreSQL, for `late doctor`.
+"""Say what takes the room of the database, for `late doctor`: on PostgreSQL and on SQLite.
 
-An operator whose disk fills sees which table it is, and what empties it. The sizes are those of the
-file system, so a table of any size costs the same look.
+An operator whose disk fills sees which table it is, and what empties it; on SQLite, that it is the
+log of writes, which a reader keeps. The sizes are those of the file system, so a table of any size
+costs the same look.
 """
 
 from __future__ import annotations
+
+import shlex
+from pathlib import Path
 
 from sqlalchemy import Connection, text
 
@@ -13,6 +17,9 @@ from late.control.views import Check
 from late.schema.notices import LOG_SCHEMA
 
 SHOWN = 4
+WRITES_MAX = 256 * 2**20
+"""Bytes of SQLite's log of writes that are worth a look: it starts anew at 4 MB while nobody holds
+it."""
 _EMPTIES = {
     "late_task": "the log: `late retention`, and groups that are behind",
     "late_settlement": "the journal: compacted after an hour, kept for `journal_keep_s`",
@@ -31,6 +38,36 @@ select coalesce(pg_partition_root(c.oid)::oid, c.oid)::regclass::text as name,
  where c.relkind = 'r' and c.relname like 'late\\_%' and n.nspname = {LOG_SCHEMA}
  group by 1 order by 2 desc
 """)
+
+
+def check_file(path: str) -> Check:
+    """Return the sizes of SQLite's file and its log of writes; a warning where the log is big.
+
+    They are asked for by name: who opens and closes such a file in a process that has the database
+    open would give up its locks.
+    """
+    file = Path(path).absolute()
+    try:
+        size_of, writes = file.stat().st_size, _bytes_of(file.with_name(f"{file.name}-wal"))
+    except OSError as error:
+        return Check("sizes", "warning", f"{file}: {error.strerror}")
+    told = f"{file.name} has {size(size_of)}, its log of writes {size(writes)}"
+    if writes <= WRITES_MAX:
+        return Check("sizes", "ok", told)
+    name = shlex.quote(str(file))
+    return Check(
+        "sizes", "warning",
+        f"{told}. It grows while a process keeps a transaction open that has read. End that (all "
+        f"that have the file open: fuser -v {name}); then give the room back: "
+        f"sqlite3 {name} 'pragma wal_checkpoint(truncate)'",
+    )  # fmt: skip
+
+
+def _bytes_of(file: Path) -> int:
+    try:
+        return file.stat().st_size
+    except FileNotFoundError:
+        return 0
 
 
 def check(connection: Connection) -> Check:
