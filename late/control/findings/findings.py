@@ -7,6 +7,7 @@ a target that is away, workers that stand still, before the queues that are late
 
 from __future__ import annotations
 
+import shlex
 from collections.abc import Iterator, Sequence
 from urllib.parse import quote, urlencode
 
@@ -29,6 +30,7 @@ from late.control.status.snapshot import Snapshot
 from late.control.status_views import ObjectiveView
 from late.control.views import GroupView, QueueStatus, Status
 from late.model.queue_settings import QueueSettings
+from late.model.validation import is_name
 from late.model.worker_report import Failing
 from late.observability.alerts.rules import FRESHNESS_S, OBJECTIVE_S
 
@@ -117,7 +119,7 @@ def _unhandled(seen: Snapshot) -> Iterator[Finding]:
         link = "tasks?state=parked&reason=unknown&name=" + quote(of.task, safe="")
         command = "late check MODULE:APP"
         if of.handlers:
-            command = f"late tasks list parked --reason unknown --name {of.task}"
+            command = f"late tasks list parked --reason unknown --name {shlex.quote(of.task)}"
         yield Finding("bad", f"No worker of {of.group} can run {of.task}", text, link, command)
 
 
@@ -359,4 +361,10 @@ def _of_queue(queue: QueueStatus, settings: QueueSettings, status: Status) -> It
                 " mend their code, and only then retry them."
             )
         yield Finding("warn", f"Dead letters in {name}", text, link,
-                      f"late dead list --queue {queue.queue} --group {queue.group}")  # fmt: skip
+                      f"late dead list {_of(queue.queue)} --group {queue.group}")  # fmt: skip
+
+
+def _of(queue: str) -> str:
+    """Return the option that lists a queue's dead letters. Plain SQL makes rows whose queue is no
+    name, and commands refuse those."""
+    return f"--queue {queue}" if is_name(queue) else "--reason invalid_name"
