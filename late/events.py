@@ -221,11 +221,11 @@ SILENT_WORKER = _event(
 SETTLEMENT_REFUSED = _event(
     "settlement_refused",
     "error",
-    "the database will never take this settlement: the shard is left alone, and what it had open"
-    " runs again then",
+    "the database refuses this settlement, not for a moment: it is kept and sent again; one that is"
+    " not kept any more leaves its shard alone, and what that had open runs again then",
     measures="retry_in_s",
     tags="group shard",
-    details="epoch error",
+    details="epoch kept error",
 )
 FENCED = _event(
     "fenced",

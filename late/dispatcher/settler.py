@@ -11,7 +11,8 @@ settlements reach it in order of `seq`; what ends meanwhile goes with the next o
 | a result | `on_result`, per settlement |
 | a transient error: the outcome may be unknown | the *same* settlements again, until it is known |
 | another error, several settlements | each of them alone, so that one cannot block the others |
-| another error, one settlement | `on_error`; the loop goes on |
+| another error, one settlement | it is kept and sent again, alone, while the other shards go on;
+  after `KEEP_S`, or at a stop, `on_error` |
 | cancelled in the middle | they are kept, and come first when `run` or `flush` is called again |
 
 Repeating is safe because a settlement is idempotent by its id.
@@ -30,6 +31,7 @@ from statistics import median
 
 from late import events
 from late.clock import Monotonic
+from late.dispatcher.kept_settlements import KEEP_S, KeptSettlements
 from late.errors import StoreError
 from late.handler.classify import clean
 from late.model.backoff import Backoff
@@ -60,8 +62,10 @@ class Settler:
         collect: Callable[[bool], list[Settlement]],
         on_result: Callable[[Settlement, SettleResult], None],
         on_error: Callable[[Sequence[Settlement], StoreError], None],
+        on_kept: Callable[[Settlement], None] = lambda settlement: None,
         delay_s: float = 0.400,
         batch: int = 1000,
+        keep_s: float = KEEP_S,
         rng: random.Random | None = None,
         sleep: Callable[[float], Awaitable[object]] = asyncio.sleep,
         monotonic: Monotonic = time.monotonic,
@@ -74,19 +78,26 @@ class Settler:
                 unresolved.
             on_result: called once per settlement, in the order in which they were collected.
             on_error: called with settlements that the store will never accept; they are dropped.
+            on_kept: called with each that it refuses now, and that is sent again.
             delay_s: the time that an outcome may wait for others, if nobody waits for it.
             batch: the number of outcomes that are not made to wait; a quarter of them is company
                 enough.
+            keep_s: how long one that is refused is kept.
         """
         self._store = store
         self._collect = collect
         self._on_result = on_result
         self._on_error = on_error
+        self._on_kept = on_kept
         self._delay_s = delay_s
         self._batch = batch
         self._enough = max(1, batch // 4)
         base_s, cap_s = BACKOFF_S
-        self._backoff = Backoff(rng or random.Random(), base_s=base_s, cap_s=cap_s)
+        rng = rng or random.Random()
+        self._backoff = Backoff(rng, base_s=base_s, cap_s=cap_s)
+        self._kept = KeptSettlements(rng, monotonic, keep_s)
+        self._again_s: float | None = None
+        """The time (monotonic) at which a refused one is sent again; None if none is kept."""
         self._sleep = sleep
         self._monotonic = monotonic
         self._emitter = emitter
@@ -125,6 +136,23 @@ class Settler:
         a full disk; empty if it has not lately. It may be read in any thread."""
         lately = self._monotonic() - self._refused_s < REFUSED_S
         return self._refusal if lately else ""
+
+    @property
+    def kept_error(self) -> str:
+        """The error with which the database refuses settlements that are kept; empty if none is.
+        It may be read in any thread."""
+        return self._kept.error
+
+    @property
+    def refused(self) -> bool:
+        """True while the database answers settlements with errors. Any thread may ask."""
+        return bool(self.refusal or self.kept_error)
+
+    def give_up(self) -> None:
+        """Keep nothing that is refused any more, because the worker stops."""
+        self._kept.give_up()
+        self._again_s = self._kept.due_s
+        self._poked.set()
 
     def commit_s(self) -> float:
         """Return the time that a settlement takes: the median of late, or more if one has no
@@ -198,7 +226,8 @@ class Settler:
     async def _until_due(self) -> None:
         while True:
             self._poked.clear()
-            due = min([at for at in (self._due, self._urgent_due) if at is not None], default=None)
+            times = (self._due, self._urgent_due, self._again_s)
+            due = min([at for at in times if at is not None], default=None)
             if due is None:
                 await self._poked.wait()
                 continue
@@ -218,6 +247,8 @@ class Settler:
             whole: all shards, also those that may wait.
         """
         async with self._writing:
+            if self._again_s is not None:
+                await self._send_kept()
             if not self._unresolved:
                 now = self._monotonic()
                 soon = self._due is not None and self._due <= now + URGENT_S
@@ -249,8 +280,8 @@ class Settler:
         except StoreError as error:
             if len(self._unresolved) > 1:
                 return await self._resolve_each()
-            refused, self._unresolved = self._unresolved, []
-            self._on_error(refused, error)
+            [refused], self._unresolved = self._unresolved, []
+            self._refused(refused, error)
             return False
         took_s = self._monotonic() - began
         settled, self._unresolved = self._unresolved, []
@@ -274,12 +305,43 @@ class Settler:
                 [result] = await self.write([first])
             except StoreError as error:
                 del self._unresolved[0]
-                self._on_error([first], error)
+                self._refused(first, error)
             else:
                 del self._unresolved[0]
                 self._on_result(first, result)
                 some = True
         return some
+
+    async def _send_kept(self) -> None:
+        """Send again what was refused and is due, one at a time. Each is kept until its result is
+        known, so that a cancellation in between loses none."""
+        for kept in self._kept.due():
+            try:
+                [result] = await self.write([kept])
+            except StoreError as error:
+                self._refused(kept, error)
+            else:
+                self._kept.remove(kept)
+                self._on_result(kept, result)
+        self._again_s = self._kept.due_s
+
+    def _refused(self, settlement: Settlement, error: StoreError) -> None:
+        """Keep a settlement that the store has refused, or give it up."""
+        wait_s = self._kept.add(settlement, clean(str(error)))
+        self._again_s = self._kept.due_s
+        if wait_s is None:
+            self._on_error([settlement], error)
+            return
+        self._on_kept(settlement)
+        self._emitter.emit(
+            events.SETTLEMENT_REFUSED,
+            retry_in_s=wait_s,
+            group=settlement.group,
+            shard=settlement.shard_id,
+            epoch=settlement.epoch,
+            kept=True,
+            error=error,
+        )
 
     async def write(self, settlements: Sequence[Settlement]) -> list[SettleResult]:
         """Return the store's results, repeating the call until it answers.

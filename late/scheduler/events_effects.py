@@ -79,6 +79,10 @@ class SchedulesRead(msgspec.Struct, frozen=True):
     schedules: Sequence[Schedule]
 
 
+class Hold(msgspec.Struct, frozen=True):
+    """Start nothing more until the settlement that is out is in the journal."""
+
+
 class Stop(msgspec.Struct, frozen=True):
     """Start nothing more: the shard is about to be handed over."""
 
@@ -92,6 +96,7 @@ Event = (
     | Finished
     | Settled
     | SchedulesRead
+    | Hold
     | Stop
 )
 

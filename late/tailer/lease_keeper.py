@@ -260,6 +260,7 @@ class LeaseKeeper:
                 group=each.group,
                 shard=each.shard_id,
                 epoch=each.epoch,
+                kept=False,
                 error=error,
             )
             self._dropped.add(key)

@@ -1,9 +1,10 @@
-"""Leave shards alone for a while whose settlement the store has refused for good. Pure.
+"""Leave shards alone for a while whose settlement the store has refused for too long. Pure.
 
-What is in memory then can never be made durable, so it is thrown away, and all that the shard had
-open runs again. As a rule that is refused too (a right that the role has lost, a row that breaks a
-constraint), so each try comes after a longer wait: full jitter, because peers may be refused as
-well, at most `WAIT_MAX_S`. A settlement of the shard that succeeds ends the row of failures.
+It was kept for a time (`late.dispatcher.kept_settlements`). Now what is in memory is thrown away,
+and all that the shard had open runs again. As a rule that is refused too (a right that the role has
+lost, a row that breaks a constraint), so each try comes after a longer wait: full jitter, because
+peers may be refused as well, at most `WAIT_MAX_S`. A settlement of the shard that succeeds ends the
+row of failures.
 """
 
 from __future__ import annotations

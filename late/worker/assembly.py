@@ -27,13 +27,14 @@ from late.model.handlers import ROUTE
 from late.model.task import PULL, Policy
 from late.notify import notifier
 from late.notify.listener import HintListener
+from late.scheduler.events_effects import Hold
 from late.scheduler.limits.limits import LOCAL_POOL
 from late.scheduler.limits.outages import Outages
 from late.scheduler.scheduler import Scheduler
 from late.scheduler.settings import CoreSettings
 from late.schema.engine import shown
 from late.store import open_wake_ups
-from late.store.base import Membership, NameEnds, WakeUps, WorkerInfo
+from late.store.base import Membership, NameEnds, Settlement, WakeUps, WorkerInfo
 from late.tailer import placement
 from late.tailer.discovery import own_name
 from late.tailer.heartbeat import Exchange, Heartbeat
@@ -262,6 +263,13 @@ async def until(event: asyncio.Event, work: Coroutine[Any, Any, None]) -> None:
         working.result()  # a defect must not look like an end
 
 
+async def within(seconds: float, work: Coroutine[Any, Any, None]) -> None:
+    """Do `work`, and give it up after so long."""
+    with contextlib.suppress(TimeoutError):
+        async with asyncio.timeout(seconds):
+            await work
+
+
 async def unless(is_over: Callable[[], bool], *work: Coroutine[Any, Any, object]) -> None:
     """Do `work`, all at once, and give it up when `is_over`, which is asked now and then."""
     working = asyncio.gather(*work)
@@ -300,6 +308,13 @@ def refused(scheduler: Scheduler, dispatchers: Dispatchers) -> Counts:
     return {
         shard: (fenced[shard], late[shard] + dropped[shard]) for shard in {*fenced, *late, *dropped}
     }
+
+
+def hold(scheduler: Scheduler, settlement: Settlement) -> None:
+    """Start nothing more of a shard whose settlement the store refuses, until it takes it."""
+    core = scheduler.cores.get((settlement.group, settlement.shard_id))
+    if core is not None and core.state.lease.epoch == settlement.epoch:
+        core.step(Hold())
 
 
 def add_refused(control: Callable[[], Control], more: Counts) -> None:

@@ -162,6 +162,7 @@ class Worker:
             collect=lambda urgent: self.scheduler.collect(urgent),
             on_result=lambda settlement, result: self.scheduler.settled(settlement, result),
             on_error=lambda refused, error: self.keeper.refused(refused, error),
+            on_kept=lambda refused: assembly.hold(self.scheduler, refused),
             delay_s=settings.settle_delay_s,
             batch=settings.settle_batch,
             rng=self._rng,
@@ -303,7 +304,7 @@ class Worker:
         self.stall_monitor = StallMonitor(
             settings.stall_s,
             self._duties,
-            reachable=lambda: self.heartbeat.reachable and not self.settler.refusal,
+            reachable=lambda: self.heartbeat.reachable and not self.settler.refused,
             on_change=self._stalled,
             wait=lambda most_s: self.heartbeat.beats.within(most_s),
         )
@@ -440,6 +441,7 @@ class Worker:
         self.heartbeat.leave()
         await assembly.until(self._stop_at_once, self.keeper.leave(self.settings.beat_every_s))
         self.tailer.stop()
+        self.settler.give_up()
         left_s = max(0.0, self.settings.grace_s - (time.monotonic() - began))
         grace_s = 0.0 if self._stop_at_once.is_set() else left_s
         # What has not started goes back at once; what runs may finish, and is settled meanwhile.
@@ -451,17 +453,13 @@ class Worker:
         with contextlib.suppress(TimeoutError, LateError):
             async with asyncio.timeout(self.settings.lease_ttl_s):
                 await assembly.unless(over, assembly.release(self.settler, self.keeper))
-        with contextlib.suppress(TimeoutError):
-            async with asyncio.timeout(SETTLE_S):
-                await self.refusals.tell()
+        await assembly.within(SETTLE_S, self.refusals.tell())
         for loop in self._loops:
             loop.cancel()
         await asyncio.gather(*self._loops, return_exceptions=True)
         self.shadow.close()
         await asyncio.to_thread(self.heartbeat.stop)
-        with contextlib.suppress(TimeoutError):
-            async with asyncio.timeout(SETTLE_S):
-                await self.reporter.end()
+        await assembly.within(SETTLE_S, self.reporter.end())
         await self._close()
         events.default.emit(events.WORKER_STOPPED, worker=self.id)
 

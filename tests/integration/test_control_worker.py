@@ -91,11 +91,10 @@ async def test_a_worker_whose_settlements_are_refused_says_so_and_goes_on_when_t
                 task_id = enqueue(url, app, "quick")
                 while shard_of(task_id) not in told:  # noqa: ASYNC110  only the worker's log tells
                     await asyncio.sleep(0.02)
-            while app.handle(task_id).state() != "settled":  # noqa: ASYNC110
+            recorded = {"settled", "unknown"}  # Its row may have left the log by then.
+            while app.handle(task_id).state() not in recorded:  # noqa: ASYNC110
                 await asyncio.sleep(0.05)
-        # On some stores the cursors of idle shards are recorded, so refused, too.
-        refused = told.count(shard_of(task_id))
-        assert 1 < len(attempts) <= refused + 1, "once for each refusal at most, and once more"
+        assert attempts == [1], "the settlement was kept, so nothing runs again"
     finally:
         end()
         await worker.stop()

@@ -21,11 +21,11 @@ def test_a_database_that_refuses_settlements_is_named_with_its_error() -> None:
     )
 
 
-def test_settlements_that_are_refused_for_good_are_named_with_the_missing_right() -> None:
+def test_settlements_that_are_refused_are_named_with_the_missing_right() -> None:
     denied = "StoreRefused: PostgreSQL: permission denied for table late_dead (42501)"
     [found] = findings(msgspec.structs.replace(seen(), reports=(reported(refusal=denied),)))
-    assert found.what == "The database refuses settlements of 1 workers for good"
-    assert found.detail.startswith(f"host:1: {denied}. Nothing of such a shard is recorded")
+    assert found.what == "The database refuses settlements of 1 workers"
+    assert found.detail.startswith(f"host:1: {denied}. What such a shard has run is kept for ten")
     assert (found.level, found.command) == ("bad", "late roles sql")
     row = reported(refusal="StoreError: PostgreSQL: new row violates check constraint (23514)")
     [found] = findings(msgspec.structs.replace(seen(), reports=(row,)))

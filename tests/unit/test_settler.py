@@ -59,6 +59,7 @@ class Rig:
         self.slept: list[float] = []
         self.news = asyncio.Event()
         options.setdefault("delay_s", 0.001)
+        options.setdefault("keep_s", 0.0)
         self.settler = Settler(
             cast(Store, journal),
             collect=self._collect,

@@ -1,4 +1,4 @@
-"""A settlement that the store refuses for good: tried again with growing pauses, and said."""
+"""A shard that is given up for a settlement that the store refuses: tried again, and said."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ from late.tailer.lease_keeper import LeaseKeeper
 from late.tailer.ownership import Key
 from late.tailer.shard_quarantine import TRY_S, WAIT_MAX_S, WAIT_MIN_S, ShardQuarantine
 from late.testing.clock import VirtualClock
-from late.worker.assembly import duties
+from late.worker.assembly import duties, hold
 from late.worker.watch.progress import Watchdog
 from tests.conformance.kit import record
 
@@ -93,7 +93,7 @@ class Slots:
 class World:
     """A worker's keeper, scheduler and settler, wired as `late.worker` does, and its watchdog."""
 
-    def __init__(self, clock: VirtualClock) -> None:
+    def __init__(self, clock: VirtualClock, keep_s: float = 0.0) -> None:
         self.clock = clock
         self.store = Refusing()
         self.slots = Slots(self)
@@ -107,6 +107,8 @@ class World:
             collect=lambda urgent: self.scheduler.collect(urgent),
             on_result=lambda settlement, result: self.scheduler.settled(settlement, result),
             on_error=lambda refused, error: self.keeper.refused(refused, error),
+            on_kept=lambda refused: hold(self.scheduler, refused),
+            keep_s=keep_s,
             rng=random.Random(1), monotonic=clock.monotonic, emitter=emitter,
         )  # fmt: skip
         self.scheduler = Scheduler(

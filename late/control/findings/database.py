@@ -84,16 +84,17 @@ def _holders(seen: Snapshot) -> Iterator[Finding]:
 
 
 def _refused(seen: Snapshot) -> Iterator[Finding]:
-    """Yield what the database will never take of a worker, as it is."""
+    """Yield what the database does not take of a worker until somebody mends it."""
     told = [each.report for each in seen.reports if each.fresh and each.report.refusal]
     if not told:
         return
     text = (
-        f"{told[0].address}: {told[0].refusal}. Nothing of such a shard is recorded, and all that"
-        " it has open runs again with each try. What helps: the right, or the row, that the error"
-        " names; the shards then go on by themselves. Until then pause the queues."
+        f"{told[0].address}: {told[0].refusal}. What such a shard has run is kept for ten minutes"
+        " and recorded as soon as the database takes it; after that, or a restart of the worker, it"
+        " runs again. The shard starts nothing. What helps: the right, or the row, that the error"
+        " names; all goes on within half a minute then."
     )
-    what = f"The database refuses settlements of {len(told)} workers for good"
+    what = f"The database refuses settlements of {len(told)} workers"
     command = "late roles sql" if "permission denied" in told[0].refusal else "late doctor"
     yield Finding("bad", what, text, "workers", command)
 

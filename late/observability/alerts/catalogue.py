@@ -158,8 +158,8 @@ ALERTS: tuple[Alert, ...] = (
           "The database refuses or loses calls of {{ $labels.component }}."),
     Alert("LateSettlementsRefused", "page",
           "sum by (group, shard) (increase(late_settlements_refused_total[10m])) > 2", "0m",
-          "The shard {{ $labels.shard }} of the group {{ $labels.group }} runs its tasks again and "
-          "again: the database takes no settlement of it."),
+          "The database takes no settlement of the shard {{ $labels.shard }} of the group "
+          "{{ $labels.group }}: it starts nothing, and what it has run will run again."),
     Alert("LateSettlementUnanswered", "page", "max by (instance) (late_settling_seconds) > 10",
           "0m", "The database has not answered a settlement of {{ $labels.instance }} for "
           "{{ $value | humanizeDuration }}: a lock, or a slow disk."),

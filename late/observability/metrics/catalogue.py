@@ -120,8 +120,8 @@ _count("late_replays_refused_total", "Second rows of tasks that were refused: co
        "group shard", events.REPLAYED, "count")  # fmt: skip
 _count("late_fenced_total", "Settlements that were refused: the shard has another owner.",
        "group shard", events.FENCED)  # fmt: skip
-_count("late_settlements_refused_total", "Settlements that the database will never take: their "
-       "shard is left alone for a while, then its tasks run again.", "group shard",
+_count("late_settlements_refused_total", "Settlements that the database refuses, not for a "
+       "moment: they are sent again for ten minutes, then their tasks run again.", "group shard",
        events.SETTLEMENT_REFUSED)  # fmt: skip
 for _event, _change in (
     (events.LEASE_ACQUIRED, "acquired"),

@@ -90,6 +90,7 @@ def settled(core: CoreState, effects: list[m.Effect]) -> None:
     """Take in that the settlement that was out is in the journal."""
     if core.shared is not None:
         end_shared(core, core.shared)
+    core.stopped = core.leaves
     settlement, ended, parked = core.pending.settled(core.now_us)
     if core.suspects.out:
         dispatch(core, marked(core), effects)

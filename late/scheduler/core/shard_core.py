@@ -77,8 +77,10 @@ class ShardCore:
                 reads.load_failed(core, event.request)
             case m.SchedulesRead():
                 core.schedules.replace(event.schedules)
-            case m.Stop():
+            case m.Hold():
                 core.stopped = True
+            case m.Stop():
+                core.leaves = core.stopped = True
         if core.replays.refused:
             effects.append(m.Replayed(core.replays.take()))
         if core.commands.waiting:

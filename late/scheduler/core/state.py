@@ -109,7 +109,7 @@ class CoreState:
         """The last `SettleSoon` since a settlement was asked for: all outcomes, and urgent."""
         self.reading = False
         """True while a page is asked for."""
-        self.stopped = False
+        self.stopped = self.leaves = False  # nothing more is started: until `Settled`, or for good
         self.latest_us = 0
         """The latest time that was seen, since the clock was last set back."""
         self.quiet_from_us = 0

@@ -239,7 +239,7 @@ def report_of(worker: WorkerView) -> WorkerReport:
             now_us - round(settling_s * 1_000_000) if settling_s > UNANSWERED_S else None
         ),
         settling_error=_line(worker.settler.refusal),
-        refusal=_line(worker.keeper.quarantine.error),
+        refusal=_line(worker.settler.kept_error or worker.keeper.quarantine.error),
     )
 
 
