@@ -25,6 +25,7 @@ from late.handler import counts
 from late.handler.awaited import Awaited
 from late.handler.classify import returned
 from late.handler.enqueuer import AnyCall
+from late.handler.open_blocks import block, refuse_inside
 from late.handler.outcomes import AlreadyDone
 from late.model.task import Attempt, TaskId
 from late.observability import conflicts
@@ -332,7 +333,7 @@ class Context(_Attempt):
         It commits at the end of the block, and rolls back if the block raises. If the handler has a
         transaction already, enqueue through that one: this takes another connection.
         """
-        with self._opened()(self._url, self._idle, tag=self._tag) as tx:
+        with block(self._attempt), self._opened()(self._url, self._idle, tag=self._tag) as tx:
             yield tx
 
     def _opened(self) -> Callable[..., AbstractContextManager[Any]]:
@@ -363,7 +364,8 @@ class Context(_Attempt):
         """
         self._once_more()
         self.heartbeat()
-        with self._opened()(self._url, self._idle, self._claim_or_leave, self._tag) as tx:
+        opened = self._opened()(self._url, self._idle, self._claim_or_leave, self._tag)
+        with block(self._attempt), opened as tx:
             yield tx
             self.heartbeat()  # Raises if the attempt has ended: it must not commit then.
         self._once_done = True
@@ -393,11 +395,12 @@ class Context(_Attempt):
             raise AlreadyDone()
 
     def enqueue(self, call: AnyCall) -> TaskId:
-        """Enqueue one `task.call(...)` in a new transaction, and return its id."""
+        """Enqueue one in a new transaction, not inside of `begin()` or `once()` (`InvalidTask`)."""
         return self.enqueue_many([call])[0]
 
     def enqueue_many(self, calls: Sequence[AnyCall]) -> list[TaskId]:
-        """Enqueue all of `calls` or none in one new transaction, and return their ids in order."""
+        """Enqueue all of `calls` or none, as `enqueue` does, and return their ids in order."""
+        refuse_inside(self._attempt)
         if not calls:
             return []
         with self.begin() as tx:
@@ -420,11 +423,11 @@ class AsyncContext(_Attempt):
         """Open a new transaction in the business database, usable as `tx` of an enqueue.
 
         It commits at the end of the block, and rolls back if the block raises or is cancelled. If
-        the handler has a transaction already, enqueue through that one: this takes another
-        connection.
+        the handler has a transaction already, enqueue through that: this takes another connection.
         """
-        async with self._opened()(self._url, self._idle, tag=self._tag) as tx:
-            yield tx
+        with block(self._attempt):
+            async with self._opened()(self._url, self._idle, tag=self._tag) as tx:
+                yield tx
 
     def _opened(self) -> Callable[..., AbstractAsyncContextManager[Any]]:
         """Return what opens a transaction for this attempt."""
@@ -441,9 +444,11 @@ class AsyncContext(_Attempt):
         """Open a transaction whose effects happen exactly once; see `Context.once`."""
         self._once_more()
         self.heartbeat()
-        async with self._opened()(self._url, self._idle, self._claim_or_leave, self._tag) as tx:
-            yield tx
-            self.heartbeat()  # Raises if the attempt has ended: it must not commit then.
+        with block(self._attempt):
+            opened = self._opened()
+            async with opened(self._url, self._idle, self._claim_or_leave, self._tag) as tx:
+                yield tx
+                self.heartbeat()  # Raises if the attempt has ended: it must not commit then.
         self._once_done = True
 
     @overload
@@ -478,11 +483,12 @@ class AsyncContext(_Attempt):
             raise AlreadyDone()
 
     async def enqueue(self, call: AnyCall) -> TaskId:
-        """Enqueue one `task.call(...)` in a new transaction, and return its id."""
+        """Enqueue one in a new transaction, not inside of `begin()` or `once()` (`InvalidTask`)."""
         return (await self.enqueue_many([call]))[0]
 
     async def enqueue_many(self, calls: Sequence[AnyCall]) -> list[TaskId]:
-        """Enqueue all of `calls` or none in one new transaction, and return their ids in order."""
+        """Enqueue all of `calls` or none, as `enqueue` does, and return their ids in order."""
+        refuse_inside(self._attempt)
         if not calls:
             return []
         async with self.begin() as tx:
