@@ -129,3 +129,45 @@ async def test_connections_that_outlive_a_fail_over_settle_and_read_nothing(
         await store.close()
     finally:
         standby.close()
+
+
+async def test_connections_that_outlive_a_move_to_another_server_read_nothing(
+    server: PostgresServer,
+) -> None:
+    """A pooler leads them to a copy of the database, whose transaction ids are other ones."""
+    url = migrated(server)
+    with producer(url) as connection:
+        for _ in range(300):
+            connection.execute("select pg_current_xact_id()")
+    store = await open_store(url)
+    (page,) = await store.read({SHARD: Cursor("")}, 100)
+    with server_to_kill() as other:
+        name = url.rpartition("/")[2]
+        dump = str(server.data / "dump.sql")
+        server.run("pg_dump", "--dbname", url, "--file", dump)
+        with producer(other.url_of("postgres")) as connection:
+            connection.autocommit = True
+            connection.execute(f'create database "{name}"')
+        other.run("psql", "--quiet", "--dbname", other.url_of(name), "--file", dump)
+        await store._pools.reading._drop_idle()
+        store._pools.reading._idle.append(await connect(conninfo_of(other.url_of(name))))
+        with pytest.raises(StoreRefused, match="restored or copied database"):
+            await store.read({SHARD: page.cursor}, 100)
+    await store.close()
+
+
+async def test_a_restart_of_the_server_behind_a_pooler_is_no_reason_to_stop(
+    server: PostgresServer,
+) -> None:
+    url = migrated(server)
+    store = await open_store(url)
+    reader = Reader(store)
+    await reader.step()
+    server.stop()
+    server.start()
+    await store._pools.reading._drop_idle()
+    store._pools.reading._idle.append(await connect(conninfo_of(url)))
+    with producer(url) as writer:
+        task_id = enqueue(writer)
+    await reader.until(task_id)
+    await store.close()

@@ -6,6 +6,7 @@ from __future__ import annotations
 import base64
 import time
 from typing import Any
+from unittest.mock import AsyncMock
 
 import msgspec
 import pytest
@@ -99,7 +100,7 @@ async def test_an_empty_page_is_left_out_rather_than_flushed_but_now_and_then(
     records: int, since_s: float
 ) -> None:
     connection: Any = Answering(True)
-    tail = PostgresTail(durable=True, timeline=Timeline())
+    tail = PostgresTail(durable=True, timeline=Timeline(), guard=AsyncMock())
     tail._advanced_at = time.monotonic() - since_s if since_s else time.monotonic() + 3_600
     pages = [Page(ShardId(0), [record(0)] * records, Cursor(""), "", False, 0)]
 

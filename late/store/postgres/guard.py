@@ -21,18 +21,19 @@ from late.model.task import Cursor
 from late.schema import version
 from late.store.postgres import cursor as postgres_cursor
 from late.store.postgres.connection import Connection, allow_plans, rows_of
+from late.store.postgres.statements import STARTED
 from late.store.postgres.timeline import Timeline
 
 VERSION_MIN = 130000
 
 # The role may lack the right to `pg_control_system`; then the counters are the only guard.
-_STATE = """
+_STATE = f"""
 select pg_is_in_recovery(), pg_snapshot_xmax(pg_current_snapshot())::text,
        case when has_function_privilege('pg_control_system()', 'execute')
             then (select system_identifier::text from pg_control_system()) end,
        current_database(), (select oid::text from pg_database where datname = current_database()),
        case when not pg_is_in_recovery()
-            then left(pg_walfile_name(pg_current_wal_insert_lsn()), 8) end,
+            then left(pg_walfile_name(pg_current_wal_insert_lsn()), 8) || '/' || {STARTED} end,
        (select json_object_agg(key, value)::text from late_meta), pg_backend_pid()
 """
 _CURSORS = """

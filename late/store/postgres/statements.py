@@ -20,6 +20,8 @@ from late.store.common.followed import OFFERED, SETTINGS
 from late.store.common.groups import ACTIVE
 
 NOW = "(extract(epoch from clock_timestamp()) * 1000000)::bigint"
+STARTED = "extract(epoch from pg_postmaster_start_time())::text"
+"""The start of the server, which tells it from another one behind the same pooler."""
 
 _BODY = "queue, name, payload, headers, options, created_at_us"
 _L_BODY = ", ".join(f"l.{column}" for column in _BODY.split(", "))
@@ -36,7 +38,7 @@ _L_RECORD = f"l.shard_id, l.xid, l.task_id::text, {_L_BODY}, l.created_at_us"
 # has an xid: the later rows of that transaction would count as seen.
 _FRAME = (
     "s.cur::text, s.ins::text, pg_current_wal_flush_lsn() >= s.ins,"
-    f" left(pg_walfile_name(s.ins), 8), {NOW}"
+    f" left(pg_walfile_name(s.ins), 8) || '/' || {STARTED}, {NOW}"
 )
 _SNAPSHOT = """
   from (select pg_current_snapshot() as cur,

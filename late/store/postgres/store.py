@@ -89,8 +89,9 @@ class PostgresStore:
         self._conninfo = conninfo_of(url)
         make = partial(connect, self._conninfo)
         timeline = Timeline()
-        self._pools = StorePools(make, connections, PostgresGuard(deployment, timeline))
-        self._tail = PostgresTail(durable=durable, timeline=timeline)
+        guard = PostgresGuard(deployment, timeline)
+        self._pools = StorePools(make, connections, guard)
+        self._tail = PostgresTail(durable=durable, timeline=timeline, guard=guard)
         self._pruner: Pruner = PostgresPruner(self._pools.working, Compactor())
         self._fleet = PostgresFleet()
 

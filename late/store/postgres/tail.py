@@ -9,7 +9,7 @@ from __future__ import annotations
 import asyncio
 import time
 from collections import defaultdict
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from typing import Any
 
 import msgspec
@@ -57,11 +57,15 @@ class PostgresTail:
             server can undo unnoticed (`disk_gate.py`). Otherwise a task that was committed with
             `synchronous_commit = off` may run, and be gone after a crash.
         timeline: what the guard of connections has seen; each read compares.
+        guard: looks at the server of a connection, and refuses another one.
     """
 
-    def __init__(self, *, durable: bool, timeline: Timeline) -> None:
+    def __init__(
+        self, *, durable: bool, timeline: Timeline, guard: Callable[[Connection], Awaitable[None]]
+    ) -> None:
         self._durable = durable
         self._timeline = timeline
+        self._guard = guard
         self._advanced_at = 0.0
         self._looks = False
         """True if the last read returned few records or none: the next one probably does too, and
@@ -96,7 +100,8 @@ class PostgresTail:
             pages, waits = await _read_windows(connection, windows, frame, limit)
         self._looks = sum([len(page.records) for page in pages]) <= LOOK_ROWS
         assert frame is not None
-        self._timeline.check(frame.timeline, connection)
+        if self._timeline.is_new(frame.timeline):
+            await self._guard(connection)
         return await self._durable_pages(connection, pages, frame, waits=waits)
 
     async def _durable_pages(
