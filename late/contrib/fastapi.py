@@ -14,10 +14,13 @@ from typing import Any, TypeAlias
 
 from fastapi import Depends, FastAPI
 from fastapi.concurrency import contextmanager_in_threadpool
+from sqlalchemy.ext.asyncio import AsyncSession
+from sqlalchemy.orm import Session
 
 from late.app.app import App
 from late.contrib.embedded import running
 from late.notify.notifier import tell
+from late.outbox.base import OVER
 from late.outbox.pending_wakeups import noting
 
 __all__ = ["lifespan", "running", "transaction"]
@@ -31,7 +34,8 @@ def transaction(begin: Begin) -> Any:
 
     It is rolled back if the endpoint raises, also an `HTTPException`. After the commit the workers
     are woken for the tasks that were enqueued through it. Name it once, so that all that a request
-    needs gets the same transaction: `Transaction = Annotated[AsyncSession, transaction(...)]`.
+    needs gets the same transaction: `Transaction = Annotated[AsyncSession, transaction(...)]`. An
+    enqueue through its session after that, from `BackgroundTasks`, raises `InvalidTask`.
 
     Args:
         begin: called for each request, such as `sessionmaker(engine).begin`, `engine.begin`, those
@@ -46,6 +50,8 @@ def transaction(begin: Begin) -> Any:
                 await stack.enter_async_context(tx.transaction())
             with noting(tx) as shards:
                 yield tx
+        if isinstance(tx, Session | AsyncSession):  # Others refuse what comes after their end.
+            tx.info[OVER] = True
         if shards:
             tell(frozenset(shards))
 

@@ -1,6 +1,6 @@
-"""Whether code runs inside of a block of `ctx.begin()` or `ctx.once()`.
+"""Refuse `ctx.enqueue()` inside of a block of `ctx.begin()` or `ctx.once()`.
 
-`ctx.enqueue()` takes a transaction of its own. Inside of a block it would commit whatever becomes
+It takes a transaction of its own. Inside of a block it would commit whatever becomes
 of the block, and a repeat of the handler would enqueue once more.
 """
 

@@ -8,10 +8,16 @@ Source: the generator that yields what it waits for is an idea of `psycopg/gener
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Generator, Sequence
+from collections.abc import Awaitable, Generator, Mapping, Sequence
 from typing import Any, NamedTuple, Protocol, TypeAlias, TypeVar
 
+from late.errors import InvalidTask
+
 T = TypeVar("T")
+
+OVER = "late.over"
+"""The key in the `info` of a session whose transaction belonged to something that has ended. Such a
+session begins another one by itself, which nobody commits."""
 
 TABLES_MISSING = (
     "the tables of late are missing in the database of this connection, or of another version: run "
@@ -70,3 +76,16 @@ class Answer(NamedTuple):
 
 
 Steps: TypeAlias = Generator[Statement, Answer, T]
+
+
+def refuse_over(info: Mapping[Any, Any]) -> None:
+    """Refuse a session that has `OVER` in its `info`.
+
+    Raises:
+        InvalidTask: it has.
+    """
+    if OVER in info:
+        raise InvalidTask(
+            "the transaction of this request is over, and nobody would commit this task: what runs"
+            " after the answer (BackgroundTasks, a streamed body) needs a transaction of its own"
+        )

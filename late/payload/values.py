@@ -182,9 +182,23 @@ def result(value: object) -> bytes:
     """
     try:
         text = _json(value)
+        if b"null" in text:  # As which NaN would be kept.
+            _check_numbers(msgspec.to_builtins(value, enc_hook=models.encode))
     except (TypeError, ValueError, RecursionError, msgspec.MsgspecError) as error:
         raise DecodeError(f"the result is not JSON: {error}", reason="invalid_result") from None
     return _sized(text)
+
+
+def _check_numbers(tree: Any) -> None:
+    waiting = [tree]
+    while waiting:
+        node = waiting.pop()
+        if isinstance(node, dict):
+            waiting += node.values()
+        elif isinstance(node, list | tuple | set | frozenset):
+            waiting += node
+        elif isinstance(node, float) and not math.isfinite(node):
+            raise ValueError(f"{node} is not a number")
 
 
 def given_result(text: bytes) -> bytes:

@@ -12,7 +12,8 @@ import asyncpg
 import httpx
 import psycopg_pool
 import pytest
-from fastapi import FastAPI, HTTPException
+from fastapi import BackgroundTasks, FastAPI, HTTPException
+from fastapi.responses import StreamingResponse
 from sqlalchemy import create_engine, text
 from sqlalchemy.ext.asyncio import AsyncSession, async_sessionmaker, create_async_engine
 from sqlalchemy.orm import Session, sessionmaker
@@ -21,7 +22,7 @@ import late
 from late.contrib import fastapi as contrib
 from late.contrib.fastapi import lifespan, running, transaction
 from late.control import Control
-from late.errors import QueueFull, SchemaMismatch, StoreUnavailable
+from late.errors import InvalidTask, QueueFull, SchemaMismatch, StoreUnavailable
 from late.model.ids import shard_of
 from late.schema.engine import make_engine, reading
 from late.testing import drain
@@ -275,3 +276,42 @@ async def test_the_errors_of_handlers_are_in_the_log(
     assert await asyncio.to_thread(drain, queue) == {"dead": 1}
     assert caplog.text.count("event=dead_letter") == 1, "of this worker alone"
     engine.dispose()
+
+
+async def test_an_enqueue_after_the_answer_is_refused(sqlite: str) -> None:
+    """The session would begin anew by itself, and nobody would commit."""
+    queue, refused = late.App(sqlite), list[str]()
+
+    @queue.task
+    def pay(order: int) -> None: ...
+
+    api, engine = FastAPI(), create_engine(sqlite)
+    async with of_async_sessions(sqlite) as begin:
+        awaited, plain = transaction(begin), transaction(sessionmaker(engine).begin)
+
+        @api.post("/background")
+        async def in_background(tasks: BackgroundTasks, tx: Any = awaited) -> None:
+            await pay.enqueue(tx, 1)
+
+            async def later() -> None:
+                with pytest.raises(InvalidTask, match="transaction of this request is over"):
+                    await pay.enqueue(tx, 2)
+                refused.append("background")
+
+            tasks.add_task(later)
+
+        @api.post("/streamed")
+        def in_stream(tx: Any = plain) -> StreamingResponse:
+            def body() -> Iterator[str]:
+                with pytest.raises(InvalidTask, match="transaction of this request is over"):
+                    pay.enqueue(tx, 3)
+                refused.append("streamed")
+                yield "done"
+
+            return StreamingResponse(body())
+
+        answers = await ask(api, "/background", "/streamed")
+    engine.dispose()
+    assert [each.status_code for each in answers] == [200, 200]
+    assert refused == ["background", "streamed"]
+    assert len(stored(sqlite)) == 1

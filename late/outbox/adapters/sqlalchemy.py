@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any, cast
 from late.errors import InvalidTask
 from late.outbox.adapters import sqlalchemy_savepoints
 from late.outbox.adapters.sqlite import autocommits
-from late.outbox.base import Answer, Statement
+from late.outbox.base import Answer, Statement, refuse_over
 from late.outbox.statements import ASYNCPG, COCKROACH, GOOGLE, PSYCOPG, PSYCOPG2, SQLITE, Dialect
 
 if TYPE_CHECKING:
@@ -104,6 +104,7 @@ def connection(tx: Connection) -> _Connection:
 
 def session(tx: Session) -> _Connection:
     """Return the adapter of a `Session` or `scoped_session`."""
+    refuse_over(tx.info)
     return _Connection(tx.connection())
 
 
@@ -114,6 +115,7 @@ async def async_connection(tx: AsyncConnection) -> _AsyncConnection:
 
 async def async_session(tx: AsyncSession) -> _AsyncConnection:
     """Return the adapter of an `AsyncSession` or `async_scoped_session`."""
+    refuse_over(tx.info)
     return await async_connection(await tx.connection())
 
 

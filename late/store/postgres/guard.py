@@ -21,8 +21,7 @@ from late.model.task import Cursor
 from late.schema import version
 from late.store.postgres import cursor as postgres_cursor
 from late.store.postgres.connection import Connection, allow_plans, rows_of
-from late.store.postgres.statements import STARTED
-from late.store.postgres.timeline import Timeline
+from late.store.postgres.timeline import STARTED, Timeline
 
 VERSION_MIN = 130000
 

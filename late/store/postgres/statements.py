@@ -18,10 +18,9 @@ from late.store.common.compaction import COLUMNS as _JOURNAL_COLUMNS
 from late.store.common.fleet_view import NEIGHBOURS
 from late.store.common.followed import OFFERED, SETTINGS
 from late.store.common.groups import ACTIVE
+from late.store.postgres.timeline import STARTED
 
 NOW = "(extract(epoch from clock_timestamp()) * 1000000)::bigint"
-STARTED = "extract(epoch from pg_postmaster_start_time())::text"
-"""The start of the server, which tells it from another one behind the same pooler."""
 
 _BODY = "queue, name, payload, headers, options, created_at_us"
 _L_BODY = ", ".join(f"l.{column}" for column in _BODY.split(", "))
@@ -34,8 +33,7 @@ _L_RECORD = f"l.shard_id, l.xid, l.task_id::text, {_L_BODY}, l.created_at_us"
 # which is therefore at or above the commit record of everything that the snapshot sees. It has a
 # statement of its own, before the rows: a later statement sees all rows that it sees, and
 # `pg_visible_in_snapshot` holds back those that the later one sees in addition. The other order,
-# rows first, loses the rows that commit between the two. And it must not run in a transaction that
-# has an xid: the later rows of that transaction would count as seen.
+# rows first, loses what commits between. A transaction with an xid would see its own later rows.
 _FRAME = (
     "s.cur::text, s.ins::text, pg_current_wal_flush_lsn() >= s.ins,"
     f" left(pg_walfile_name(s.ins), 8) || '/' || {STARTED}, {NOW}"

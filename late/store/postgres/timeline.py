@@ -12,8 +12,15 @@ where that is another one, the guard looks at the server as it does at a new con
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
 from late.errors import StoreRefused
-from late.store.postgres.connection import Connection
+
+if TYPE_CHECKING:
+    from late.store.postgres.connection import Connection
+
+STARTED = "extract(epoch from pg_postmaster_start_time())::text"
+"""The start of the server, which tells it from another one behind the same pooler."""
 
 
 class Timeline:
