@@ -19,7 +19,7 @@ from sqlalchemy import Connection, func, select
 
 from late.errors import ConfigError, StoreError
 from late.schema.engine import make_engine, shown
-from late.schema.tables import meta, settlement
+from late.schema.tables import settlement
 from late_spark import lake, lake_files, live
 from late_spark.bounds import Bounds
 from late_spark.fetch import NOW, Moment, settled, snapshot_of
@@ -180,20 +180,14 @@ def _alone(folder: Path) -> Iterator[None]:
 
 
 def _opened(url: str, folder: Path) -> Manifest:
-    with _reading(Source(url)) as connection:
-        found = connection.execute(select(meta.c.value).where(meta.c.key == "deployment")).scalar()
-    deployment = str(found or "")
+    deployment = live.deployment_of(url)
     manifest = lake.load(folder)
     if manifest is None:
         if any(each.name != lake.FOLDER for each in folder.iterdir()):
             raise ConfigError(f"{folder} is not empty and is no lake")
         # Before the first file: of an export that dies, the next one must know whose they are.
         return lake.commit(folder, Manifest(deployment, version=-1))
-    if manifest.deployment != deployment:
-        raise ConfigError(
-            f"the lake {folder} is of deployment {manifest.deployment}, the database is"
-            f" {deployment}'s"
-        )
+    lake.check_deployment(folder, manifest, deployment)
     return manifest
 
 

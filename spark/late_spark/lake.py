@@ -190,6 +190,19 @@ BUCKET_US = 3_720_000_000
 """An hour is the widest bucket of a compacted row, and database clocks are corrected."""
 
 
+def check_deployment(folder: Path, manifest: Manifest, deployment: str) -> None:
+    """Refuse a lake of another database, such as one that was made anew, or that of a rehearsal.
+
+    Raises:
+        ConfigError: it is of another one.
+    """
+    if manifest.deployment != deployment:
+        raise ConfigError(
+            f"the lake {folder} is of deployment {manifest.deployment}, the database is"
+            f" {deployment}'s"
+        )
+
+
 def known(url: str, folder: Path, manifest: Manifest, moment: Moment = NOW) -> Known:
     """Add up what the lake has of rows of the journal that go on behind its end.
 
@@ -197,10 +210,12 @@ def known(url: str, folder: Path, manifest: Manifest, moment: Moment = NOW) -> K
         moment: of the read of the journal; it is `settled`.
 
     Raises:
+        ConfigError: the lake is of another database.
         JournalPruned: the lake has not all of the settlements before its end that such a row has.
     """
     from late_spark import live
 
+    check_deployment(folder, manifest, live.deployment_of(url))
     found = {}
     for row in live.crossings(url, manifest.after(), moment):
         key = (row.group, row.shard_id)

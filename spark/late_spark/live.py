@@ -23,7 +23,7 @@ from late.model.queue_settings import decode
 from late.model.task import Usage
 from late.schema.engine import make_engine
 from late.schema.migrate import version_of
-from late.schema.tables import queue, settlement
+from late.schema.tables import meta, queue, settlement
 from late.schema.version import check
 from late_spark.bounds import Bounds
 from late_spark.fetch import NOW, Moment, settled, snapshot_of
@@ -228,6 +228,17 @@ def _row_at(connection: Connection, within: Stretch, seq: int) -> Any:
         .order_by(of.seq)
         .limit(1)
     ).first()
+
+
+def deployment_of(url: str) -> str:
+    """Return the name of a database that a copy keeps, and one that is made anew does not."""
+    engine = make_engine(url)
+    try:
+        with engine.connect() as connection:
+            name = select(meta.c.value).where(meta.c.key == "deployment")
+            return str(connection.execute(name).scalar() or "")
+    finally:
+        engine.dispose()
 
 
 def crossings(

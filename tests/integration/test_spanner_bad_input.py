@@ -136,7 +136,7 @@ def bad(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch, good: s
     elif case == "credentials":
         monkeypatch.delenv(HOST)
         monkeypatch.setenv("GOOGLE_APPLICATION_CREDENTIALS", "/nowhere/key.json")
-        yield Bad(good, ConfigError, "no Google Cloud credentials", 2)
+        yield Bad(good, ConfigError, "/nowhere/key.json was not found", 2)
     elif case == "shape":
         yield Bad(good.partition("/databases")[0], ConfigError, "databases/NAME", 2)
     else:

@@ -234,6 +234,17 @@ def test_a_lake_of_another_deployment_is_refused(file_url: str, folder: Path) ->
         export(file_url, folder)
 
 
+def test_a_report_does_not_add_the_journal_of_another_database(file_url: str, folder: Path) -> None:
+    write(file_url, [settled(1, [done(1)])])
+    export(file_url, folder)
+    manifest = lake.load(folder)
+    assert manifest is not None
+    lake.commit(folder, msgspec.structs.replace(manifest, deployment="other"))
+    with pytest.raises(ConfigError, match="is of deployment other, the database is"):
+        look(Source(url=file_url, lake=folder), None, 2**62)
+    assert look(Source(lake=folder), None, 2**62).files
+
+
 def test_a_folder_with_something_else_is_refused(file_url: str, folder: Path) -> None:
     folder.mkdir()
     (folder / "notes.txt").write_text("mine")

@@ -16,10 +16,6 @@ from late.errors import ConfigError
 SCHEMES = ("spanner", "spanner+spanner")
 _PATH = re.compile(r"projects/([^/?#]+)/instances/([^/?#]+)/databases/([^/?#]+)")
 HOST_VARIABLE = "SPANNER_EMULATOR_HOST"
-NO_CREDENTIALS = (
-    "no Google Cloud credentials: run `gcloud auth application-default login`,"
-    f" or set {HOST_VARIABLE} for an emulator"
-)
 STALENESS_MAX_S = 3_000.0
 """The largest `staleness_s`: Spanner keeps versions for an hour if nobody has set it."""
 _LOCATION = re.compile(r"[a-z][a-z0-9-]{0,62}")
@@ -34,6 +30,15 @@ class DatabaseAddress(NamedTuple):
     project: str
     instance: str
     database: str
+
+
+def no_credentials(error: Exception) -> ConfigError:
+    """Return the error for credentials that Google's library has not found, or cannot read."""
+    why = " ".join(str(error).split()).rstrip(".")
+    return ConfigError(
+        f"no Google Cloud credentials: {why}. Run `gcloud auth application-default login`, or set"
+        f" GOOGLE_APPLICATION_CREDENTIALS; for an emulator {HOST_VARIABLE}"
+    )
 
 
 def place_of(url: str) -> DatabaseAddress:

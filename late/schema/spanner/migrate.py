@@ -19,12 +19,12 @@ from google.api_core import exceptions as api
 from google.auth.exceptions import DefaultCredentialsError
 from google.cloud.spanner_v1 import Client, KeySet
 
-from late.errors import ConfigError, StoreRefused
+from late.errors import StoreRefused
 from late.model.task import DEFAULT_GROUP
 from late.schema.spanner import deadlines
 from late.schema.spanner.address import (
-    NO_CREDENTIALS,
     emulator_settings,
+    no_credentials,
     options_of,
     place_of,
     turn,
@@ -137,7 +137,7 @@ def open_database(url: str) -> Any:
             project=place.project, disable_builtin_metrics=True, directed_read_options=directed
         )
     except DefaultCredentialsError as error:
-        raise ConfigError(NO_CREDENTIALS) from error
+        raise no_credentials(error) from error
     database = client.instance(place.instance).database(place.database)
     deadlines.start()
     deadlines.bind(database.spanner_api)

@@ -28,9 +28,8 @@ from google.cloud.spanner_v1.database import SPANNER_DATA_SCOPE, Database
 from google.cloud.spanner_v1.services.spanner.transports.grpc import SpannerGrpcTransport
 
 from late import events
-from late.errors import ConfigError
 from late.observability.conflicts import Role as Role
-from late.schema.spanner.address import HOST_VARIABLE, NO_CREDENTIALS, emulator_settings
+from late.schema.spanner.address import HOST_VARIABLE, emulator_settings, no_credentials
 from late.schema.spanner.address import place_of as place_of
 from late.schema.spanner.address import turn as turn
 from late.store.spanner import conflict_watch
@@ -92,7 +91,7 @@ def open_database(
             project=place.project, disable_builtin_metrics=True, directed_read_options=directed
         )
     except DefaultCredentialsError as error:
-        raise ConfigError(NO_CREDENTIALS) from error
+        raise no_credentials(error) from error
     tag = f"late-{priority}"
     pool = ChannelPool(
         [_channel(client, host) for _ in range(channels)],
