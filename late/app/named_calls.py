@@ -113,7 +113,7 @@ def call(
         return Call(app, name, task.queue, task.codec, values, payload, checked, task)
     if app.strict:
         near = mistakes.similar(name, app.tasks)
-        raise UnknownTask(f"no task {name!r} is registered; strict=False sends it anyway{near}")
+        raise UnknownTask(f"no task {name!r} is registered; late.App(strict=False) sends any{near}")
     queue = validate.queue("default" if queue is None else queue)
     stored_as = None if app.codec.name == "json" else app.codec.name
     checked = _settings(name, asked, Options(codec=stored_as), app.codec)
