@@ -58,8 +58,8 @@ def worker_thread(queue: App) -> Iterator[None]:
                 started.set_exception(error)
 
     thread = threading.Thread(target=run, name="late-worker")
-    thread.start()
     try:
+        thread.start()
         # In turns: Ctrl-C just before a wait without end would not interrupt it.
         while not wait([started], timeout=START_TURN_S).done:
             pass
@@ -69,7 +69,8 @@ def worker_thread(queue: App) -> Iterator[None]:
         # Cancelled and not told: so a start that waits for the database ends too.
         with suppress(RuntimeError):  # The loop is closed where the start has failed.
             loop.call_soon_threadsafe(life.cancel)
-        thread.join()
+        with suppress(RuntimeError):  # Ctrl-C came while the thread was being started.
+            thread.join()
 
 
 @asynccontextmanager

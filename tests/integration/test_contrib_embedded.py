@@ -81,9 +81,11 @@ def test_a_worker_that_cannot_start_is_raised_where_it_is_started(tmp_path: Path
 
 WAITING_PROGRAM = """
 import logging
+import signal
 import late
 from late.contrib.embedded import worker_thread
 
+signal.signal(signal.SIGINT, signal.default_int_handler)  # A job in the background ignores it.
 logging.basicConfig(level=logging.WARNING)
 with worker_thread(late.App("postgresql://nobody@127.0.0.1:1/shop")):
     print("it started")

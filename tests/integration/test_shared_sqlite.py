@@ -179,7 +179,7 @@ async def test_an_async_connection_ends_with_its_handler(url: str) -> None:
 @pytest.mark.parametrize("kind", ["def", "async def"])
 async def test_one_that_hangs_loses_the_lock_and_can_write_no_more(url: str, kind: str) -> None:
     app = late.App(url)
-    go, over = threading.Event(), threading.Event()
+    begun, go, over = threading.Event(), threading.Event(), threading.Event()
     errors: list[BaseException] = []
 
     @app.task(transaction=True)
@@ -188,6 +188,7 @@ async def test_one_that_hangs_loses_the_lock_and_can_write_no_more(url: str, kin
 
     def hang(ctx: late.Context, n: int) -> None:
         effect(ctx, n)
+        begun.set()
         if ctx.attempt == 1:
             assert go.wait(60)
             try:
@@ -198,6 +199,7 @@ async def test_one_that_hangs_loses_the_lock_and_can_write_no_more(url: str, kin
 
     async def hang_async(ctx: late.AsyncContext, n: int) -> None:
         await effect_async(ctx, n)
+        begun.set()
         if ctx.attempt == 1:
             with suppress(asyncio.CancelledError):  # It does not listen.
                 await asyncio.sleep(60)
@@ -212,7 +214,7 @@ async def test_one_that_hangs_loses_the_lock_and_can_write_no_more(url: str, kin
     task: Any = app.task(transaction=True, **settings)(hang if kind == "def" else hang_async)
     async with working(app):
         enqueue(app, [task.call(600)])
-        await asyncio.sleep(0.01)
+        await until(begun.is_set)  # Else the quick ones could be over before it has the lock.
         # Not in the loop: while the one that hangs has the lock, this waits for its time-out.
         await asyncio.to_thread(enqueue, app, [quick.call(n) for n in range(20)])
         await until(lambda: effects(url) >= Counter(range(20)))
