@@ -11,8 +11,7 @@ settlements reach it in order of `seq`; what ends meanwhile goes with the next o
 | a result | `on_result`, per settlement |
 | a transient error: the outcome may be unknown | the *same* settlements again, until it is known |
 | another error, several settlements | each of them alone, so that one cannot block the others |
-| another error, one settlement | it is kept and sent again, alone, while the other shards go on;
-  after `KEEP_S`, or at a stop, `on_error` |
+| another error, one settlement | kept and sent again, alone; `on_error` after `KEEP_S` or a stop |
 | cancelled in the middle | they are kept, and come first when `run` or `flush` is called again |
 
 Repeating is safe because a settlement is idempotent by its id.
